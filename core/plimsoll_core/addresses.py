@@ -10,7 +10,8 @@ import ipaddress
 
 LOOPBACK_NAME = "localhost"
 ANY_ADDRESS = frozenset({"0.0.0.0", "::", ""})
-"""However it is written: every address of the machine or the pod, of both families."""
+"""All spellings of the wildcard address: every address of the machine or the pod, of both
+families."""
 
 
 def host_and_port(host: str, port: int) -> str:

@@ -182,5 +182,5 @@ class Refusal:
     message: str
 
     def renamed(self, was: Reason, becomes: Reason) -> Refusal:
-        """The same sentence under the name that the asker knows."""
+        """Return the same refusal with `becomes` as the reason if it was `was`."""
         return replace(self, reason=becomes) if self.reason is was else self

@@ -17,7 +17,8 @@ READ_MS = 500
 
 
 class LateTimer:
-    """Of one timer; its judgement is never put off twice: a busy process judges too."""
+    """Delays one timer's judgement once if the process was late. It is never delayed twice: a busy
+    process judges too."""
 
     __slots__ = ("_waits",)
 

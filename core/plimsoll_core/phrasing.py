@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 NAMED_AT_MOST = 3
-"""How many topics, partitions or brokers a plan's sentence names."""
+"""Bound on the topics, partitions or brokers that a plan's sentence names."""
 
 
 def brokers_text(broker_ids: Iterable[int], at_most: int | None = None) -> str:

@@ -1,3 +1,3 @@
-"""Which release this software is; the wheel, the chart and the images carry the same number."""
+"""The release of this software; the wheel, the chart and the images carry the same number."""
 
 RELEASE = "0.2"

@@ -88,7 +88,8 @@ class Refusals:
 
 
 class Dialler:
-    """Of one process.  `identity`: what it shows now; `only_tls`: whether plaintext is refused."""
+    """Opens connections of one process. `identity`: the certificate that it shows now; `only_tls`:
+    returns True if plaintext is refused."""
 
     def __init__(
         self,

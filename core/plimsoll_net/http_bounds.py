@@ -1,4 +1,4 @@
-"""What peers of an HTTP port may hold and use, in both shells: metrics and health need no login.
+"""Bounds on the peers of an HTTP port, in both shells: metrics and health need no login.
 
 `HttpConnections`: connections are few in all and fewer from one address.  New connections are
 always accepted; the longest-idle one of the same (else the busiest) address is evicted, so that a
@@ -44,7 +44,7 @@ def refused_page(local: Any, host: str, *, from_page: bool) -> str:
 
 
 class HttpConnections:
-    """Of one port."""
+    """Bounds the connections of one port."""
 
     def __init__(self) -> None:
         # By address, of IPv6 by /64; of each the one that was silent for longest comes first.

@@ -50,7 +50,7 @@ def identity_of(certificate: bytes, key: bytes, authorities: bytes) -> InsideIde
 
 
 def fingerprints(pem: bytes) -> tuple[str, ...]:
-    """Of each certificate, in order.  Raises BadCertificate."""
+    """Return the fingerprint of each certificate, in order. Raises BadCertificate."""
     found = []
     try:
         for part in pem.decode("ascii").split(_BEGIN)[1:]:
@@ -75,8 +75,8 @@ def peer_of(tls: ssl.SSLObject) -> Peer | None:
 
 
 class InsideFiles:
-    """Of a broker.  `look` reads them again where they have changed: what cannot be used leaves the
-    identity before in place, files that are gone leave none."""
+    """A broker's identity, read from files. `look` reads changed files again: unusable files leave
+    the former identity in place, and missing files leave none."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -121,7 +121,7 @@ class InsideFiles:
         return True
 
     def _read(self) -> tuple[bytes, bytes, bytes, bytes] | None:
-        """None: one of them is not there.  Raises OSError."""
+        """Return None if any of the files is missing. Raises OSError."""
         place = place_of(self._directory)
         found = []
         for name in FILES:

@@ -1,4 +1,4 @@
-"""What a client has shown in a handshake that is over, and by what OpenSSL believed it."""
+"""Reads the certificate that a client showed in a completed handshake, and its trust anchor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class PeerChain(NamedTuple):
 
 
 def peer_chain(tls: ssl.SSLObject) -> PeerChain | None:
-    """None: it showed no certificate."""
+    """Return None if the peer showed no certificate."""
     certificate = tls.getpeercert(binary_form=True)
     if certificate is None:
         return None

@@ -19,11 +19,11 @@ LOOK_S = 5.0
 _SWAPPED = "..data"
 
 Seen = tuple[tuple[int, int, int], ...]
-"""Of both files: inode, time of change (ns), size."""
+"""Inode, time of change (ns) and size of each file."""
 
 
 class ShownCertificate:
-    """Of one listener.  `directory`: where `<name>.crt` and `<name>.key` are."""
+    """The certificate of one listener. `directory`: holds `<name>.crt` and `<name>.key`."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class ShownCertificate:
         return self._context
 
     def speak(self, name: str, version_min: str, clients: ClientTrust | None = None) -> None:
-        """Of which listener it is, the oldest version of TLS, and the authorities of clients'
+        """Set the listener's name, the oldest version of TLS, and the authorities of clients'
         certificates, from the next connection on."""
         if (name, version_min, clients) != (self._name, self._version_min, self._clients):
             self._name, self._version_min, self._clients = name, version_min, clients

@@ -22,11 +22,11 @@ _ARRIVED = memoryview(bytearray(AT_ONCE_BYTES))
 
 
 INSIDE_PEER = "inside_peer"
-"""What a transport's `get_extra_info` says of its peer: a `Peer`, or None."""
+"""Key of a transport's `get_extra_info`: the peer's identity as a `Peer`, or None."""
 
 
 CLIENT_PROOF = "client_proof"
-"""The same of a client that has shown a certificate: what the listener found it to prove; None: it
+"""Key of a transport's `get_extra_info`: the user that a client's certificate proves; None: it
 showed none."""
 
 
@@ -255,7 +255,7 @@ class TlsConnection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def _broken(self) -> None:
-        """What came is not what the peer sent, or it alerts us."""
+        """Abort: the bytes are corrupt, or the peer sent an alert."""
         self.flush()
         if self.plain is not None:
             self.plain.abort()
@@ -287,7 +287,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._adjust_reading()
 
     def resume(self) -> None:
-        """What was decrypted or came meanwhile comes first."""
+        """Resume reading; bytes that arrived meanwhile are delivered first."""
         self._reading = True
         self._adjust_reading()
         self._read_later()

@@ -53,8 +53,8 @@ class ClientTrust(NamedTuple):
 def server_context(
     chain: Path, key: Path, version_min: str, clients: ClientTrust | None = None
 ) -> ssl.SSLContext:
-    """What a listener's connections are accepted with; `chain`, `key`: PEM files that belong
-    together; `clients` None: they are not asked for a certificate.  Raises BadCertificate."""
+    """Return the context of a listener. `chain`, `key`: PEM files that belong together; `clients`
+    None: clients are not asked for a certificate. Raises BadCertificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[version_min]
     context.set_ciphers(SUITES_1_2)

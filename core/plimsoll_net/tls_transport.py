@@ -1,4 +1,4 @@
-"""What a session sends by, with TLS: a transport like a plain one.
+"""A session's transport over TLS, with the interface of a plain one.
 
 It tells exactly how much of what was sent has not left.  Bytes are encrypted in pieces of a turn of
 the event loop, and no more of them while the kernel does not take what was encrypted before: a
@@ -55,7 +55,7 @@ class Encrypting(Protocol):
 
 
 class TlsTransport(asyncio.Transport):
-    """What the session sends by."""
+    """A session's transport over TLS."""
 
     def __init__(self, connection: Encrypting, plain: asyncio.Transport) -> None:
         super().__init__()

@@ -11,9 +11,8 @@ import gc
 
 
 def tune(young_objects: int = 50_000, looks: int = 20, second_looks: int = 20) -> None:
-    """What exists after the imports is never looked at again.  New objects are, once there are
-    `young_objects` more of them than were freed; those that stay, after `looks` such looks; and
-    all, after `second_looks` of these.
-    """
+    """Exclude all present objects from garbage collection, and set the thresholds for new ones:
+    collect the youngest once `young_objects` more were created than freed, the next generation
+    after `looks` such collections, and all after `second_looks` of these."""
     gc.freeze()
     gc.set_threshold(young_objects, looks, second_looks)

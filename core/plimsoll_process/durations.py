@@ -1,6 +1,6 @@
-"""How often something took how long: a histogram that costs one search in a short tuple.
+"""A histogram of durations that costs one search in a short tuple.
 
-Filled on hot paths, read by metrics.  Pure.
+Filled on hot paths, read by metrics. Pure.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ LINES_EVERY_S = 1.0
 
 
 class LineLimit:
-    """Of one kind of line."""
+    """Limits the rate of one kind of log line."""
 
     def __init__(self) -> None:
         # When one was written last, None: never; and how many were not written since.
@@ -17,7 +17,7 @@ class LineLimit:
         self._unsaid = 0
 
     def due(self, now_s: float) -> str | None:
-        """What to put behind a line that is written now; None: it is not written, but counted."""
+        """Return the suffix of a line that is written now; None if it is only counted."""
         if self._said_s is not None and now_s - self._said_s < LINES_EVERY_S:
             self._unsaid += 1
             return None

@@ -18,11 +18,11 @@ from plimsoll_core.quotas.fair_pool import FairPool
 T = TypeVar("T", bound=Hashable)
 
 QUIET_S = 60.0
-"""The same thing is written once in so long."""
+"""Interval in which the same thing is written once."""
 ROOM = 2000
 """Different things of all principals that are kept; one alone has half, each of less than 1 KiB."""
 FLOOR = 8
-"""Of a principal, whatever the others hold, while there is room at all."""
+"""Entries that each principal may have, whatever the others hold, while there is room at all."""
 
 
 class DueLine(NamedTuple, Generic[T]):
@@ -54,7 +54,7 @@ class LineRoom(Generic[T]):
         return bool(self._counts)
 
     def __len__(self) -> int:
-        """How many things are kept."""
+        """Return the number of entries."""
         return self.pool.used
 
     def note(self, principal: str, what: T, now_s: float) -> None:
@@ -74,7 +74,7 @@ class LineRoom(Generic[T]):
         self._counts[key] = 1
 
     def _forget(self, now_s: float) -> None:
-        """What was written long enough ago."""
+        """Forget entries that were written more than `QUIET_S` ago."""
         while self._written_s:
             key, written_s = next(iter(self._written_s.items()))
             if now_s - written_s < QUIET_S:
@@ -103,7 +103,7 @@ class LineRoom(Generic[T]):
             yield DueLine(what, self._counts.pop(key), self._left_out.pop(principal, 0))
 
     def rest(self, now_s: float) -> Iterator[DueLine[T]]:
-        """Whatever was counted, at the end."""
+        """Yield all counted lines, at the end."""
         for key in self._written_s:
             if key in self._counts:
                 self._ready.setdefault(key[0], OrderedDict())[key[1]] = None

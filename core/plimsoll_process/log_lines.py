@@ -1,4 +1,4 @@
-"""How a process of ours writes its log lines: as text or as JSON, at a level that may change.
+"""Writes the log lines of a process: as text or as JSON, at a level that may change.
 
 Called by the entry points of the operator and of the broker.
 """

@@ -36,7 +36,7 @@ class LoopHolds:
         self.too_long = 0
         self.worst_cpu_s = 0.0
         self.waited_s = 0.0
-        """How long the loop's thread waited for a processor; `hang_watch` counts it."""
+        """Time in which the loop's thread waited for a processor; `hang_watch` counts it."""
         self._maxima = (0.0, 0.0)
         self._window_began_s = 0.0
         self._limit = LineLimit()
@@ -47,11 +47,11 @@ class LoopHolds:
 
     @property
     def recent_max_s(self) -> float:
-        """Of the last one to two minutes."""
+        """The longest hold of the last one to two minutes."""
         return max(self._maxima)
 
     def cumulative(self) -> list[tuple[float, int]]:
-        """How many turns took at most so long; Prometheus' buckets, without the last."""
+        """Return the number of turns up to each bound; Prometheus' buckets, without the last."""
         total, found = 0, []
         for bound, count in zip(BOUNDS_S, self.counts[:-1], strict=True):
             total += count

@@ -124,9 +124,10 @@ def where_runs(thread: int) -> str:
 
 
 def _frames() -> dict[int, FrameType]:
-    """Of all threads.  CPython before 3.11.9 may collect garbage while it makes this dictionary,
-    and holds a lock of the whole runtime: a finalizer that lets another thread run, which wants
-    that lock to begin or end a thread, stops the process (python/cpython gh-106883)."""
+    """Return the frames of all threads. CPython before 3.11.9 may collect garbage while it makes
+    this dictionary, and holds a lock of the whole runtime: a finalizer that lets another thread
+    run, which wants that lock to begin or end a thread, stops the process (python/cpython
+    gh-106883)."""
     collects = gc.isenabled()
     gc.disable()
     try:

@@ -108,11 +108,11 @@ PROCESS_ROWS = (
               ("generation",), "3"),
     MetricRow("python_gc_collections", "counter", "Its runs", ("generation",), "3"),
 )  # fmt: skip
-"""What the client library's own collectors show."""
+"""The metrics of the client library's own collectors."""
 
 
 def loop_rows(prefix: str) -> tuple[MetricRow, ...]:
-    """Of `loop_watch`.  `prefix`: of the names, with its underscore."""
+    """Return the rows of `loop_watch`. `prefix`: of the names, with its underscore."""
     return (
         MetricRow(f"{prefix}loop_held_seconds", "histogram",
                   "Delay of timers because something held the event loop", series="13 buckets"),

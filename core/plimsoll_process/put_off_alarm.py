@@ -53,7 +53,7 @@ class Alarm:
         self.put_off(1 / _NS)
 
     def wait(self) -> None:
-        """Until it rings; in the thread."""
+        """Block the thread until the alarm rings."""
         if self._fd is None:
             time.sleep(self._every_s)
         else:

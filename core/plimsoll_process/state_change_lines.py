@@ -48,7 +48,7 @@ class StateChangeLines:
         logger.info("%s", sentence, extra={"fields": dict(fields)})
 
     def tell_left_out(self) -> None:
-        """Of the seconds before."""
+        """Log the number of lines that were left out before."""
         if self._left_out:
             logger.info(
                 "%d more state changes in a second are not written one by one", self._left_out

@@ -1,4 +1,4 @@
-"""How soon a process's event loop has its turn beside threads that compute.
+"""Shortens the wait of a process's event loop for threads that compute.
 
 Called by each entry point, before its loop runs.  CPython lets one thread run at a time: a thread
 that wants to run asks the running one to give way, and asks only once that has run for an interval,
@@ -16,5 +16,5 @@ INTERVAL_S = 0.0005
 
 
 def switch_soon() -> None:
-    """Of the whole process."""
+    """Set the interval of the whole process."""
     sys.setswitchinterval(INTERVAL_S)

@@ -1,4 +1,4 @@
-"""Which Kafka APIs exist for us, in which versions, and what advertising them promises.
+"""The supported Kafka APIs and their versions, and what advertising them promises.
 
 Called by the broker's dispatch (which advertises what it really has a handler for) and by the
 codecs.  Never decides what a handler does.  Source: the protocol's client-facing table and its

@@ -70,8 +70,7 @@ class BatchError(Exception):
 
 
 class Batches:
-    """Whole batches one after another, in the pieces in which they lie in memory; its length is in
-    bytes."""
+    """Consecutive whole batches, in pieces as they lie in memory; `len` is in bytes."""
 
     __slots__ = ("_size", "pieces")
 
@@ -143,7 +142,7 @@ arguments, takes three times as long."""
 
 
 def placed(header: BatchHeader, base_offset: int, leader_epoch: int) -> BatchHeader:
-    """Of the batch once it is stamped so."""
+    """Return the batch's header with this base offset and leader epoch."""
     return _made((base_offset, header.length, leader_epoch, *header[3:]))
 
 
@@ -217,11 +216,11 @@ def stamp_append_time(
 
 
 def whole_batches(data: Buffer, up_to_offset: int, max_bytes: int) -> tuple[int, int]:
-    """How many leading bytes of `data` are whole batches below `up_to_offset`, within `max_bytes`,
-    and the offset after them (-1 when there is none).
+    """Return the number of leading bytes of `data` that are whole batches below `up_to_offset`,
+    within `max_bytes`, and the offset after them (-1 if there is none).
 
-    `data` starts at a batch and may end inside one.  The first batch may exceed `max_bytes`, so
-    that a reader always gets on.
+    `data` starts at a batch and may end inside one. The first batch may exceed `max_bytes`, so that
+    a reader always makes progress (KIP-74).
     """
     position = 0
     next_offset = -1

@@ -21,7 +21,7 @@ CODECS = {"uncompressed": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zst
 """By the values of `compression.type`, but for `producer`."""
 
 OPENED_BYTES_MAX = 32 * 1024 * 1024
-"""Of one batch that a client sends; a Produce that opens to more is refused."""
+"""Bound on one decompressed batch of a client; a Produce that exceeds it is refused."""
 _GUESS_BYTES = 16 * 1024
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_SIZE = 16
@@ -34,7 +34,7 @@ _LZ4_BLOCK_BYTES = 64 * 1024
 _LZ4_BLOCK = struct.Struct("<I")
 _LZ4_STORED = 0x80000000
 _FULL = "failed to write whole buffer"
-"""What cramjam says when there was more to write than room."""
+"""cramjam's message for an output that exceeds the buffer."""
 
 
 class TooLarge(BadRecords):
@@ -59,7 +59,7 @@ def opened(codec: int, data: bytes | memoryview, limit: int) -> bytes:
 
 
 def _frames(library: object, data: bytes | memoryview, limit: int) -> bytes:
-    """How large it will be is not always told: guess, and guess more."""
+    """Decompress with a growing guess, since the data may not state the size."""
     into: Callable[[object, bytearray], int] = library.decompress_into  # type: ignore[attr-defined]
     size = min(max(_GUESS_BYTES, 6 * len(data)), limit)
     while True:

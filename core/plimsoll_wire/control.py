@@ -61,7 +61,7 @@ BrokerRequest = (
     | EnsureInternalTopic
     | SecurityChange
 )
-"""What may come over the network; the operator's own requests never do."""
+"""Requests that arrive over the network; the operator's own requests never do."""
 
 
 class ControlKey(IntEnum):
@@ -128,7 +128,7 @@ _metadata_reply_decoder = msgspec.msgpack.Decoder(MetadataReply)
 
 
 def size_of(request: BrokerRequest) -> int:
-    """How many bytes of a frame it takes."""
+    """Return the request's size in a frame, in bytes."""
     return len(_encoder.encode(request))
 
 

@@ -189,14 +189,15 @@ def _topic_id(raw: bytes) -> UUID | None:
 
 @lru_cache(maxsize=4_096)
 def _owner(raw: bytes) -> str:
-    """Of what stands behind a value's fields; empty: nothing that this release knows."""
+    """Return the owner stored behind a value's fields; "" if there is none that this release
+    knows."""
     if len(raw) < _NUMBER.size or _NUMBER.unpack_from(raw)[0] != len(raw) - _NUMBER.size:
         return ""
     return str(raw[_NUMBER.size :], "utf-8")
 
 
 class _KeyHead(NamedTuple):
-    """What stands before the partition in an offset's key."""
+    """The part of an offset's key before the partition."""
 
     group_id: str
     topic: str
@@ -204,8 +205,8 @@ class _KeyHead(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _key_head(head: bytes) -> _KeyHead | None:
-    """Of a key without its last four bytes; a commit names many partitions of one topic, and a
-    group commits again and again.  None: it has another form."""
+    """Decode a key without its last four bytes; return None if it has another form. Cached: a
+    commit names many partitions of one topic, and groups commit repeatedly."""
     record_type, group_size = _KEY_HEAD.unpack_from(head)
     group_end = _KEY_HEAD.size + group_size
     (topic_size,) = _NUMBER.unpack_from(head, group_end)
@@ -289,7 +290,7 @@ def _read(entity: type, data: bytes) -> Any:
 
 
 def _read_to(entity: type, data: bytes) -> tuple[Any, int]:
-    """The same, and where it ends."""
+    """Decode an entity, and return it with its end position."""
     flexible: bool = entity.__flexible__  # type: ignore[attr-defined]
     reader = BytesReader(data, flexible, _NUMBER.size)
     return decoder(entity).read(reader), reader.position

@@ -29,7 +29,7 @@ NUMBERS_LIKE_ONE = 8
 
 
 class Decode(NamedTuple):
-    """How to read one value, and how many bytes it has at least."""
+    """A reader of one value, and the least number of its bytes."""
 
     read: Callable[[BytesReader], Any]
     bytes_min: int
@@ -37,7 +37,7 @@ class Decode(NamedTuple):
 
 @cache
 def decoder(entity: type) -> Decode:
-    """How to read one structure."""
+    """Return the reader of one structure."""
     flexible: bool = entity.__flexible__  # type: ignore[attr-defined]
     plain: list[tuple[str, Callable[[BytesReader], Any]]] = []
     tagged: dict[int, tuple[str, Callable[[BytesReader], Any]]] = {}

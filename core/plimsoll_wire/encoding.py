@@ -43,7 +43,7 @@ _IMPLICIT = {"throttle_time": 0}
 
 @cache
 def encoder(entity: type) -> Encode:
-    """How to write one structure."""
+    """Return the writer of one structure."""
     flexible: bool = entity.__flexible__  # type: ignore[attr-defined]
     plain: list[tuple[str, Encode, Any]] = []
     tagged: list[tuple[int, str, Encode, Any]] = []

@@ -52,14 +52,15 @@ _NO_READ_REPLICA = struct.pack(">i", -1)
 SMALL_HEAD = struct.Struct(">iiibii")
 """Limits, isolation level, session."""
 SMALL_PARTITION = struct.Struct(">B16sBiiqiqiBB")
-"""How many topics (2: one), its id, how many partitions (2: one), what is asked of it, no tags."""
+"""Number of topics (2: one), the topic's id, number of partitions (2: one), the partition's
+request, no tags."""
 SMALL_TAIL = struct.Struct(">BBBBBiqBHBq")
 """Nothing forgotten, no rack, two tagged fields: the replica's state, the controller's epoch."""
 EPOCH_TAG = (CONTROLLER_EPOCH_TAG & 0x7F | 0x80) << 8 | CONTROLLER_EPOCH_TAG >> 7
 """The field's number as it is written: two bytes."""
 ONE_REPLIED = struct.Struct(">B16sBihqqqBi")
-"""Of a reply: how many topics (2: one), its id, how many partitions (2: one), what is said of it,
-no aborted transactions, no replica to read from."""
+"""A reply's number of topics (2: one), the topic's id, number of partitions (2: one), the
+partition's result, no aborted transactions, no replica to read from."""
 ONE_ENDS = struct.Struct(">BBBHBq")
 """No tags of the partition nor the topic; one of the reply, the controller's epoch."""
 ONE_ENDS_WITH = (0, 0, 1, EPOCH_TAG, CONTROLLER_EPOCH.size)
@@ -76,7 +77,7 @@ class TooManyNamed(MalformedMessage):
 
 
 class FetchPartition(NamedTuple):
-    """What is asked of one partition; None where the client does not say."""
+    """The request for one partition; None for fields that the client does not state."""
 
     partition: int
     leader_epoch: int | None

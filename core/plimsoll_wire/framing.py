@@ -25,7 +25,7 @@ STEP_BYTES_MAX = 4 * STEP_BYTES
 factor until it has `STEP_BYTES`, then by a `STEP_PART`-th of it, within the two bounds.
 Fresh memory costs about a millisecond for each 2 MiB, and the event loop waits for it."""
 BEGINNING_BYTES = 4
-"""Of a request: which API it is of, in which version."""
+"""The first bytes of a request: its API key and version."""
 _ZEROS = memoryview(bytes(STEP_BYTES))
 
 

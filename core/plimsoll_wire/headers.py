@@ -64,7 +64,7 @@ def parse_request_header(frame: bytearray) -> RequestHeader:
 
 
 def _without_client_id(frame: bytearray) -> RequestHeader:
-    """Of a frame that ends before the length of the client's id is whole."""
+    """Decode the header of a frame that ends inside the length of the client's id."""
     try:
         key, version, correlation_id = _REQUEST.unpack_from(frame)
     except struct.error as error:

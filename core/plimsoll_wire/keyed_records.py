@@ -39,7 +39,7 @@ _KEYLESS_TOLD = 1_000
 _ALIKE_MAX = 128
 """So many at once: a format of `struct` is that long."""
 _MORE_FOLLOWS, _LAST_BYTE = bytes(range(128, 256)), bytes(range(128))
-"""What a byte of a varint may be."""
+"""The two kinds of byte in a varint."""
 _DIGITS = bytes.maketrans(b"01", b"\0\1")
 _VARINT_BYTES_MAX = 10
 _TIME_AND_OFFSET_MAX = 12

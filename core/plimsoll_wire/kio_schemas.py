@@ -1,4 +1,4 @@
-"""What is taken from kio: its generated schemas and error codes.
+"""The imports from kio: its generated schemas and error codes.
 
 Where hypothesis can be imported, kio imports it to register its types with it: no less than all the
 rest that a broker imports, so it would double the time until a broker of a development environment

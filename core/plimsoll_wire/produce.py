@@ -20,15 +20,15 @@ _HEAD = struct.Struct(">hhiih")
 _HEAD_FLEXIBLE = struct.Struct(">BhiBB")
 """Transactional id, acks, timeout, how many topics, the length of the first one's name."""
 _BATCH = struct.Struct(">iii")
-"""How many partitions, which one, bytes."""
+"""Number of partitions, partition, bytes."""
 _PARTITION_V2 = struct.Struct(">ihqq")
 _PARTITION_V5 = struct.Struct(">ihqqq")
 _ONE_TOPIC = struct.Struct(">ih")
-"""How many topics, the length of the name."""
+"""Number of topics, length of the name."""
 _ONE_V5 = struct.Struct(">iihqqqi")
 _ONE_V8 = struct.Struct(">iihqqqihi")
 _ONE_FLEXIBLE = struct.Struct(">BihqqqBBBBiB")
-"""How many partitions, the partition, what ends it and its topic, the throttle time and the end."""
+"""Number of partitions, the partition, the ends of it and its topic, the throttle time, the end."""
 _I32 = struct.Struct(">i")
 _LEADER = struct.Struct(">iiB")
 _NODE = struct.Struct(">i")
@@ -139,7 +139,7 @@ def _of_one(acks: int, timeout_ms: int, name: str, sent: ProducePartition) -> Pr
 
 
 def _decode(body: memoryview, flexible: bool) -> ProduceRequest:
-    """Of any request."""
+    """Decode any request."""
     reader = BytesReader(body, flexible)
     transactional_id = reader.nullable_string()
     acks, timeout_ms = reader.unpack(_ACKS_TIMEOUT)

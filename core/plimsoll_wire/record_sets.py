@@ -1,4 +1,4 @@
-"""Whole records of a batch, keys and values: written and read for the internal topics alone.
+"""Writes and reads whole records of a batch, keys and values, for the internal topics alone.
 
 Called by the coordinators' shells: what clients send stays opaque (`records`, `batches`).  Batches
 are written without compression and without headers; one that is compressed is not read here.
@@ -40,7 +40,7 @@ def varint(value: int) -> bytes:
 
 
 def size_of(record: KeyValue) -> int:
-    """How many bytes of a batch it takes, at most."""
+    """Return an upper bound of the record's bytes in a batch."""
     return 32 + len(record.key) + len(record.value or b"")
 
 

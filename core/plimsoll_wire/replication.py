@@ -43,7 +43,7 @@ _UVARINT_BYTES_MAX = 5
 
 
 class FetchSessionKey(NamedTuple):
-    """Which incremental fetch session a request belongs to (KIP-227)."""
+    """The incremental fetch session of a request (KIP-227)."""
 
     session_id: int
     """0: none yet."""
@@ -60,7 +60,7 @@ class MalformedReply(Exception):
 
 
 class PartitionFetch(NamedTuple):
-    """What a follower asks of one partition."""
+    """A follower's request for one partition."""
 
     partition: int
     leader_epoch: int
@@ -78,7 +78,7 @@ class FetchSender(NamedTuple):
 
 
 class FetchLimits(NamedTuple):
-    """How long the leader may wait and how much it may send."""
+    """Bounds on the leader's wait and on its reply."""
 
     wait_ms_max: int
     bytes_max: int

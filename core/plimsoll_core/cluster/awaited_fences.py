@@ -1,4 +1,4 @@
-"""Which fences an answer that names leaders waits for: of leaders that were just lost.  Pure.
+"""Selects the fences that an answer with leaders waits for: those of just lost leaders.  Pure.
 
 A leader's process dies, and its clients ask another broker for the leader, within the millisecond:
 before the controller has committed the election.  An answer that names the dead leader again sends

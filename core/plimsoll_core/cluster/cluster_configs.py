@@ -1,4 +1,4 @@
-"""Which configs a LogCluster gives its brokers: their types, limits and defaults.
+"""The configs that a LogCluster gives its brokers: their types, limits and defaults.
 
 Called when a LogCluster is applied, by brokers that act on the values, and by DescribeConfigs.  A
 key stands here when a broker really acts on it, and for each config of a topic that a cluster may
@@ -181,7 +181,7 @@ OWN_KEYS = {
 """The broker's own configs: no topic's."""
 
 OWN_DEFAULTS = {name: key.default for name, key in OWN_KEYS.items()}
-"""Of the broker's own configs."""
+"""Defaults of the broker's own configs."""
 
 
 def own_integer(configs: Mapping[str, str], name: str) -> int:

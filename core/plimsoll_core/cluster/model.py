@@ -32,7 +32,7 @@ from plimsoll_core.security.inside import NOTHING_INSIDE, Inside
 from plimsoll_core.security.state import NOTHING, Security
 
 MOVEMENT_BYTES_PER_SECOND = 50 * 2**20
-"""How fast a broker takes in the replicas that it is given, unless another limit is set."""
+"""The default rate limit of a broker for replicas that are moved to it."""
 
 
 class Recovery(Enum):

@@ -34,7 +34,7 @@ class Mover:
 
 
 def mover_name(row: Reassignment | Rebalance) -> str:
-    """How `str` of its mover names the object, also when nothing is left to move."""
+    """Return `str` of the object's mover, also if nothing is left to move."""
     return str(_mover(row, lambda _: False))
 
 
@@ -48,7 +48,7 @@ def running(image: ClusterImage) -> list[Mover]:
 
 
 def mover_of(movers: Iterable[Mover], key: PartitionKey) -> Mover | None:
-    """Which of them moves a partition."""
+    """Return the mover of a partition, or None."""
     return next((mover for mover in movers if mover.moves(key)), None)
 
 

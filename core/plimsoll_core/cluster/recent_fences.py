@@ -1,4 +1,4 @@
-"""Which fenced brokers clients are still told of: those that were fenced a moment ago.  Pure.
+"""Selects the fenced brokers that clients still see: those that were fenced a moment ago.  Pure.
 
 A fence and the elections that it causes come in one image. librdkafka (2.16, for one) that finds,
 in one answer, new leaders for its partitions and their old leader missing from the brokers, ends

@@ -1,4 +1,4 @@
-"""Which metadata version introduced which kind of record and which field; the gate for writers.
+"""The metadata version that introduced each kind of record and each field; the gate for writers.
 
 A cluster's metadata version is part of its image, 1 until a record states another one.  It says
 what the log may hold: a controller writes no kind and no field that is newer, so that a reader

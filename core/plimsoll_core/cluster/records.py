@@ -99,7 +99,7 @@ class BrokerRegistered(_Record, frozen=True, kw_only=True):
 
 
 class BrokerUpdated(_Record, frozen=True, kw_only=True):
-    """The same incarnation with other listeners, rack or directories."""
+    """A new registration of the same incarnation, with other listeners, rack or directories."""
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
@@ -170,7 +170,7 @@ class PartitionsCreated(_Record, frozen=True, kw_only=True):
 
 
 class PartitionsChanged(_Record, frozen=True, kw_only=True):
-    """The same change to every partition in `ranges` ([first, last], inclusive).
+    """One change to every partition in `ranges` ([first, last], inclusive).
 
     Unset fields stay as they are.  The partition epoch grows by one, the leader epoch by
     `leader_epoch_step`.
@@ -295,7 +295,7 @@ class RebalanceForgotten(_Record, frozen=True, kw_only=True):
 
 
 class MovementLimited(_Record, frozen=True, kw_only=True):
-    """How fast a broker may take in replicas that no Reassignment limits otherwise."""
+    """The default rate limit of a broker for replicas that are moved to it."""
 
     bytes_per_second: int
 

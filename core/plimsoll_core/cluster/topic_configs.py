@@ -1,4 +1,4 @@
-"""Which configs a topic may have: their types, limits and defaults, in one table.
+"""The configs that a topic may have: their types, limits and defaults, in one table.
 
 Called when a topic is created or declared, by brokers that act on the values, and by
 DescribeConfigs.  A key stands here when the broker really acts on it, or when Kafka knows it and

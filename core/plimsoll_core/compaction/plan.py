@@ -1,4 +1,4 @@
-"""Which log is cleaned next, how far, and which of its segments become one.
+"""Decides which log is cleaned next, how far, and which of its segments are merged.
 
 Called by the broker's cleaner, which describes logs and carries plans out.  Never at or above what
 is committed and on the disk here, nor into the active segment: nothing that may still be cut
@@ -14,7 +14,8 @@ from typing import NamedTuple
 GROUP_MAX = 64
 """Segments that become one at a time: their files go in one turn of the event loop."""
 OFFSETS_MAX = 2**31 - 1
-"""How far a record may be from the first offset of its segment: indexes have four bytes for it."""
+"""Bound on the distance of a record from its segment's first offset: indexes have four bytes for
+it."""
 
 
 class SealedSegment(NamedTuple):
@@ -62,11 +63,11 @@ def plan(
     limits: CompactionLimits,
     now_ms: int | None,
 ) -> CleaningPlan | None:
-    """How far a log is to be cleaned now; None: not yet.
+    """Return how far the log should be cleaned now, or None.
 
-    `segments`: the sealed ones, oldest first.  `first_dirty`: the end of what was cleaned before.
+    `segments`: the sealed ones, oldest first. `first_dirty`: the end of the cleaned part.
     `stable_end`: everything below is committed (and, with transactions, decided), and on the disk.
-    `now_ms` None: the wall clock is not to be believed, so nothing is old.
+    `now_ms` None: the wall clock is not trusted, so nothing is old.
     """
     dirty: list[SealedSegment] = []
     for segment in segments:

@@ -1,4 +1,4 @@
-"""Which records and which batches of a log stay when it is cleaned.
+"""Decides which records and which batches of a log are kept when it is cleaned.
 
 Called by the broker's cleaner for each batch, and for the records of one that may lose tombstones.
 It knows times, no bytes.  A batch that stays keeps its offsets, leader epoch, producer and

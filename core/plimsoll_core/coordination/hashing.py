@@ -1,4 +1,4 @@
-"""Which partition of an internal topic holds a group: Kafka's rule, so that both agree.
+"""Finds the partition of an internal topic that holds a group, by Kafka's rule.
 
 Called by FindCoordinator and by whatever must know whether a group belongs here.  Source: Java's
 `String.hashCode`, over UTF-16 code units, and Kafka's `Utils.abs`; docs/protocol.md §5.8.

@@ -109,7 +109,8 @@ def _member(member: Member, protocol: str, stable: bool) -> DescribedMember:
 def list_groups(
     turn: GroupTurn, op: ListGroups, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """Of this shard; what is told waits for all that the shard has written."""
+    """List the groups of this shard; the reply waits for all records of the shard to be
+    committed."""
     states = {state.lower() for state in op.states}
     types = {kind.lower() for kind in op.types}
     looked_at = turn.state.names() if op.group_ids is None else op.group_ids
@@ -151,7 +152,7 @@ def delete_group(
 def delete_unloaded(
     turn: GroupTurn, op: DeleteUnloaded, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """Whatever of it is in memory now goes."""
+    """Delete the part of the group that is in memory now."""
     group = turn.state.groups.get(op.group_id)
     return no_such_group(op.group_id, token) if group is None else _tombstones(group, token)
 

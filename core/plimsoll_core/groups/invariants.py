@@ -144,7 +144,7 @@ def _miscounted(group: ClassicGroup) -> Iterable[str]:
 
 
 def _untimed(turn: GroupTurn, group: ClassicGroup) -> Iterable[str]:
-    """Whatever is waited for has an end."""
+    """Yield violations of the rule that every wait has a deadline."""
     deadlines = turn.soft.deadlines
     for member_id, member in group.members.items():
         parked = member_id in group.syncs or (member_id in group.joins and not member.is_new)

@@ -18,7 +18,8 @@ from typing import NamedTuple
 from plimsoll_core.groups.state import CommittedOffset
 
 SAMPLES_MAX = 24
-"""Of one partition: the newest as they were seen, older ones further and further apart."""
+"""Bound on the samples of one partition: new ones as taken, older ones further and further
+apart."""
 
 
 class EndHistory:
@@ -82,7 +83,7 @@ class TopicLag(NamedTuple):
 
 
 class GroupPartition(NamedTuple):
-    """Of one group: a partition that it has committed for."""
+    """A partition that the group has committed offsets for."""
 
     group_id: str
     topic: str
@@ -118,7 +119,8 @@ class StandingPartitions:
 
 
 History = Callable[[int, CommittedOffset], EndHistory | None]
-"""Of a partition, which is found by its index and what is committed; None: its end is not known."""
+"""Returns the history of a partition's end, found by index and committed offset; None: it is
+unknown."""
 Stood = Callable[[int, CommittedOffset], int | None]
 """Since when a partition that is behind has had that offset; None: it is not known."""
 

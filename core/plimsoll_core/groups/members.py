@@ -29,7 +29,7 @@ class FirstDelay:
     """The first rebalance of a group waits for others to come: KIP-134."""
 
     delay_ms: int
-    """How long it waits this time."""
+    """The length of the present delay."""
     left_ms: int
     """For how much longer it may be prolonged after that."""
     newcomers: bool = False
@@ -46,7 +46,7 @@ class Preparing:
     """Kafka's PreparingRebalance: members join."""
 
     first: FirstDelay | None
-    """None: the phase ends when every member has joined."""
+    """The delay of a first join; None: the phase ends when every member has joined."""
 
 
 @dataclass(slots=True)
@@ -268,8 +268,8 @@ class ClassicGroup:
         return member
 
     def record_bytes(self, member: Member) -> int:
-        """How large a generation's record would be at most with this member: a new one, or in the
-        place of the one that has its id or its instance."""
+        """Return the largest size of a generation's record with this member: a new one, or in place
+        of the one with the same id or instance."""
         instance = member.group_instance_id
         known = self._members.get(member.member_id)
         if known is None and instance is not None and instance in self._instances:

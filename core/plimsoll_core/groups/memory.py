@@ -44,7 +44,7 @@ however full it is, room can be made."""
 
 
 class GroupMemory:
-    """Of one broker.  `budget`: bytes of all groups that it coordinates."""
+    """The memory of one broker's groups. `budget`: bytes of all groups that it coordinates."""
 
     __slots__ = ("budget", "pool", "wants_room")
 

@@ -195,7 +195,7 @@ class ListedGroup(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupsListed:
-    """Of one shard."""
+    """The listed groups of one shard."""
 
     groups: tuple[ListedGroup, ...]
 

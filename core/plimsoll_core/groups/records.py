@@ -19,7 +19,7 @@ class OffsetCommitted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     partition: int
     offset: int
     leader_epoch: int = -1
-    """Of the last consumed record; -1: the client did not say."""
+    """The leader epoch of the last consumed record; -1: the client did not say."""
     metadata: str = ""
     commit_ms: int
     expire_ms: int | None = None

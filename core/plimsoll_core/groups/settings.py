@@ -18,8 +18,9 @@ GROUP_ID_BYTES_MAX = 255
 MEMBER_BYTES_MAX = 64 * 2**10
 """The greatest metadata of one member."""
 NAME_BYTES_MAX = 32_767 - 37
-"""Of each name that a member gives.  A stored string has 32,767 bytes at most, and a member's id is
-made of a name, a dash and 36 characters; requests of flexible versions hold longer ones."""
+"""Bound on each name that a member gives. A stored string has at most 32,767 bytes, and a member's
+id consists of a name, a dash and 36 characters; requests of flexible versions may hold longer
+names."""
 GROUP_BYTES_MAX = 4 * 2**20
 """The greatest metadata of all members of a group, in all their protocols;
 `GroupTurn.record_bytes_max` bounds what goes into one record."""
@@ -29,7 +30,7 @@ SEATS_MAX = 20_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings:
-    """Of one broker, for all its shards."""
+    """Settings of one broker, for all its shards."""
 
     metadata_bytes_max: int = 4_096
     """`offset.metadata.max.bytes`."""

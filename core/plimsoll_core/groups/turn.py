@@ -40,7 +40,7 @@ DeadlineKey = (
 
 
 class SoftState:
-    """Of one shard."""
+    """Uncommitted state of one shard."""
 
     __slots__ = ("charged", "classic", "deadlines", "rebalances", "seats")
 

@@ -107,7 +107,7 @@ class ReassignmentState(Message, frozen=True, kw_only=True):
 
 
 class LimitMovement(Message, frozen=True, kw_only=True):
-    """How fast a broker may take in replicas that no Reassignment limits otherwise."""
+    """Set the default rate limit of a broker for replicas that are moved to it."""
 
     bytes_per_second: int
 

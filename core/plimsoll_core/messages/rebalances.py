@@ -41,7 +41,7 @@ class BeginRebalance(Message, frozen=True, kw_only=True):
 
 
 class MoveLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a Rebalance moves at the same time: a move counts at each broker that gives, gets,
+    """Bounds on the concurrent moves of a Rebalance. A move counts at each broker that gives, gets,
     drops or is copied from; `max_bytes` None: no bound."""
 
     concurrent_moves_per_broker: int = CONCURRENT_MOVES_PER_BROKER

@@ -1,4 +1,4 @@
-"""How much of a plan the brokers' disks take, and what is left out where that is too much.
+"""Bounds a plan by the free space of the brokers' disks, and leaves out moves that do not fit.
 
 Called by the planner's switch with a plan that was made by counts.  A tenth of each disk stays
 free: clients go on writing while replicas are copied.  What a broker gives away is not counted as

@@ -32,7 +32,7 @@ from plimsoll_core.planner.survey import (
 ROUNDS_MAX = 8
 """Six were needed at most over tens of thousands of random clusters."""
 COPIES_PER_FAULT_MAX = 4
-"""How many copies one fault less in the spread of topics and heirs is worth."""
+"""The most copies that one fault less in the spread of topics and heirs may cost."""
 
 Faults = tuple[int, int, int, int]
 

@@ -1,4 +1,4 @@
-"""Which partition gets which of the newly computed rows, so that most replicas stay where they are.
+"""Assigns the newly computed rows to partitions so that most replicas stay where they are.
 
 An assignment of the greatest total overlap, exact: the primal-dual method for small integer
 weights.  Weights are at most the replication factor, so there are that many rounds; in each, as
@@ -17,7 +17,7 @@ Replicas = frozenset[BrokerId]
 
 
 def permute(current: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
-    """The same rows, in the order in which they overlap most with `current`, one by one."""
+    """Return the same rows, in the order in which they overlap most with `current`, row by row."""
     holders: dict[Replicas, list[int]] = {}
     for position, row in enumerate(current):
         holders.setdefault(frozenset(row), []).append(position)

@@ -1,4 +1,4 @@
-"""Which moves of replicas are allowed in a plan in the making, and which of them costs least.
+"""Decides which moves of replicas a plan in the making allows, and which of them costs least.
 
 Used by the planner's goals, through `augment`.  A slot with a replica that has to leave, or that
 was just added, stands in its row as a vacancy: a broker id below zero, which holds it and must give
@@ -21,7 +21,7 @@ SAVING, EXCHANGING = BrokerId(-2), BrokerId(-3)
 """The queues of partitions of which the target holds a copy already, though it is not in the row:
 the source holds none yet, so that one copy less is made, or holds one as well."""
 LOOK_AT_MOST = 32
-"""How many equally good partitions are compared for how crowded their topics are."""
+"""Bound on the equally good partitions that are compared by the crowding of their topics."""
 
 
 def vacancy(slot: int) -> BrokerId:
@@ -86,7 +86,7 @@ class Layout:
         )
 
     def copies(self) -> int:
-        """How many replicas are where none was, vacancies included."""
+        """The number of replicas on brokers that had none of the partition, vacancies included."""
         return sum(self._copies.values())
 
     # --- what may move -------------------------------------------------------------------------

@@ -117,7 +117,8 @@ def start_of(brokers: Sequence[Located], partitions: int, preferred: Mapping[Bro
 
 
 def led_by_active(rows: Assignment, active: AbstractSet[BrokerId]) -> Assignment:
-    """The same rows, each with an active broker in front: only that one can lead first."""
+    """Return the same rows, each with an active broker in front: only an active broker can lead
+    first."""
     spare = sorted(active)
     fixed: list[Row] = []
     for number, row in enumerate(rows):

@@ -54,13 +54,13 @@ def plan(request: Request) -> Plan | Refusal:
 
 
 def _without(request: Request, full: AbstractSet[BrokerId]) -> Request:
-    """The same, with nothing for these brokers."""
+    """Return the request with these brokers marked unusable."""
     brokers = (replace(b, usable=False) if b.id in full else b for b in request.brokers)
     return replace(request, brokers=tuple(brokers))
 
 
 def by_counts(request: Request) -> Plan | Refusal:
-    """Whatever disks say."""
+    """Plan without regard to disks."""
     surveyed = survey(request)
     if isinstance(surveyed, Refusal):
         return surveyed

@@ -16,7 +16,8 @@ from plimsoll_core.planner.augment import level
 from plimsoll_core.planner.placement import Row
 
 LOOK_AT_MOST = 16
-"""How many equally good partitions are compared for how many leaders of their topic are where."""
+"""Bound on the equally good partitions that are compared by the leaders of their topic per
+broker."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -51,7 +51,7 @@ class PlanPartition(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def isr_margin(self) -> int:
-        """How many members of the ISR can be spared before writes stop."""
+        """The number of ISR members that can fail before writes stop."""
         return len(self.isr) - effective_min_isr(self.min_isr, len(self.replicas))
 
 

@@ -177,5 +177,5 @@ def replica_counts(rows: Sequence[Sequence[BrokerId]]) -> Counter[BrokerId]:
 
 
 def new_copies(before: Sequence[Row], after: Sequence[Sequence[BrokerId]]) -> int:
-    """How many replicas are where none was."""
+    """Return the number of replicas on brokers that had none of the partition."""
     return sum(len(set(row) - set(old)) for old, row in zip(before, after, strict=True))

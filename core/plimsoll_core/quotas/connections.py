@@ -96,7 +96,8 @@ class AddressConnections:
 
 
 def per_ip_overrides(text: str) -> dict[str, int] | None:
-    """Of `max.connections.per.ip.overrides`: "10.0.0.1:100,10.0.0.2:200"; None: it is none."""
+    """Parse `max.connections.per.ip.overrides`: "10.0.0.1:100,10.0.0.2:200"; None if it is
+    malformed."""
     found: dict[str, int] = {}
     for each in text.split(",") if text else ():
         host, colon, number = each.strip().rpartition(":")

@@ -39,7 +39,7 @@ class FairPool:
 
     @property
     def principals(self) -> int:
-        """How many principals hold something."""
+        """The number of principals with a share."""
         return len(self._held)
 
     def held(self, principal: str) -> int:

@@ -21,7 +21,7 @@ them all, which happens once for each three seconds' worth at most."""
 _SHARES = 16
 """The divisor of what may be given, for there are other clients."""
 ALLOWANCES_MAX = 1_000
-"""Of one rate at a time."""
+"""Bound on the concurrent allowances of one rate."""
 
 
 class Allowance:
@@ -112,7 +112,7 @@ class WindowedRate:
         return max(elapsed_ms + max(SAMPLES - 1 - elapsed_ms // SAMPLE_MS, 0) * SAMPLE_MS, 1)
 
     def amount(self, now_ms: int) -> int:
-        """Of the window."""
+        """Return the total of the window."""
         self._expire(now_ms)
         return self._total
 

@@ -85,7 +85,7 @@ class QuotaValues(
 
 
 def smallest(quota: Quota, *values: QuotaValues) -> float | None:
-    """Of the rates that any of them states; None: none does."""
+    """Return the smallest rate that any of them states, or None."""
     return min((rate for one in values if (rate := one.of(quota)) is not None), default=None)
 
 
@@ -174,7 +174,7 @@ class ClientQuotas(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def quotas_of(rows: Iterable[QuotaRow]) -> ClientQuotas:
-    """Of a snapshot."""
+    """Restore the quotas of a snapshot."""
     found = Map({row.entity: row for row in rows})
     return ClientQuotas(rows=found, addresses=sum(entity.ip is not None for entity in found))
 

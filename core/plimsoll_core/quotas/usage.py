@@ -18,7 +18,7 @@ from plimsoll_core.quotas.rates import SAMPLE_MS, SAMPLES, Allowance, TokenBucke
 from plimsoll_core.quotas.state import ClientQuotas, Quota, QuotaAccount, QuotaLimit
 
 ACCOUNTS_MAX = 10_000
-"""Of one quota: of users, of client ids, and of pairs of both."""
+"""Bound on the accounts of one quota: users, client ids, and pairs of both."""
 NAME_MAX = 256
 """Characters of a client id that tell it from others."""
 THROTTLE_MS_MAX = 60_000
@@ -26,7 +26,7 @@ THROTTLE_MS_MAX = 60_000
 REQUEST_THROTTLE_MS_MAX = SAMPLE_MS
 """By `request_percentage`, as in Kafka: what it limits is over when it is told."""
 NANOSECONDS_A_PERCENT = 10_000_000
-"""Of a second."""
+"""Nanoseconds in one percent of a second."""
 REQUESTS_AHEAD = 8
 """An allowance is for so many requests like the one before, or there is none."""
 _UNLIMITED = 2**62
@@ -138,7 +138,7 @@ class HeldBucket:
 
 
 class ClientUsage:
-    """Of one broker.  Every throttle is 0 where nothing is exceeded."""
+    """The clients' usage of one broker. Every throttle is 0 while no quota is exceeded."""
 
     def __init__(self) -> None:
         # In bytes, bytes and nanoseconds.
@@ -151,11 +151,11 @@ class ClientUsage:
 
     @property
     def accounts(self) -> int:
-        """How many are kept."""
+        """The number of accounts."""
         return sum(map(len, self._rates.values())) + len(self._mutations)
 
     def rate(self, limit: QuotaLimit | None) -> HeldRate | None:
-        """Of a limit, if there is one."""
+        """Return the rate of a limit; None if there is no limit."""
         if limit is None:
             return None
         return HeldRate(limit, self._rates[limit.quota].of(limit.account))

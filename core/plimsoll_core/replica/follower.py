@@ -165,7 +165,7 @@ class CompactedCopy:
             self.superseded_below = high_watermark
 
     def new_term(self) -> None:
-        """Of another leader."""
+        """Follow another leader: check if the log must be fetched from its start again."""
         behind = self.superseded_below > self._log.log_end_offset
         self.must_begin_again = self._log.holes and behind
 

@@ -1,4 +1,4 @@
-"""Which replicas a leader proposes to add to its ISR or to remove, and what the answers mean.
+"""Selects the replicas that a leader proposes to add to its ISR or to remove; judges the answers.
 
 Called by `replica.Replica`: `expansion` after a follower's fetch, `shrinkage` every half of the lag
 limit, `outcome` for each answer of the controller.  One proposal is in flight at a time

@@ -23,7 +23,7 @@ from plimsoll_core.ids import BrokerId, MetadataOffset
 from plimsoll_core.replica.leader import Leader
 
 SESSION_TIMEOUT_MS = 6_000
-"""Until a controller has told its own."""
+"""The default until a controller has sent its own."""
 MARGIN_PARTS = 10
 """One part in ten of the session timeout: for clocks that differ, and replies on their way."""
 ANSWERS_MAX = 16

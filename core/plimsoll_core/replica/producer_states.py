@@ -27,8 +27,8 @@ PRODUCERS_ASSUMED = 2**30 // 8 // PRODUCER_BYTES
 AT_ONCE = 5_000
 """Producers that are gone through in one call: some milliseconds, and up to one log more."""
 KEPT_MAX = AT_ONCE // 4
-"""Of a log that is opened while the memory is full, at the cost of others: logs forget a quarter of
-what they are gone through for, at least, where those that know most come first."""
+"""Bound on the producers of a log that is opened while the memory is full. Other logs, largest
+first, forget at least a quarter of the producers that one call goes through."""
 
 
 class Remembers(Protocol):
@@ -125,7 +125,7 @@ class ProducerMemory:
             self._room = max((self.limit - known) // (portions + 1), 1)
 
     def _shares(self, logs: Mapping[int, Remembers]) -> list[_Share]:
-        """Of those that know more than that."""
+        """Return the shares of logs that hold more than their share."""
         room = self.limit * 3 // 4
         if most := _level([len(log) for log in logs.values()], room):
             more = [number for number, log in logs.items() if len(log) > most]
@@ -169,8 +169,8 @@ def _level(sizes: Sequence[int], room: int) -> int:
 BATCHES_REMEMBERED = 5
 EXPIRATION_MS = 24 * 3600 * 1000
 PRODUCERS_MAX = 10_000
-"""Of one log: each takes a kilobyte, and all of them are written down when the log rolls.  Of all
-logs of a broker: `ProducerMemory`."""
+"""Bound on the producers of one log: each takes a kilobyte, and all of them are written when the
+log rolls. `ProducerMemory` bounds those of all logs of a broker."""
 _LEFT = PRODUCERS_MAX * 3 // 4
 """Above the bound, all but this many are forgotten: the producers that wrote longest ago."""
 _SEQUENCES = 2**31

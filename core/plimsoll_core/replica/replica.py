@@ -270,7 +270,8 @@ class Replica:
             self._proposal = leaving.proposal
 
     def altered(self, proposal: IsrProposal, answer: PartitionAnswer | None, now_ms: int) -> bool:
-        """The controller's answer (None: none came).  True: send the same proposal again."""
+        """Process the controller's answer (None: none came). Return True to send the same proposal
+        again."""
         leader = self.leader
         if leader is None or proposal_in_flight(leader.isr) is not proposal:
             return False

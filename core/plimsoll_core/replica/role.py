@@ -19,7 +19,7 @@ class Leading:
     """It takes produces, answers fetches and moves the high watermark."""
 
     leader: Leader
-    """Of one leader epoch: another one is another object, and so another role."""
+    """The leader of one leader epoch: another epoch has another object, and so another role."""
 
 
 @dataclass(frozen=True, slots=True)

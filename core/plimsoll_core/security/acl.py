@@ -18,11 +18,11 @@ WILDCARD = "*"
 EVERYBODY = "User:*"
 ANONYMOUS = "User:ANONYMOUS"
 NAME_BYTES_MAX = 1024
-"""Of a resource or a principal in a rule, in UTF-8."""
+"""Bound on the name of a resource or a principal in a rule, in UTF-8."""
 TOPIC_BYTES_MAX = 249
-"""Of a topic in a rule: no topic has a longer name."""
+"""Bound on a topic's name in a rule: no topic has a longer one."""
 HOST_BYTES_MAX = 64
-"""Of a host in a rule: an address, with an interface's name perhaps."""
+"""Bound on a host in a rule: an address, maybe with an interface's name."""
 
 
 class AclOperation(Enum):
@@ -103,7 +103,7 @@ TOLD_OPERATIONS: Mapping[ResourceType, tuple[AclOperation, ...]] = {
         *_ON_CONFIGS,
     ),
 }
-"""Of which a client that asks is told whether it may (KIP-430; Kafka's `AclEntry`)."""
+"""The operations that a client may ask about (KIP-430; Kafka's `AclEntry`)."""
 
 
 def operation_bits(operations: Iterable[AclOperation]) -> int:

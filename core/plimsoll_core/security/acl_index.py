@@ -127,7 +127,7 @@ class AclIndex(msgspec.Struct, frozen=True):
         return allowed or (otherwise and not self._is_named(kind, name))
 
     def explain(self, asked: AclQuestion, *, otherwise: bool = False) -> AclVerdict:
-        """The same decision, and the rule that made it."""
+        """Decide, and return the rule that decided."""
         allow: Acl | None = None
         for cell in self._cells(asked.principal, asked.resource, asked.name):
             for acl in cell.acls:
@@ -217,7 +217,7 @@ class AclIndex(msgspec.Struct, frozen=True):
 
 
 def index_of(acls: Iterable[Acl]) -> AclIndex:
-    """Of all the rules, each once."""
+    """Build the index of distinct rules."""
     index = AclIndex()
     for acl in acls:
         index = index.added(acl)

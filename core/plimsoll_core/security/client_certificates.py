@@ -140,7 +140,8 @@ def certificate_mark(sha256: str, anchor: str) -> bytes:
 
 
 def anchor_mark(anchor: str) -> bytes:
-    """Of a login by another authority's certificate: it is good while that is trusted."""
+    """Return the mark of a login by another authority's certificate: valid while the authority is
+    trusted."""
     return hashlib.sha256(f"certificate of {anchor}".encode()).digest()[:16]
 
 

@@ -14,12 +14,12 @@ from plimsoll_core.security.state import Security
 
 _USER = "User"
 _OF_THE_CLUSTER = (AclOperation.CREATE, AclOperation.DELETE)
-"""Of the cluster, enough to create or delete each topic."""
+"""Operations on the cluster that suffice to create or delete any topic."""
 _IN_NO_NAME = "\0"
 
 
 def explained(security: Security, asked: AclQuestion) -> AclVerdict:
-    """Whatever the mode is."""
+    """Explain a decision as if rights were enforced, whatever the mode."""
     kind, _, user = asked.principal.partition(":")
     if kind == _USER and security.is_disabled(user):
         return AclVerdict(False, Ground.DISABLED)

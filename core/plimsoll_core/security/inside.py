@@ -79,7 +79,7 @@ class Inside(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 NOTHING_INSIDE = Inside()
-"""Of a cluster that never heard of it."""
+"""The state of a cluster that never configured internal certificates."""
 
 
 class Peer(msgspec.Struct, frozen=True, kw_only=True):

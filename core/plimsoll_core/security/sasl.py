@@ -41,7 +41,7 @@ REQUESTS_MAX = 8
 EXPIRED_GRACE_MS = 60_000
 """A session that is over is closed by its next request, and without one so much later."""
 FAILED = "The login failed: the user, the password, the token or the mechanism is not right."
-"""Whatever was wrong."""
+"""The same message for every cause, so that it reveals nothing."""
 
 Mechanism = ScramMechanism | TokenMechanism
 
@@ -110,8 +110,8 @@ Find = Callable[[str, ScramMechanism], ScramCredential | None]
 
 @dataclass(slots=True)
 class SaslSession:
-    """Of one connection.  `mechanisms`: what its listener offers; `session_max_ms`: for how long a
-    login is good, None: for as long as its proof."""
+    """The login of one connection. `mechanisms`: the listener's; `session_max_ms`: how long a login
+    is valid, None: as long as its proof."""
 
     mechanisms: tuple[Mechanism, ...]
     session_max_ms: int | None = None

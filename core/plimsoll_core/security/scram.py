@@ -31,7 +31,7 @@ ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384
 NONCE_BYTES = 24
 SALT_BYTES_MAX = 128
 MESSAGE_BYTES_MAX = 4096
-"""Of one message of an exchange."""
+"""Bound on one message of an exchange."""
 USER_NAME = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
 """The names that librdkafka and kafka-python send unchanged: a name with a comma or an equals sign
 could never log in with them."""

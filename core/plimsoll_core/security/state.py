@@ -35,7 +35,7 @@ BY_CLIENT = ""
 
 REMOVALS_MAX = 2_000
 REMOVALS_KEPT_MS = 3_600_000
-"""How long removals of users are remembered."""
+"""Time for which removals of users are remembered."""
 
 NO_OBJECT = "none"
 """The uid of an object that is gone, in the row of an account that stays cut off."""
@@ -141,7 +141,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
         return mark in self._certificate_marks(user)
 
     def _certificate_marks(self, user: str) -> set[bytes]:
-        """Of all certificates by which the user may log in."""
+        """Return the marks of all certificates by which the user may log in."""
         row = self.certificates.get(user)
         own = () if row is None else row.certificates
         marks: set[bytes] = set()
@@ -253,4 +253,4 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NOTHING = Security()
-"""Of a cluster that never heard of it."""
+"""The state of a cluster without any security configured."""

@@ -27,7 +27,7 @@ Algorithm = Literal["RS256", "RS384", "RS512", "ES256", "ES384"]
 
 TOKEN_BYTES_MAX = 16 * 1024
 KEY_BYTES_MAX = 1024
-"""Of a public key: one of RSA with 4096 bits has 550."""
+"""Bound on a public key: one of RSA with 4096 bits has 550 bytes."""
 SKEW_MS = 30_000
 """By so much an issuer's clock may be ahead.  A token's end is never stretched."""
 LIFE_MAX_MS = 24 * 3600 * 1000

@@ -75,7 +75,8 @@ def register(turn: DecisionContext, request: RegisterBroker) -> Answer | Refusal
 
 
 def _same_incarnation(turn: DecisionContext, existing: Broker, request: RegisterBroker) -> Answer:
-    """The same process again: it keeps its epoch, and stays fenced or not."""
+    """Update a broker that registers again as the same process: it keeps its epoch, and stays
+    fenced or not."""
     record = BrokerUpdated(
         cause="registration",
         broker_id=request.broker_id,

@@ -1,4 +1,4 @@
-"""Whether a broker that is held back is unfenced all the same: where its return helps.
+"""Decides if a broker that is held back is unfenced all the same: its return must help.
 
 Called for heartbeats of fenced brokers.  It helps a partition that it may lead and that has no
 leader, and one with an ISR that reaches its minimum with it: without it nothing is written there.
@@ -47,6 +47,6 @@ def _may_lead(turn: DecisionContext, p: Partition, broker_id: BrokerId) -> bool:
 
 
 def _is_here(turn: DecisionContext, broker_id: BrokerId) -> bool:
-    """Whether the broker takes part, or waits for it: a fenced one that sends heartbeats."""
+    """Return True if the broker is active, or fenced and sending heartbeats."""
     broker = turn.image.brokers.get(broker_id)
     return broker is not None and (turn.acceptable(broker_id) or turn.has_session(broker))

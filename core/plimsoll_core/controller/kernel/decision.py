@@ -91,7 +91,8 @@ class DecisionContext:
         return self.acceptable(broker_id) and not self.out_of_service(broker_id, partition)
 
     def out_of_service(self, broker_id: BrokerId, partition: Partition) -> bool:
-        """Whether the present lifetime of a registered broker lost its log of the partition."""
+        """Return True if a registered broker's present incarnation lost its log of the
+        partition."""
         failed = self.soft.failed.get(partition.key) if self.soft.failed else None
         if not failed:
             return False

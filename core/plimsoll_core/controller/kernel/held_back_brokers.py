@@ -34,7 +34,7 @@ class HoldBack(NamedTuple):
 def held_back(
     soft: VolatileState, broker_id: BrokerId, now_ms: int, settings: Settings
 ) -> HoldBack | None:
-    """None: it may take part, as far as that goes."""
+    """Return None if the broker is not held back for its recent failures."""
     recent = _recent(soft, broker_id, now_ms, settings)
     wait_ms = min(1_000 << len(recent), settings.flap_wait_ms_max)
     if not recent or now_ms >= recent[-1] + wait_ms:

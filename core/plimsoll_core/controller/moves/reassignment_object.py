@@ -195,7 +195,7 @@ def _all_begun(
 
 
 def replace_message(refusal: Refusal, message: str) -> Refusal:
-    """The same reason in a sentence that says more."""
+    """Return a refusal with the same reason and a more specific message."""
     return Refusal(reason=refusal.reason, message=message)
 
 

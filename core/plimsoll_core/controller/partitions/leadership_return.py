@@ -38,8 +38,8 @@ def return_leaders(turn: DecisionContext) -> None:
 
 
 def lead_by_preferred(turn: DecisionContext, keys: Iterable[PartitionKey], mover: str) -> None:
-    """Of these partitions, which `mover` moved: at most one bounded batch; the rest goes back with
-    the ticks."""
+    """Return leaderships of partitions that `mover` moved: at most one bounded batch; ticks return
+    the rest."""
     displaced = (key for key in keys if key in turn.soft.displaced)
     batch = islice(_returning(turn, displaced), turn.settings.slice_partitions_max)
     turn.change([(p, PartitionUpdate(preferred=True)) for p in batch], AFTER_MOVE + mover)

@@ -29,9 +29,9 @@ class KnownLoss:
 
 
 def estimated_loss(turn: DecisionContext, partition: Partition) -> KnownLoss | None:
-    """Of naming the best replica that can be named now.
+    """Return the loss if the best available replica were elected now, or None.
 
-    Everything that was told in this leader epoch counts, also by lifetimes that are over.
+    All reports of this leader epoch count, including those of former incarnations.
     """
     logs = told(turn.image, turn.soft, partition, partition.replicas)
     able = {b: log for b, log in logs.items() if turn.may_lead(b, partition)}
@@ -68,7 +68,7 @@ class Outlook:
 
 
 def outlook(turn: DecisionContext, partition: Partition) -> Outlook:
-    """Of a partition without a leader, or with less than a full ISR."""
+    """Return the outlook of a partition without a leader, or with less than a full ISR."""
     if partition.leader is not None:
         return _led(turn, partition)
     trusted = partition.isr or partition.elr

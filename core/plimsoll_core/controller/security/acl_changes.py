@@ -23,9 +23,9 @@ from plimsoll_core.security.state import BY_CLIENT
 CHANGES_MAX = 1_000
 """Rules that one request may add or remove."""
 ACLS_MAX = 10_000
-"""Of a cluster."""
+"""Bound on the rules of a cluster."""
 RECORD_BYTES_MAX = 256 * 1024
-"""Of the rules in one record, as JSON: well below what a batch of the metadata log takes."""
+"""Bound on the rules in one record, as JSON: well below a batch of the metadata log."""
 
 
 def create_acls(turn: DecisionContext, request: CreateAcls) -> Answer | Refusal:

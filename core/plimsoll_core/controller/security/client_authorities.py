@@ -18,7 +18,8 @@ from plimsoll_core.security.client_certificates import ClientAuthority
 AUTHORITIES_MAX = 9
 CERTIFICATES_MAX = 16
 BYTES_MAX = 128 * 1024
-"""Of all certificates: they are one record, and each broker reads them whenever one changes."""
+"""Bound on all certificates together: they are one record, and each broker reads it at every
+change."""
 NAME_CHARACTERS_MAX = 512
 
 

@@ -35,7 +35,7 @@ from plimsoll_core.quotas.state import (
 )
 
 ROWS_MAX = 10_000
-"""Of a cluster."""
+"""Bound on the rows of a cluster."""
 CHANGES_MAX = 1_000
 """Entities of one request."""
 CAUSE = "declared"

@@ -30,7 +30,7 @@ from plimsoll_core.security.scram import (
 )
 
 CREDENTIALS_MAX = 4_000
-"""Of a cluster; two thousand users with both mechanisms."""
+"""Bound on the credentials of a cluster: two thousand users with both mechanisms."""
 _Change = ScramDeletion | ScramCredential
 
 

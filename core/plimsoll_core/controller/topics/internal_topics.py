@@ -37,7 +37,8 @@ MIN_ISR_MAX = 2
 
 
 def wanted_replicas(stated: int, brokers: int) -> int:
-    """Of a topic of which `stated` are asked for, while so many brokers may have one."""
+    """Return the replication factor: `stated`, bounded by the number of eligible brokers, at least
+    1."""
     return max(min(stated, brokers), 1)
 
 

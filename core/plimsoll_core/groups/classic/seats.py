@@ -122,7 +122,7 @@ def stand_up(turn: GroupTurn, group: ClassicGroup, member_id: str, effects: Effe
 
 
 def answer_parked(group: ClassicGroup, member_id: str, code: Code, effects: Effects) -> None:
-    """Whatever the member waits for ends with this code."""
+    """Answer all parked requests of the member with this error."""
     for parked in (group.joins, group.syncs):
         token = parked.pop(member_id, None)
         if token is not None:

@@ -181,7 +181,8 @@ def fetch_offsets(
 def fetch_all_offsets(
     turn: GroupTurn, op: FetchAllOffsets, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """However many there are, it takes a moment: they are copied, not gone through one by one."""
+    """Return all committed offsets of a group. It copies them whole, so it is fast for any
+    number."""
     group = turn.state.groups.get(op.group_id)
     topics: dict[str, dict[int, CommittedOffset]] = {}
     for topic, held in {} if group is None else group.offsets.items():

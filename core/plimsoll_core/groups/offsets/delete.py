@@ -110,8 +110,8 @@ and an expiry is due again a moment later."""
 def delete_offsets(
     turn: GroupTurn, op: DeleteOffsets, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """Of topics that no member is subscribed to.  Members of another protocol than the consumers'
-    may consume any."""
+    """Delete offsets of topics that no member is subscribed to. Members of a protocol other than
+    the consumers' may consume any topic."""
     group, members = turn.state.groups.get(op.group_id), find(turn, op.group_id)
     if group is None:
         return no_such_group(op.group_id, token)
