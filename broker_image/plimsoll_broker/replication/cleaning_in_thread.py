@@ -1,7 +1,7 @@
-"""The work of compaction in a thread of the broker: for the simulator and tests.
+"""CleaningInThread: the work of compaction in a thread of the broker, for the simulator and tests.
 
-Made by `LogCleaner` where the broker was given nothing else.  No limit of its rate: there is no
-other work that it could hold up.
+Made by `LogCleaner` if the broker was given no other `CleaningWork`. Its rate is not limited, since
+there is no other work to hold up.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class CleaningInThread:
         self._round = None
 
     async def close(self) -> None:
-        """There is nothing but the round."""
+        """Nothing but the round is held."""
 
 
 def _any_rate(size: int) -> None:
-    """As fast as it goes."""
+    """Impose no limit."""
 
 
 async def _done(work: Callable[[], T]) -> T:

@@ -1,8 +1,8 @@
-"""The work of compaction in a process of its own: the shipped broker's.
+"""CleaningProcess: the work of compaction in a process of its own, as the shipped broker does it.
 
-A thread would take the interpreter from the event loop for as long as keys are looked at.  The
-process is started when a log is due, and ends when none is; one that dies ends the round, and the
-next one starts another.  Source: docs/protocol.md §10.3.
+A thread would take the interpreter from the event loop while it looks at keys. The process is
+started when a log is due and ends when none is. A process that dies ends the round; the next round
+starts another. Source: docs/protocol.md §10.3.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _PROGRAM = (
     "from plimsoll_process.priority import {work}; why = {work}(); "
     "import sys; from plimsoll_broker.storage.cleaner.process import main; sys.exit(main(why))"
 )
-"""Of a low priority before it imports anything else: that takes some tenths of a second of a
-processor, which are the brokers' while they have work."""
+"""It lowers its priority before any other import: the imports take some tenths of a second of a
+processor, which the brokers need while they are busy."""
 _TUNABLES = "GLIBC_TUNABLES"
 _APART, _WITHIN = "work_in_background", "work_within"
 _decode = msgspec.json.Decoder(messages.Answer).decode
@@ -39,7 +39,7 @@ class CleaningProcess:
     def __init__(self, bytes_per_second: int) -> None:
         self._bytes_per_second = bytes_per_second
         self._process: asyncio.subprocess.Process | None = None
-        # Whether a session of its own would get as much processor time as the broker's.
+        # True if a session of its own would get as much processor time as the broker's.
         self.in_brokers_share = False
 
     async def begin(self, job: CleaningJob) -> int:
@@ -77,11 +77,11 @@ class CleaningProcess:
             if isinstance(answer, messages.NotInBackground):
                 await self._stay_within(answer.sentence)
                 return await self._ask(question)
-        except (CleaningFailed, OSError, ValueError) as error:  # of msgspec, too
+        except (CleaningFailed, OSError, ValueError) as error:  # ValueError: also msgspec's
             await self.close()
             raise CleaningFailed(str(error)) from error
         except BaseException:
-            # Nobody will read its answer: it must not be taken for the next one's.
+            # The answer will not be read: it must not be taken for the next one's.
             await self.close()
             raise
         if isinstance(answer, messages.RoundFailed):
@@ -89,7 +89,8 @@ class CleaningProcess:
         return answer
 
     async def _stay_within(self, why: str) -> None:
-        """Its nice value counts against the broker in the broker's own session, and there alone."""
+        """Restart the process in the broker's own session: its nice value counts against the broker
+        only within one session."""
         if self.in_brokers_share:
             raise CleaningFailed(why)
         logger.warning("logs are cleaned on the broker's share of the processors: %s", why)
@@ -106,7 +107,8 @@ class CleaningProcess:
                 f"--bytes-per-second={self._bytes_per_second}",
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
-                # So that its priority counts against all processes, `plimsoll_process.priority`.
+                # So that its priority counts against all processes, see
+                # `plimsoll_process.priority`.
                 start_new_session=not self.in_brokers_share,
                 env=_environment(),
             )
@@ -114,7 +116,7 @@ class CleaningProcess:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, and large pages where the kernel gives them to who asks (glibc 2.35): a million keys
-    are looked up in no order, which takes a tenth less so."""
+    """Return our environment, with huge pages requested from glibc (2.35 or later): random look-ups
+    of a million keys take a tenth less time."""
     known = os.environ.get(_TUNABLES)
     return os.environ | {_TUNABLES: ":".join([*filter(None, [known]), "glibc.malloc.hugetlb=1"])}

@@ -1,4 +1,4 @@
-"""What the cleaner has done, and what waits for it.
+"""CleaningStats: the cleaner's results and backlog.
 
 Written by `log_cleaner`, read by the metrics.
 """
@@ -23,16 +23,16 @@ class CleaningStats:
     )
 
     def __init__(self) -> None:
-        # Of segments that were looked through, and of what is left of them.
+        # Bytes of segments that were read, and of what was left of them.
         self.bytes_read = self.bytes_written = 0
-        # Rounds that came to their end, those that failed, and how long all of them took.
+        # Rounds that completed, rounds that failed, and the time that all of them took.
         self.rounds = self.failures = self.spent_ms = 0
-        # Logs that are to be cleaned, what of them was never cleaned, and the greatest share of
-        # one of them that was not.
+        # Logs due for cleaning, their bytes that were never cleaned, and the greatest such share of
+        # one log.
         self.due_logs = self.due_bytes = 0
         self.dirtiest = 0.0
-        # Logs of which a segment is damaged.
+        # Logs with a damaged segment.
         self.uncleanable_logs = 0
-        # Whether the processor time of the work is the broker's own, where Linux divides it among
+        # True if the work uses the broker's own processor time, where Linux divides it among
         # sessions.
         self.in_brokers_share = False

@@ -1,8 +1,8 @@
-"""The buckets that hold back this broker's copies: one for each limit, at the rate of now.
+"""CopyBuckets: the buckets that throttle this broker's copies, one for each limit.
 
-The replica manager keeps it at the newest metadata and asks under which limit a partition is
-copied; fetchers take what they may ask for from a limit's bucket, which all leaders share.  Which
-copies are limited, and by whose limit, is for `plimsoll_core.cluster.limited_copies` to say.
+The replica manager updates it with the newest metadata and asks which limit applies to a partition.
+Fetchers take bytes from a limit's bucket, which all leaders share.
+`plimsoll_core.cluster.limited_copies` decides which copies are limited.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from plimsoll_core.replica.throttle import Bucket
 
 
 class CopyBuckets:
-    """`limits`: bytes a second by name; the cluster's is always among them, whether anything moves
-    or not, so that one that was forgotten is seen."""
+    """`limits`: bytes per second by name. The cluster's limit is always included, so that one that
+    was left set by mistake is visible."""
 
     def __init__(self, broker_id: BrokerId, now_ms: Callable[[], int]) -> None:
         self._broker_id = broker_id
@@ -29,7 +29,7 @@ class CopyBuckets:
         self.limits: dict[str, int] = {}
 
     def update(self, image: ClusterImage) -> bool:
-        """Whether a mover, or its rate, has changed."""
+        """Return True if a mover or its rate has changed."""
         old, self._image = self._image, image
         cluster_limit = image.movement_bytes_per_second
         if (
@@ -52,14 +52,14 @@ class CopyBuckets:
         return True
 
     def limit(self, partition: Partition) -> Limit | None:
-        """Under which limit it is copied; None: under none."""
+        """Return the limit of this partition's copy, or None."""
         if self._image is None or not is_limited(partition, self._broker_id):
             return None
         mover = mover_of(self._movers, partition.key)
         return limit_of(mover, self._image.movement_bytes_per_second)
 
     def bucket(self, name: str) -> Bucket:
-        """The bucket of a limit; it may be used after the limit has ended."""
+        """Return the bucket of a limit; it may be used after the limit has ended."""
         bucket = self._buckets.get(name)
         if bucket is None:
             bucket = self._buckets[name] = Bucket(self.limits.get(name, 0), self._now_ms())

@@ -1,13 +1,13 @@
-"""Which clients' records are taken while the disk has little room: the largest give way first.
+"""DiskShares: which clients' records are refused while the disk has little room; the largest first.
 
-Called by Produce before each append, told of the room by `full_disks`.  A tenth of the volume, at
-most 8 GiB, is a reserve: there offsets of groups, followers' copies, checkpoints and metadata go
-on, and clients are refused, whoever holds most at once and whoever holds less when less is left.
-With half of the reserve gone no client's record is taken.
+Called by Produce before each append; `full_disks` reports the room. A tenth of the volume, at most
+8 GiB, is a reserve: within it group offsets, followers' copies, checkpoints and metadata are still
+written, and clients are refused, the largest holders at once and smaller ones as less is left. With
+half of the reserve gone no client's records are accepted.
 
-The bytes of a topic count for the principal that wrote to it last through this broker, or its
-address where a listener has no login; before anybody wrote, for the one that made the topic.
-Sizes are those of the last look; between two looks what was appended is counted.
+A topic's bytes count for the principal that last wrote to it through this broker, or its address if
+the listener has no login; before the first write, for the owner of the topic. Sizes are those of
+the last measurement, plus what was appended since.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ REFUSED_TEXT = (
 
 
 class Partitions(Protocol):
-    """What is on the disk."""
+    """The partitions on this disk."""
 
     traffic: Traffic
 
@@ -47,8 +47,8 @@ def reserve_of(all_bytes: int) -> int:
 
 
 class DiskShares:
-    """Of one broker.  `short`: so little was free at the last look that clients are refused;
-    `refused`: batches that were."""
+    """One broker's disk. `short`: at the last look so little was free that clients are refused.
+    `refused`: batches refused so far."""
 
     def __init__(self, partitions: Partitions) -> None:
         self._partitions = partitions
@@ -56,10 +56,10 @@ class DiskShares:
         self.short = False
         self.refused = 0
         self.reserve = 0
-        # What was free at the last look, and how much had been appended by then.
+        # Free bytes at the last look, and the bytes appended by then.
         self._free = 0
         self._appended = 0
-        # Nobody is refused before so much has been appended.
+        # No batch is refused before this many bytes have been appended.
         self._mark = _NEVER
         self._held: Counter[str] = Counter()
         self._largest = 0
@@ -71,17 +71,17 @@ class DiskShares:
 
     @property
     def look_again(self) -> bool:
-        """Whether the room may be another than at the last look, as far as it matters here."""
+        """True if the room may have changed since the last look by as much as matters here."""
         return self.short or (self.appended - self._appended) * 4 > self.reserve
 
     async def looked(self, free: int, all_bytes: int) -> None:
-        """So much is free now."""
+        """Note the free bytes of a new look."""
         self._free, self._appended = free, self.appended
         self.reserve = reserve_of(all_bytes)
         self._mark = self._appended + free - self.reserve
         if free < 2 * self.reserve:
             await self._measure()
-        # What begins at the reserve ends a quarter above it: leaders do not go to and fro.
+        # Hysteresis: refusals begin at the reserve and end a quarter above it.
         short = free < self.reserve * (5 if self.short else 4) // 4
         if short != self.short:
             self.short = short
@@ -104,7 +104,7 @@ class DiskShares:
         )
 
     async def _measure(self) -> None:
-        """Who holds how much."""
+        """Measure how many bytes each principal holds."""
         writers: dict[UUID, str] = {}
         sizes: Counter[UUID] = Counter()
         async for hosted in in_slices(list(self._partitions)):
@@ -121,7 +121,7 @@ class DiskShares:
         self._topics = {one: (writers[one], size) for one, size in sizes.items()}
 
     def refuses(self, hosted: Hosted, writer: str, size: int) -> bool:
-        """Whether a client's batch of so many bytes is to be refused."""
+        """Return True if a client's batch of `size` bytes must be refused."""
         hosted.writer = writer
         traffic = self._traffic
         if traffic.bytes_in + traffic.replicated_in + size <= self._mark:
@@ -137,7 +137,8 @@ class DiskShares:
             return True
         self._count_for(hosted.key.topic_id, account)
         held, largest = self._held[account], self._largest
-        # From what the largest holds, at the whole reserve, to nothing, at half of it.
+        # The threshold falls from the largest holding, at the whole reserve, to zero, at half of
+        # it.
         if held and held * half >= largest * (room - half):
             return True
         self._held[account] = held + size
@@ -145,7 +146,7 @@ class DiskShares:
         return False
 
     def _count_for(self, topic_id: UUID, account: str) -> None:
-        """It writes to the topic now."""
+        """Count the topic's bytes for this account from now on."""
         known = self._topics.get(topic_id)
         if known is not None and known[0] != account:
             self._held[known[0]] -= known[1]

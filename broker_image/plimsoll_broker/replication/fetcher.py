@@ -1,9 +1,9 @@
-"""Followers' fetches: a task and a connection to a leader broker, many partitions per request.
+"""Fetcher: replicates from one leader broker; one task, one connection, many partitions a request.
 
-The replica manager says who follows whom; a fetcher asks, checks what came, and has the driver
-write it.  What to cut and what may be appended is the core's to say (`plimsoll_core.replica`); what
-a request must name is `follower_session`'s.  On a lost connection or a malformed reply the fetcher
-reconnects with bounded backoff.
+The replica manager assigns partitions to fetchers. A fetcher asks, checks the replies, and has the
+LogWriter write them. `plimsoll_core.replica` decides what to truncate and what may be appended;
+`follower_session` decides what a request names. On a lost connection or a malformed reply the
+fetcher reconnects with bounded backoff.
 """
 
 from __future__ import annotations
@@ -54,28 +54,30 @@ logger = logging.getLogger("plimsoll.fetcher")
 _SESSION_IS_OVER = (Code.FETCH_SESSION_ID_NOT_FOUND, Code.INVALID_FETCH_SESSION_EPOCH)
 COPIES_AT_ONCE = 32
 NEW_AT_ONCE = 8
-"""New logs that are made durable before their first records are appended, of one reply: it takes
-two syncs each, and all that the reply holds of others waits."""
+"""New logs of one reply that are made durable before their first append. Each takes two syncs, and
+the other records of the reply wait for them."""
 LIMITS = FetchLimits(wait_ms_max=500, bytes_max=4 * 2**20, partition_bytes_max=2**20)
 SOON_MS, SOON_FOR_MS = 20, 1_000
-"""A request that waits for records is given up for a change of what is followed, and asked anew on
-another connection.  Changes that follow within a second find a request that waits no longer than
-that, and wait for it: else no request is ever answered while topics are being made, and whoever
-waits for this follower's acknowledgement waits as long."""
+"""When the set of followed partitions changes, a request that waits for records is abandoned and
+sent anew on another connection. Changes within the next second find a request that waits no longer
+than `SOON_MS`, and wait for it. Otherwise no request would be answered while topics are being
+created, and acknowledgements would wait as long."""
 CONNECT_S = 2.0
 SILENCE_S = 10.0
-"""A leader that sends nothing for so long is left; a slow link may take longer for a reply."""
+"""A leader that sends nothing for this long is abandoned; a whole reply may take longer on a slow
+link."""
 
 
 class _Lost(NamedTuple):
-    """A partition that cannot go on from there.  `nothing_shared`: by its log and the leader's."""
+    """A partition whose fetch offset is out of range. `nothing_shared`: its log and the leader's
+    have no common prefix."""
 
     question: Question
     nothing_shared: bool = False
 
 
 class _Cut(NamedTuple):
-    """A partition that is to be cut there."""
+    """A partition to be truncated to `offset`."""
 
     question: Question
     offset: int
@@ -86,8 +88,8 @@ class _Cut(NamedTuple):
 
 
 class Fetcher:
-    """One leader's followers here.  Ends by itself once it has been cancelled, never before.
-    `bucket`: asks for no more than it gives, which is how copies keep to their limit."""
+    """Replicates partitions of one leader. It runs until it is cancelled. `bucket`: bounds the
+    bytes it asks for, which is how copies keep to their limit."""
 
     def __init__(
         self,
@@ -106,14 +108,15 @@ class Fetcher:
         self._correlation_id = 0
         self._soon_until_ms = 0
         self._idle_poll = False
-        self._interrupted = False  # whether the connection was closed here, to ask anew
-        self._lost_at_ms: int | None = None  # since when the leader has not answered; None: it does
+        self._interrupted = False  # True if this fetcher closed the connection, to ask anew
+        self._lost_at_ms: int | None = None  # when the leader fell silent; None: it did not
 
     def __len__(self) -> int:
         return len(self._following)
 
     def follow(self, hosted: Hosted) -> None:
-        """Newer metadata: ask from where the log ends now, without waiting for a long poll."""
+        """Follow a partition, also after newer metadata: ask from its log end, without waiting for
+        a long poll."""
         if self._following.add(hosted):
             self._ask_anew()
 
@@ -130,7 +133,8 @@ class Fetcher:
 
     @property
     def lost_for_ms(self) -> int | None:
-        """Since the leader could not be reached, or gave no answer to go on with; None: it does."""
+        """Milliseconds since the leader could not be reached or gave no usable answer; None if it
+        answers."""
         if self._lost_at_ms is not None:
             return self.silent_ms
         connection = None if self._interrupted else self._connection
@@ -138,11 +142,11 @@ class Fetcher:
 
     @property
     def silent_ms(self) -> int:
-        """Since it was asked in vain; who is not asked is not silent."""
+        """Milliseconds since it was asked in vain; 0 for a leader that is not asked."""
         return 0 if self._lost_at_ms is None else self._manager.now_ms() - self._lost_at_ms
 
     def look_again(self) -> None:
-        """The limit is another."""
+        """Check the limit again: it has changed."""
         self._changed.set()
 
     async def run(self) -> None:
@@ -175,7 +179,7 @@ class Fetcher:
     # --- one request ----------------------------------------------------------------------------
 
     async def _converse(self) -> None:
-        """Ask once for everything that may be asked for, and take up the answers."""
+        """Send one request for all that is due, and apply the reply."""
         await self._until(lambda: self._following.due_in_ms(self._manager.now_ms()))
         bucket = self._bucket
         if bucket is None:
@@ -213,20 +217,20 @@ class Fetcher:
         return size
 
     async def _until(self, due_in_ms: Callable[[], int | None]) -> None:
-        """Wait until it is due; what is followed or the limit may change meanwhile."""
+        """Wait until it is due; the followed partitions or the limit may change meanwhile."""
         while (wait_ms := due_in_ms()) != 0:
             self._changed.clear()
             await set_within(self._changed, None if wait_ms is None else wait_ms / 1000)
 
     def _request(self, limits: FetchLimits) -> bytes | None:
-        """None: what was to be asked is no longer followed."""
+        """Return the encoded request, or None if its partitions are no longer followed."""
         manager = self._manager
         session, topics, forgotten = self._following.ask(manager.now_ms())
         if session == NEW_SESSION and not topics:
             return None
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         soon = manager.now_ms() < self._soon_until_ms
-        if self._following.has_more or self._lost_at_ms is not None:  # found again: told at once
+        if self._following.has_more or self._lost_at_ms is not None:  # after a loss, at once
             limits = limits._replace(wait_ms_max=0)
         elif soon:
             limits = limits._replace(wait_ms_max=SOON_MS)
@@ -246,7 +250,8 @@ class Fetcher:
     # --- one partition's answer -----------------------------------------------------------------
 
     async def _take_up(self, replies: Iterable[PartitionReply]) -> None:
-        """All partitions' answers.  Others have their turn meanwhile, so each is looked at anew."""
+        """Apply the replies of all partitions. Other tasks run meanwhile, so each partition is
+        checked again."""
         replies = self._within_syncs(replies)
         places = [place for each in replies if (place := self._place(each)) is not None]
         await self._manager.flusher.make_durable(self._manager.store, places)
@@ -266,18 +271,18 @@ class Fetcher:
             await self._cut(cuts)
         for one in lost:
             await self._start_again(one)
-        if self._bucket is not None:  # copies come by the gigabyte
+        if self._bucket is not None:  # copies are many gigabytes
             await self._manager.driver.write_back(appended)
-        # To ask for more is to acknowledge what came: that must be on the disk by then.
+        # The next fetch acknowledges these records: they must be on the disk by then.
         await self._manager.flusher.settle(appended)
 
     def _place(self, reply: PartitionReply) -> Partition | None:
-        """Of the log that the reply's records go to; None: there are no records."""
+        """Return the log that the reply's records go to, or None if it has no records."""
         question = self._following.asked.get((reply.topic_id, reply.partition))
         return question.followed.hosted.place if question and reply.records else None
 
     def _within_syncs(self, replies: Iterable[PartitionReply]) -> list[PartitionReply]:
-        """Without the records of new logs beyond so many: those are asked for again."""
+        """Drop the records of new logs beyond NEW_AT_ONCE; they are asked for again."""
         taken, new_logs, left = [], self._manager.store.new_logs, NEW_AT_ONCE
         for reply in replies:
             place = self._place(reply)
@@ -291,8 +296,8 @@ class Fetcher:
         return taken
 
     async def _cut(self, cuts: Iterable[_Cut]) -> None:
-        """The checkpoints say less of all these logs before any of them is cut: each for itself
-        they would be written once for every partition."""
+        """Truncate the logs. All checkpoints are lowered in one write before any log is cut,
+        instead of one write for each partition."""
         manager, cuts = self._manager, list(cuts)
         places = {cut.hosted.place: cut.offset for cut in cuts}
         if not await self._lowered(places, all_goes=False):
@@ -309,7 +314,7 @@ class Fetcher:
         await manager.flusher.settle_cuts([cut.hosted for cut in cuts])
 
     async def _lowered(self, places: Mapping[tuple[str, int], int], *, all_goes: bool) -> bool:
-        """Whether no checkpoint says more of these logs any more."""
+        """Lower the checkpoints of these logs. Return False if that failed."""
         try:
             await in_thread(self._manager.store.begin_lower(places, discarded=all_goes))
         except StorageError as error:
@@ -318,8 +323,8 @@ class Fetcher:
         return True
 
     def _take(self, reply: PartitionReply) -> Hosted | _Cut | _Lost | None:
-        """Do what the reply says, or say what has to be done that takes longer; whose log has
-        grown."""
+        """Apply one partition's reply. Return the partition if its log grew, or the deferred
+        work."""
         following = self._following
         question = following.asked.get((reply.topic_id, reply.partition))
         if question is None:
@@ -335,7 +340,7 @@ class Fetcher:
             self._back_off(followed)
             return _Lost(question, nothing_shared=True)
         if reply.diverging is not None:
-            # The reply's high watermark says nothing about a log that is about to be cut.
+            # The reply's high watermark does not apply to a log that is about to be truncated.
             end, least = EndOffset(*reply.diverging), hosted.replica.compacted_copy.least_cut
             offset = follower.truncation_offset(hosted.log, end, least)
             if offset is None:
@@ -350,7 +355,7 @@ class Fetcher:
         return hosted if reply.records else None
 
     def _append(self, hosted: Hosted, reply: PartitionReply, headers: list[BatchHeader]) -> bool:
-        """False: what came cannot be used; ask again later."""
+        """Append the records. Return False if they cannot be used; ask again later."""
         driver, end = self._manager.driver, hosted.log.log_end_offset
         if reply.records:
             if not headers:
@@ -368,7 +373,8 @@ class Fetcher:
         return True
 
     def _usable(self, hosted: Hosted, reply: PartitionReply) -> list[BatchHeader]:
-        """The leading batches that are whole, sealed as their producer sealed them, and fit."""
+        """Return the headers of the leading batches that are whole, have a valid CRC and fit the
+        log."""
         replica = hosted.replica
         headers: list[BatchHeader] = []
         position = 0
@@ -388,7 +394,8 @@ class Fetcher:
         return headers[:count]
 
     def _refused(self, followed: Followed, code: int) -> bool:
-        """True: ask the leader where its log begins and ends."""
+        """Handle an error code. Return True if the leader must be asked for its log's start and
+        end."""
         action = follower.on_error(code)
         if action is ErrorAction.STOP:
             followed.hosted.replica.halt()
@@ -401,7 +408,8 @@ class Fetcher:
         self._following.rest(followed, self._manager.now_ms())
 
     async def _start_again(self, lost: _Lost) -> None:
-        """Out of range: start where the leader's log starts, or end where it ends."""
+        """Handle an offset out of range: start again at the leader's log start, or truncate to its
+        end."""
         hosted, asked = lost.question.followed.hosted, lost.question.position
         end = await self._offset(hosted, asked, LATEST)
         start = await self._offset(hosted, asked, EARLIEST)

@@ -1,7 +1,7 @@
-"""Which fetcher follows which partition.
+"""FetcherPool: the fetchers of this broker, and which of them follows which partition.
 
-The replica manager says who follows whom; a leader that is followed has fetchers, one that is not
-is not called.  It decides nothing else.
+The replica manager assigns leaders. A leader with followed partitions has fetchers; other brokers
+are not connected to. It decides nothing else.
 """
 
 from __future__ import annotations
@@ -18,10 +18,8 @@ from plimsoll_core.ids import BrokerEpoch, BrokerId
 
 
 class Source(NamedTuple):
-    """Where a partition is fetched from: a leader, and which of the connections to it.
-
-    What is copied under a limit has a connection of its own, one for each limit: nothing else ever
-    waits behind it."""
+    """The leader that a partition is fetched from, and the connection. Copies under a limit have a
+    connection of their own, one for each limit, so that nothing else waits behind them."""
 
     leader: BrokerId
     number: int
@@ -29,8 +27,8 @@ class Source(NamedTuple):
 
 
 class FetcherPool:
-    """A few fetchers per leader (num.replica.fetchers), each with its share of the partitions.
-    `failed` completes when a fetcher dies, which is our own bug."""
+    """A few fetchers per leader (num.replica.fetchers), each with a share of the partitions.
+    `failed` completes when a fetcher dies, which is a bug."""
 
     def __init__(self, manager: ReplicaManager, epoch: Callable[[], BrokerEpoch]) -> None:
         self._manager = manager
@@ -41,7 +39,8 @@ class FetcherPool:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def _source(self, key: PartitionKey, leader: BrokerId, limit: str | None) -> Source:
-        """Always the same for a partition and its leader; a topic's partitions take turns."""
+        """Return the source of a partition: always the same for one leader, with a topic's
+        partitions distributed in turn."""
         if limit is not None:
             return Source(leader, 0, limit)
         number = (key.topic_id.int + key.index) % self._manager.settings.fetchers_per_leader
@@ -72,22 +71,22 @@ class FetcherPool:
             return
         fetcher = self._fetchers.get(source)
         if fetcher is None:
-            # It had stopped this partition by itself, and then lost the rest of them.
+            # The fetcher stopped this partition itself, and ended when it lost the rest.
             return
         fetcher.unfollow(hosted)
         if not fetcher:
-            # A leader of nothing is not called any more; it may never come back.
+            # The last partition is gone: close the connection to a leader that may never come back.
             del self._fetchers[source]
             self._tasks.pop(source).cancel()
 
     def silent_ms(self, key: PartitionKey) -> int:
-        """For how long the leader of a partition that is followed here has not been reached."""
+        """Return for how long the leader of a followed partition has been silent, in ms."""
         source = self._following.get(key)
         fetcher = self._fetchers.get(source) if source is not None else None
         return 0 if fetcher is None else fetcher.silent_ms
 
     def lost_leaders(self) -> dict[BrokerId, int]:
-        """Those that are followed here and not reached, and for how long, in ms."""
+        """Return the followed leaders that cannot be reached, with the time since, in ms."""
         lost: dict[BrokerId, int] = {}
         for source, fetcher in self._fetchers.items():
             if (ms := fetcher.lost_for_ms) is not None:

@@ -1,8 +1,8 @@
-"""Schedules flushes of logs: one flush of a log at a time, a few at once.
+"""Flusher: schedules flushes of logs, one at a time for each log, a few in parallel.
 
-Upkeep asks for flushes (flush.ms, checkpoints), and so does the replica manager where what was
-appended may not be acknowledged before it is on the disk (flush.messages).  `Flusher.tasks` are
-among the broker's.  The driver flushes, and takes a replica out of service whose disk fails.
+`Upkeep` asks for flushes (flush.ms, checkpoints), and the replica manager does if records must be
+on the disk before they are acknowledged (flush.messages). `Flusher.tasks` are among the broker's
+tasks. LogWriter does the flushing and takes a replica offline if its disk fails.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from plimsoll_broker.storage.log_store import LogStore
 T = TypeVar("T")
 
 AT_ONCE = 8
-"""Flushes at a time, of each kind: a volume that is slow must not take every thread there is."""
+"""Flushes in parallel, of each kind: a slow volume must not occupy every thread."""
 
 
 class FlushOwner(Protocol):
-    """What the flusher needs of the replica manager."""
+    """The part of the replica manager that the flusher needs."""
 
     driver: LogWriter
 
@@ -46,14 +46,14 @@ class Flusher:
     # --- flush.messages -------------------------------------------------------------------------
 
     def want(self, hosted: Hosted) -> None:
-        """Soon.  While a flush of it is under way nothing happens: the step after that one asks
-        again if what was appended meanwhile needs another."""
+        """Request a flush soon. While the log is being flushed this does nothing: the step after
+        that flush asks again if newer records need one."""
         if hosted not in self._busy:
             self._wanted[hosted] = None
             self._anything.set()
 
     def tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-        """Each until cancelled."""
+        """Yield the worker tasks; each runs until cancelled."""
         for number in range(AT_ONCE):
             yield f"flushes {number}", self._work()
 
@@ -68,7 +68,7 @@ class Flusher:
                 await self.sync(hosted)
 
     async def settle(self, logs: Iterable[Hosted]) -> None:
-        """Until all that is in them may be acknowledged, or is out of service."""
+        """Wait until all records of these logs may be acknowledged, or the log is offline."""
 
         async def flush(hosted: Hosted) -> None:
             while _is_due(hosted) and not hosted.replica.failed and self._owner.is_here(hosted):
@@ -77,25 +77,25 @@ class Flusher:
         await several([hosted for hosted in logs if _is_due(hosted)], flush)
 
     async def settle_cuts(self, logs: Iterable[Hosted]) -> None:
-        """Until what was cut stays cut, or the log is out of service."""
+        """Wait until truncations are durable, or the log is offline."""
         await several(logs, self._owner.driver.settle_cut)
 
     async def make_durable(self, store: LogStore, partitions: Iterable[Partition]) -> None:
-        """Of these the new ones, before they are appended to: else each does it for itself, in the
-        event loop."""
+        """Make the new logs among these durable before the first append, which would otherwise sync
+        each in the event loop."""
         if new := store.new_logs.among(partitions):
-            with suppress(StorageError):  # then the append tells, of its own log
+            with suppress(StorageError):  # the append reports it, for its own log
                 await in_thread(store.new_logs.begin_of(new))
 
     # --- one flush ------------------------------------------------------------------------------
 
     async def quiet(self, hosted: Hosted) -> None:
-        """Until no flush of it is under way."""
+        """Wait until no flush of this log is in progress."""
         while (running := self._busy.get(hosted)) is not None:
             await asyncio.wait([running])
 
     async def sync(self, hosted: Hosted, *, checkpoint: bool = False) -> None:
-        """Everything that is in the log now is on the disk afterwards, unless it fails or goes."""
+        """Flush all that is in the log now, unless it fails or is dropped."""
         await self.quiet(hosted)
         if hosted.replica.failed or not self._owner.is_here(hosted):
             return
@@ -105,7 +105,7 @@ class Flusher:
         finally:
             del self._busy[hosted]
             done.set_result(None)
-            # Also when whoever asked was cancelled: what was wanted meanwhile is asked for again.
+            # Also if the caller was cancelled: pending requests for a flush are repeated.
             self._owner.touch(hosted)
 
 
@@ -114,8 +114,8 @@ def _is_due(hosted: Hosted) -> bool:
 
 
 async def several(items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> None:
-    """Work on each, several at a time.  As of `in_thread`, an error is raised also when the caller
-    was cancelled."""
+    """Work on the items, several in parallel. As with `in_thread`, an error is raised even if the
+    caller was cancelled."""
     wanted = list(items)
     if not wanted:
         return
@@ -130,7 +130,7 @@ async def several(items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> N
             for _ in wanted[:AT_ONCE]:
                 group.create_task(worker())
     except BaseExceptionGroup:
-        # A group that is cancelled and meets an error raises the error alone.
+        # A task group that is cancelled and meets an error raises only the error.
         if (task := asyncio.current_task()) is not None and task.cancelling():
             cancel_again()
         raise

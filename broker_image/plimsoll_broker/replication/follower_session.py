@@ -1,13 +1,13 @@
-"""One fetcher's partitions, and the fetch session that its leader keeps for them (KIP-227).
+"""FollowerSession: one fetcher's partitions, and the fetch session at their leader (KIP-227).
 
-Called by the fetcher before and after each request.  The first request on a connection names every
-partition; when the leader remembers them, the next ones name only what has changed since and what
-is no longer followed.  A partition that was refused rests for a while, the others go on.  Whatever
-goes wrong, the next request is a full one again.
+Called by the fetcher before and after each request. The first request on a connection names every
+partition. Once the leader has a session, later requests name only changes and partitions no longer
+followed. A refused partition is left out for a while; the others go on. After any error the next
+request is a full one.
 
-Of what is copied under a limit only some are asked for at once, the others stand in line: a leader
-looks at every partition of a request, and one that is copied soon is worth more than many that are
-copied late.  Who joins makes room, and so does who was refused: it goes to the end of the line.
+Of the copies under a limit only some are asked for at once; the others wait in line. A leader looks
+at every partition of a request, and a few complete copies are worth more than many late ones. A
+replica that joins the ISR makes room for the next, and a refused one goes to the end of the line.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from plimsoll_wire.replication import (
 BACKOFF_MS = 25
 BACKOFF_MS_MAX = 1_000
 NAMED_AT_ONCE = 1_000
-"""Partitions that one request names, so that neither side is held up by a request for all of them:
-what is left the next one names, which does not wait for records."""
+"""Partitions that one request names, so that neither side is held up by a request for all. The next
+request names the rest and does not wait for records."""
 SWEEP_MS = 5_000
-"""So often all partitions are looked at: no event reports a log start or a broken disk."""
+"""How often all partitions are looked at: no event reports a log start or a failed disk."""
 _EPOCH_MAX = 2**31 - 1
 
 Key = tuple[bytes, int]
-"""Topic id, as the wire has it, and index."""
+"""Topic id as bytes, and partition index."""
 
 
 @dataclass(slots=True, eq=False)
 class Followed:
-    """A partition that is fetched, and until when it is left alone."""
+    """A followed partition, and the time before which it is not asked for."""
 
     hosted: Hosted
     delayed_until_ms: int = 0
@@ -54,7 +54,7 @@ class Followed:
 
 
 class Question(NamedTuple):
-    """What was asked of one partition."""
+    """The position that was sent for one partition."""
 
     followed: Followed
     position: FetchPosition
@@ -62,7 +62,8 @@ class Question(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """A request: what it names, by topic, and what it takes back."""
+    """A request: the partitions that it names, by topic, and those that it removes from the
+    session."""
 
     session: FetchSessionKey
     topics: Collection[tuple[bytes, list[PartitionFetch]]]
@@ -70,8 +71,8 @@ class Ask(NamedTuple):
 
 
 class FollowerSession:
-    """`asked` holds the newest question of every partition that the leader knows of.  `at_once`: so
-    many partitions, or any number."""
+    """`asked` has the newest question of every partition in the leader's session. `at_once`: the
+    number of partitions asked for at a time, or None for all."""
 
     def __init__(self, leader: BrokerId, at_once: int | None = None) -> None:
         self._leader = leader
@@ -86,7 +87,7 @@ class FollowerSession:
         self._fulls = 0
         self._sweep_ms = 0
         self.asked: dict[Key, Question] = {}
-        # Whose logs are not complete below their ends: those are not asked for, they begin again.
+        # Partitions with incomplete logs: they are not asked for but start again.
         self._lost: list[Question] = []
 
     def __len__(self) -> int:
@@ -95,7 +96,8 @@ class FollowerSession:
     # --- what is followed -----------------------------------------------------------------------
 
     def add(self, hosted: Hosted) -> bool:
-        """Ask from where the log ends now, and at once.  False: it stands in line."""
+        """Ask for the partition from its log end, in the next request. Return False if it waits in
+        line."""
         followed = Followed(hosted)
         if followed.key not in self._followed and self._full:
             self._line[followed.key] = followed
@@ -106,7 +108,7 @@ class FollowerSession:
         return True
 
     def remove(self, hosted: Hosted) -> bool:
-        """True: a waiting partition's turn has come."""
+        """Remove a partition. Return True if a waiting one takes its place."""
         key = Followed(hosted).key
         self._line.pop(key, None)
         self._leave(key)
@@ -127,13 +129,13 @@ class FollowerSession:
             key = next(iter(self._line))
             followed = self._followed[key] = self._line.pop(key)
             if followed.delayed_until_ms:
-                self._resting[key] = followed  # it was refused before
+                self._resting[key] = followed  # refused earlier
             self._changed[key] = None
             come = True
         return come
 
     def _forget(self, key: Key) -> None:
-        """The leader, too, begins anew with it when it is asked for again."""
+        """Remove it from the leader's session; a later request begins anew with it."""
         if self.asked.pop(key, None) is not None:
             self._forgotten[key] = None
 
@@ -141,11 +143,11 @@ class FollowerSession:
         return self._followed.get(followed.key) is followed
 
     def look_again(self, followed: Followed) -> None:
-        """It was answered: the next request says where its log ends now."""
+        """Name the partition in the next request, with its new log end."""
         self._changed[followed.key] = None
 
     def rest(self, followed: Followed, now_ms: int) -> None:
-        """It was refused, or what came cannot be used."""
+        """Leave the partition out for a while: it was refused, or its records cannot be used."""
         self._rest_until(followed, now_ms + followed.backoff_ms)
         followed.backoff_ms = min(followed.backoff_ms * 2, BACKOFF_MS_MAX)
 
@@ -160,7 +162,8 @@ class FollowerSession:
                 self._let_in()
 
     def due_in_ms(self, now_ms: int) -> int | None:
-        """0: there is something to ask for.  None: there will not be before something changes."""
+        """Return 0 if there is something to ask for, the ms until there is, or None if only a
+        change can bring something."""
         for key, followed in list(self._resting.items()):
             if followed.delayed_until_ms <= now_ms:
                 if self._may(followed):
@@ -174,18 +177,18 @@ class FollowerSession:
         return min(waits, default=None)
 
     def _may(self, followed: Followed) -> bool:
-        """Not while its disk is broken, or after metadata that this fetcher was not told of."""
+        """Return False while its disk has failed, or if newer metadata name another leader."""
         return followed.hosted.replica.fetches_from == self._leader
 
     # --- the session ----------------------------------------------------------------------------
 
     def ask(self, now_ms: int) -> Ask:
-        """The next request; it must be sent."""
+        """Return the next request, which must be sent."""
         if self._session_id == 0:
             self.asked.clear()
             self._forgotten.clear()
             keys = list(self._followed)
-            # Without a session a reply that is full leaves out the last ones, over and over.
+            # Without a session a full reply would omit the same last partitions every time.
             turn = NAMED_AT_ONCE if len(keys) > NAMED_AT_ONCE else 1
             first = self._fulls * turn % max(len(keys), 1)
             self._changed = dict.fromkeys([*keys[first:], *keys[:first]])
@@ -214,13 +217,13 @@ class FollowerSession:
         return Ask(session, topics.items(), forgotten.items())
 
     def take_lost(self) -> list[Question]:
-        """Those that were to be asked for, and begin again instead."""
+        """Remove and return the partitions that must start again instead of being asked for."""
         lost, self._lost = self._lost, []
         return lost
 
     @property
     def has_more(self) -> bool:
-        """Whether more was to be named than one request does."""
+        """True if one request could not name all changes."""
         return bool(self._changed)
 
     def _question(self, key: Key, now_ms: int) -> Question | None:
@@ -232,19 +235,20 @@ class FollowerSession:
             return None
         hosted = followed.hosted
         if hosted.log.countable_end < hosted.log.log_end_offset:
-            # To ask from the log's end says that all of it is on this disk, and a flush is due.
+            # A fetch from the log end says that the whole log is on this disk, and a flush is
+            # pending.
             self._rest_until(followed, now_ms + BACKOFF_MS)
             return None
         question = Question(followed, hosted.replica.position(), hosted.log.log_start_offset)
         if hosted.log.incomplete:
-            # A leader would count what it asks from as all that lies before.
+            # A leader would count everything below the fetch offset as present.
             self._lost.append(question)
             self.rest(followed, now_ms)
             return None
         return question
 
     def answered(self, session_id: int) -> None:
-        """The leader took the request; what it remembers is what was asked."""
+        """The leader has accepted the request; its session has what was asked."""
         if self._session_id == 0:
             self._session_id, self._epoch = session_id, 1
         elif session_id == self._session_id:
@@ -253,6 +257,6 @@ class FollowerSession:
             raise MalformedReply(f"a reply of session {session_id}, not {self._session_id}")
 
     def forget_session(self) -> None:
-        """The leader remembers nothing: the connection is gone, or it says so."""
+        """The leader has no session: the connection is gone, or the leader said so."""
         self._session_id = 0
         self.asked.clear()

@@ -1,12 +1,10 @@
-"""A disk that was full has room again, a process has descriptors again: their logs go back into
-service by themselves.
+"""Room: put logs back online when a full disk has room, or the process has descriptors, again.
 
-A chore of upkeep.  A write that found no room, or a file that could not be opened, took one replica
-out of service; what was half written was cut, and the controller took the replica out of its ISR.
-When there is room above a mark the log is opened anew, as after a crash, and follows like any
-replica that fell behind; where no replica leads, it is reported again and may be elected.  Faults
-other than these two stay until the broker starts again.  A small file sets room apart, so that the
-checkpoints can still be written on a full disk.
+A chore of `Upkeep`. A write without room, or a file that could not be opened, took one replica
+offline; the half-written record was cut, and the controller removed the replica from its ISR. When
+enough room is free the log is opened anew, as after a crash, and follows like any replica that fell
+behind. If no replica leads, it is reported again and may be elected. Other faults last until the
+broker restarts. A small reserve file allows checkpoints to be written on a full disk.
 """
 
 from __future__ import annotations
@@ -27,20 +25,20 @@ RESERVE = ".reserve"
 RESERVE_BYTES = 2**20
 ROOM_BYTES_MAX = 64 * 2**20
 ROOM_SHARE = 0.05
-"""There is room again when so much is free: a twentieth of the volume, at most 64 MiB."""
+"""Enough room: a twentieth of the volume, at most 64 MiB."""
 DESCRIPTORS_LEFT = 16
-"""So many are left before a log that met none is opened anew."""
+"""Descriptors that must be free before a log that met EMFILE is opened anew."""
 WATCHED_MS = 10_000
-"""So often the room is looked at for those who only watch it."""
+"""How often the room is measured if no log waits for it."""
 
 
 def enough(free_bytes: int, all_bytes: int) -> bool:
-    """Whether what is free is worth beginning again with."""
+    """Return True if enough is free to open logs again."""
     return free_bytes >= RESERVE_BYTES + min(ROOM_BYTES_MAX, int(all_bytes * ROOM_SHARE))
 
 
 def out_for_room(manager: ReplicaManager) -> list[PartitionKey]:
-    """Partitions whose log is out of service because the disk is full, and for nothing else."""
+    """Return the partitions that are offline only because the disk is full."""
     return _out_for(manager, StorageFault.FULL)
 
 
@@ -56,7 +54,7 @@ def _is(error: StorageError | None, *faults: StorageFault) -> bool:
 
 
 def _passes(error: StorageError | None) -> bool:
-    """Whether what it met may be over without a restart."""
+    """Return True if the fault may pass without a restart."""
     return _is(error, StorageFault.FULL, StorageFault.DESCRIPTORS)
 
 
@@ -67,11 +65,12 @@ class Room:
         self._manager = manager
         self._path = manager.store.directory / RESERVE
         self._reserved = False
-        # When the room is looked at again for those who only watch it, by the manager's clock.
+        # When the room is measured next if no log waits for it, by the manager's clock.
         self._due_ms = 0
 
     async def look(self) -> None:
-        """Give the reserve up while the disk is full; bring logs back, and it, when it is not."""
+        """While the disk is full, release the reserve file; once it has room, reopen logs and
+        restore the file."""
         await self._look_for_descriptors()
         waiting = out_for_room(self._manager)
         manager = self._manager
@@ -95,7 +94,8 @@ class Room:
             self._reserved = True
 
     async def _look_for_descriptors(self) -> None:
-        """Once the process has some to spare: what logs open is bounded, however many return."""
+        """Reopen logs once descriptors are free; the files that logs hold open are bounded, however
+        many return."""
         waiting = _out_for(self._manager, StorageFault.DESCRIPTORS)
         if waiting:
             left = await in_thread(self._manager.store.disk.descriptors_left)
@@ -103,7 +103,7 @@ class Room:
                 await self._bring_back(key)
 
     async def _bring_back(self, key: PartitionKey) -> None:
-        """Whatever waits lets the world go on: what was true before is asked again afterwards."""
+        """Every await lets other tasks run, so each condition is checked again after it."""
         manager, hosted = self._manager, self._manager.hosted(key)
         if hosted is None:
             if self._may_return(key) and _passes(manager.broken.get(key)):
@@ -116,15 +116,15 @@ class Room:
                     self._return(key, log)
 
     def _may_return(self, key: PartitionKey) -> bool:
-        """Not before the controller has taken it out of the ISR: what it counts on must be what
-        the log is now."""
+        """Return True once the controller has removed the replica from the ISR: it must not rely on
+        records that the log no longer has."""
         manager = self._manager
         if manager.image is None or not manager.is_mine(key):
             return False
         return manager.settings.broker_id not in manager.image.partitions[key].isr
 
     def _is_out(self, hosted: Hosted) -> bool:
-        """Whether it is this one that waits for room, and may return."""
+        """Return True if this replica is offline for lack of room and may return."""
         waits = hosted.replica.failed and _passes(hosted.log.fault)
         here = self._manager.hosted(hosted.key) is hosted
         return here and waits and self._may_return(hosted.key)

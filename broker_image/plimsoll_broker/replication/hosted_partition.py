@@ -1,6 +1,6 @@
-"""One partition that this broker hosts: its replica, its log, and the configs that bear on both.
+"""Hosted: one partition on this broker: its replica, its log and their configs.
 
-Made and dropped by `ReplicaManager`; all of the data path passes it around.
+Made and dropped by `ReplicaManager`; the whole data path passes it around.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_MESSAGE_BYTES = 1_048_588
 
 
 def effective_configs(topic: Topic | None, broker_configs: Mapping[str, str]) -> dict[str, str]:
-    """A topic's configs with the broker's own defaults beneath them."""
+    """Return a topic's configs, with the broker's defaults where the topic states none."""
     configs = {
         name: broker_configs[default]
         for default, name in BROKER_DEFAULTS.items()
@@ -32,7 +32,7 @@ def effective_configs(topic: Topic | None, broker_configs: Mapping[str, str]) ->
 
 
 def log_config(topic: Topic, broker_configs: Mapping[str, str]) -> LogConfig:
-    """What its logs obey."""
+    """Return the config of a topic's logs."""
     return LogConfig.of(
         effective_configs(topic, broker_configs),
         holes=topic.compacted,
@@ -41,17 +41,17 @@ def log_config(topic: Topic, broker_configs: Mapping[str, str]) -> LogConfig:
 
 
 class Demand(NamedTuple):
-    """What a partition asks of a batch: that its records have keys, and in which codec they are
-    kept; `codec` None: in their producer's."""
+    """A partition's requirements for a batch: that records have keys, and the codec to store;
+    `codec` None: the producer's."""
 
     keyed: bool
     codec: int | None
 
 
 class Hosted:
-    """`applied` is the partition's image that was applied last, by identity; `source` is the leader
-    that it is fetched from, in which term, and whose limit its copy is under (None: no limit).
-    `bytes_in`, `records_in` and `bytes_out` are of producers and consumers, since it is here."""
+    """`applied`: the last applied partition image, compared by identity. `source`: the leader it is
+    fetched from, the leader epoch, and the limit of its copy (None: no limit). `bytes_in`,
+    `records_in` and `bytes_out` count producers' and consumers' traffic since it was hosted."""
 
     __slots__ = (
         "applied",
@@ -82,7 +82,7 @@ class Hosted:
         self.bytes_in = self.records_in = self.bytes_out = 0
         self.source: tuple[int, int, str | None] | None = None
         self.topic: Topic | None = None
-        # For whom a client wrote to it last (`disk_shares`); empty: nobody has since it is here.
+        # The principal that last wrote to it (`disk_shares`); empty if none has since it is here.
         self.writer = ""
         self.max_message_bytes = MAX_MESSAGE_BYTES
         self.log_append_time = False
@@ -91,11 +91,11 @@ class Hosted:
 
     @property
     def place(self) -> tuple[str, int]:
-        """What the checkpoints call it."""
+        """Topic and index, as the checkpoints name it."""
         return self.name, self.key.index
 
     def configure(self, topic: Topic, broker_configs: Mapping[str, str]) -> bool:
-        """Whether anything may be different now."""
+        """Apply the topic's configs. Return False if nothing changed."""
         if topic is self.topic:
             return False
         self.topic = topic

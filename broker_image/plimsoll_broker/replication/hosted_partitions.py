@@ -1,4 +1,4 @@
-"""The partitions that a broker hosts, by key and by name.
+"""HostedPartitions: the partitions that a broker hosts, by key and by name.
 
 Owned by `ReplicaManager`.
 """
@@ -14,19 +14,18 @@ from plimsoll_core.cluster.model import PartitionKey
 
 
 class HostedPartitions(dict[PartitionKey, Hosted]):
-    """Changed by an item at a time."""
+    """Changed one item at a time."""
 
     __slots__ = ("_by_name", "_topic_ids")
 
     def __init__(self) -> None:
         super().__init__()
         self._topic_ids: Mapping[str, UUID] = {}
-        # Those that were asked for by name since anything changed: a produce asks twice, and a
-        # topic's id is not hashed in C.
+        # Look-ups by name since the last change: a produce does two, and hashing a UUID is slow.
         self._by_name: dict[tuple[str, int], Hosted] = {}
 
     def named(self, topic_ids: Mapping[Any, Any]) -> None:
-        """Topics are called so from now on."""
+        """Take the topic ids by name of a new image."""
         self._topic_ids = topic_ids
         self._by_name.clear()
 
@@ -47,6 +46,6 @@ class HostedPartitions(dict[PartitionKey, Hosted]):
         self._by_name.clear()
 
     def take(self, key: PartitionKey) -> Hosted | None:
-        """It is not here any more, if it was."""
+        """Remove and return the partition, if it is here."""
         self._by_name.clear()
         return self.pop(key, None)

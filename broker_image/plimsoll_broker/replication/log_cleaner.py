@@ -1,9 +1,8 @@
-"""Compaction of a broker's logs: looks for the dirtiest, has it cleaned, puts the result in place.
+"""LogCleaner: compacts a broker's logs, the dirtiest first, one at a time.
 
-A task of upkeep; one log at a time.  Which log and how far, `plimsoll_core.compaction.plan` says;
-what stays of it, `retain`; the driver changes the log.  Every replica cleans its own log by itself.
-A round that fails changes nothing and is tried again later: a full disk heals by itself.  Source:
-Kafka's LogCleaner; docs/protocol.md §10.
+One of the tasks of `Upkeep`. `plimsoll_core.compaction.plan` decides which log and up to where,
+`retain` which records stay; LogWriter swaps the segments. Each replica cleans its own log. A failed
+round changes nothing and is tried again later. Source: Kafka's LogCleaner; docs/protocol.md §10.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ logger = logging.getLogger("plimsoll.cleaner")
 BUFFER_CONFIG = "log.cleaner.dedupe.buffer.size"
 BACKOFF_CONFIG = "log.cleaner.backoff.ms"
 ROUNDS_AT_ONCE = 16
-"""Of one turn: then the logs are looked at anew after the backoff."""
+"""Rounds of one run; then logs are looked at anew after the backoff."""
 _INTERNAL = "__"
 
 
@@ -45,8 +44,8 @@ class _Due(NamedTuple):
 
 
 def sealed_segments(log: Log) -> list[SealedSegment]:
-    """All but the active one.  A segment whose records have no time, or one of the future, is as
-    old as its file."""
+    """Return all segments but the active one. A segment whose records have no time, or one in the
+    future, is as old as its file."""
     found = []
     for segment, following in pairwise(log.segments):
         newest = segment.max_timestamp
@@ -79,15 +78,15 @@ class LogCleaner:
         self._work = work or CleaningInThread(manager.store.disk)
         configs = manager.settings.configs
         self._buffer_bytes = int(configs.get(BUFFER_CONFIG, OWN_DEFAULTS[BUFFER_CONFIG]))
-        # Logs of which a segment cannot be read: not tried again before the broker starts anew.
+        # Logs with an unreadable segment: not tried again until the broker restarts.
         self._uncleanable: set[Log] = set()
         self._backoff_s = int(configs.get(BACKOFF_CONFIG, OWN_DEFAULTS[BACKOFF_CONFIG])) / 1000
         self._stats = manager.traffic.cleaning
-        # Set while a log is to be compacted.
+        # Set while there is a log to compact.
         self.wanted = asyncio.Event()
 
     async def keep(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         while True:
             await self.wanted.wait()
             self.wanted.clear()
@@ -128,7 +127,7 @@ class LogCleaner:
         return best
 
     def _plan(self, hosted: Hosted, flushed_end: int) -> CleaningPlan | None:
-        """None: it is not to be cleaned now, or is not here any more."""
+        """Return the plan, or None if the log is not due or no longer here."""
         log, manager = hosted.log, self._manager
         if not log.config.compact or len(log.segments) < 2 or log in self._uncleanable:
             return None
@@ -142,10 +141,10 @@ class LogCleaner:
     # --- one round ------------------------------------------------------------------------------
 
     async def _round(self, hosted: Hosted) -> bool:
-        """Whether it came to its end; if not, there is something to wait for."""
+        """Clean one log. Return False if the round did not complete and has to wait."""
         log = hosted.log
         if log.recovery_point < log.segments[-1].base_offset:
-            # What is cleaned is on the disk, so that nothing a power cut takes decided it.
+            # Only records on the disk decide what is removed, so a power cut cannot take them.
             await self._manager.flusher.sync(hosted)
         found = self._plan(hosted, log.recovery_point)
         if found is None:
@@ -157,7 +156,7 @@ class LogCleaner:
             return await self._clean(hosted, self._job(log, sealed, found), left)
         except CleaningFailed as error:
             if not self._manager.is_here(hosted) or not all(swap.holds() for swap in left):
-                # Files were cut or removed while they were read: nothing is wrong with the log.
+                # Files were cut or removed while they were read: the log is not damaged.
                 logger.info("%r is not cleaned, it changed meanwhile: %s", hosted, error)
                 return False
             logger.error("%r is not cleaned: %s", hosted, error)
@@ -172,16 +171,16 @@ class LogCleaner:
                 await self._work.end()
 
     async def _clean(self, hosted: Hosted, job: CleaningJob, left: deque[SegmentSwap]) -> bool:
-        """Takes what it has swapped from `left`."""
+        """Removes the swaps that are done from `left`."""
         manager, log, cuts = self._manager, hosted.log, hosted.log.cuts
         end = await self._work.begin(job)
-        # On the disk before anything goes: whose log ends below that lacks the keys altogether.
+        # Persist this first: a log that ends below it later may lack newer values of keys.
         await in_thread(manager.store.begin_superseding(log, end))
         before = after = 0
         while left and (swap := left[0]).bases[0] < end:
             made = await self._work.clean(swap.bases)
             before, after = before + made.bytes_before, after + made.bytes_after
-            # Also of a round that has not ended: a long one is seen to get on.
+            # Counted during the round, so that progress of a long one is visible.
             self._stats.bytes_read += made.bytes_before
             self._stats.bytes_written += made.bytes_after
             if made.changed and not await manager.driver.swap(hosted, swap):

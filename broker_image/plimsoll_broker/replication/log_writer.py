@@ -1,10 +1,10 @@
-"""The driver: the only writer of logs that are in service, and what takes one out of service.
+"""LogWriter: the only writer of online logs; takes a log offline when its disk fails.
 
-Called by the replica manager, fetchers, the flusher, upkeep and the handlers of Produce and
-DeleteRecords.  It never decides: where to append, what to cut and whom to answer comes from
-`plimsoll_core.replica`; when to flush and what is old, from its callers.  A disk that fails takes
-the one replica whose log it held out of service.  Opening, closing and deleting whole logs is the
-store's; leader epochs that begin without a record are the replica's own to note (`LogView`).
+Called by the replica manager, fetchers, the flusher, Upkeep, and the handlers of Produce and
+DeleteRecords. It decides nothing: `plimsoll_core.replica` decides where to append, what to truncate
+and which requests to answer; its callers decide when to flush and what is old. A failing disk takes
+offline only the replica whose log it held. The store opens, closes and deletes whole logs; the
+replica itself notes leader epochs that begin without a record (`LogView`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _UNTIL = {
     StorageFault.FULL: "there is room",
     StorageFault.DESCRIPTORS: "there are descriptors",
 }
-"""When a log that met this comes back; any other fault lasts."""
+"""When a log with this fault returns; other faults last."""
 
 
 class AckToken(Protocol):
@@ -44,8 +44,8 @@ class AckToken(Protocol):
 
 
 class ParkedFetch(Protocol):
-    """A long poll, or a session of them: told of every partition that moved, and woken at most once
-    a step after that."""
+    """A long poll, or a session of them. It hears of every partition that moved, and is woken at
+    most once after that in a step."""
 
     @property
     def for_follower(self) -> bool: ...
@@ -54,7 +54,7 @@ class ParkedFetch(Protocol):
 
 
 class LogOwner(Protocol):
-    """What the driver needs of the replica manager."""
+    """The part of the replica manager that the LogWriter needs."""
 
     traffic: Traffic
 
@@ -63,7 +63,7 @@ class LogOwner(Protocol):
 
 
 class LogWriter:
-    """Owned by the event loop.  Holds no state but what it counts for the metrics."""
+    """Owned by the event loop. Its only state is counts for the metrics."""
 
     def __init__(self, owner: LogOwner) -> None:
         self._owner = owner
@@ -79,8 +79,8 @@ class LogWriter:
         place: Append,
         append_time_ms: int | None,
     ) -> bool:
-        """Stamp a client's batch in place and write it; nobody may change it from now on.  False:
-        the disk did not take it."""
+        """Stamp a client's batch in place and write it; the bytes must not change from now on.
+        Return False if the disk failed."""
         stamp(data, 0, place.base_offset, place.leader_epoch)
         if append_time_ms is not None:
             stamp_append_time(data, 0, header.length, append_time_ms)
@@ -96,9 +96,9 @@ class LogWriter:
         return True
 
     def role_taken(self, hosted: Hosted) -> None:
-        """A leader leads with what it has: that is all there is.  Of a log that is not complete
-        that is on the disk before it serves anybody: after the next kill it would be elected last,
-        whatever was written since."""
+        """Accept the log as it is when this replica becomes leader. If the log is incomplete,
+        persist its present bounds before it serves; otherwise the next restart would mark the
+        replica as incomplete again, and it would be elected last."""
         log = hosted.log
         if not log.incomplete or hosted.replica.leader is None:
             return
@@ -113,10 +113,10 @@ class LogWriter:
             log.beginning_lost = log.superseding_lost = False
 
     def fail(self, hosted: Hosted, error: StorageError) -> None:
-        """The disk broke under it: nothing more is promised from what it holds."""
+        """Take the replica offline: its disk failed, and its log is no longer trusted."""
         until = _UNTIL.get(error.fault, "the broker starts again")
         logger.error("%r is out of service until %s: %s", hosted, until, error)
-        hosted.log.give_up(error)  # half cut, say: never closed cleanly
+        hosted.log.give_up(error)  # it may be half truncated, so it is never closed cleanly
         hosted.replica.fail()
 
     # --- following ------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ class LogWriter:
     def append_fetched(
         self, hosted: Hosted, data: memoryview, headers: Sequence[BatchHeader]
     ) -> bool:
-        """Write a leader's batches as they are."""
+        """Write a leader's batches verbatim. Return False if the disk failed."""
         try:
             hosted.log.append(data, headers)
         except StorageError as error:
@@ -144,7 +144,7 @@ class LogWriter:
         return True
 
     def reset(self, hosted: Hosted, reset: Reset) -> bool:
-        """Start again where the leader's log does, or cut to where it ends."""
+        """Discard the log and start at the leader's start, or truncate to the leader's end."""
         if not reset.discard:
             return self.truncate(hosted, reset.offset)
         logger.info("%r is discarded and starts again at %d", hosted, reset.offset)
@@ -167,8 +167,8 @@ class LogWriter:
             log.advance_log_start(min(offset, log.log_end_offset))
 
     def cannot_read(self, hosted: Hosted, offset: int, error: StorageError) -> None:
-        """What is there is not what was written.  Where others are in sync they go on, and the next
-        start cuts this log there; who is alone goes on serving the rest."""
+        """Handle unreadable records. If others are in sync the replica goes offline, and the next
+        start truncates the log there; the only member of the ISR keeps serving the rest."""
         logger.error("%r cannot be read at %d: %s", hosted, offset, error)
         if len(hosted.replica.partition.isr) < 2 or hosted.replica.failed:
             return
@@ -182,22 +182,22 @@ class LogWriter:
     # --- onto the disk --------------------------------------------------------------------------
 
     async def flush(self, hosted: Hosted, *, checkpoint: bool) -> None:
-        """Everything that is in the log now is on the disk afterwards, unless the disk fails or the
-        partition goes.  One flush of a log at a time: the flusher sees to that."""
+        """Flush all that is in the log now, unless the disk fails or the partition is dropped. The
+        flusher ensures one flush of a log at a time."""
         try:
             flush = hosted.log.begin_flush(checkpoint=checkpoint)
             began_s = time.monotonic()
             await in_thread(flush.sync)
             self._traffic.flushes.observe(time.monotonic() - began_s)
-            # Once it was dropped, its directory's name may be another topic's.
+            # After the partition is dropped, its directory's name may be another topic's.
             if self._owner.is_here(hosted):
                 hosted.log.flushed(flush)
         except StorageError as error:
-            # What a failed sync leaves on disk is unknown: nothing more is promised from it.
+            # After a failed sync the state on the disk is unknown: the log is no longer trusted.
             self._fail_if_here(hosted, error)
 
     async def settle_cut(self, hosted: Hosted) -> None:
-        """What was cut stays cut afterwards, or the log is out of service."""
+        """Make truncations durable, or take the log offline."""
         log = hosted.log
         settling = log.begin_settle() if self._owner.is_here(hosted) else None
         if settling is None:
@@ -209,13 +209,13 @@ class LogWriter:
             self._fail_if_here(hosted, error)
 
     async def sync_names(self, hosted: Hosted) -> bool:
-        """The segments that were made are there after a power cut, and those that went are not.
-        False: the disk did not take it, or the partition itself went meanwhile."""
+        """Make the directory entries of new and removed segments durable. Return False if the disk
+        failed or the partition was dropped meanwhile."""
         sync, renames = hosted.log.unsynced.begin_names()
         try:
             await in_thread(sync)
         except StorageError as error:
-            # A sync that failed may not fail again, whatever it left on the disk.
+            # A repeated sync may succeed although the first one lost data.
             self._fail_if_here(hosted, error)
             return False
         if not self._owner.is_here(hosted):
@@ -224,7 +224,7 @@ class LogWriter:
         return True
 
     async def write_back(self, appended: Iterable[Hosted]) -> None:
-        """Have the kernel begin to write what they got: nothing is promised from that."""
+        """Have the kernel begin to write the appended records; this promises nothing."""
         begun = (hosted.log.segments[-1].begin_write_back() for hosted in appended)
         for begin in [each for each in begun if each is not None]:
             await in_thread(begin)
@@ -235,15 +235,15 @@ class LogWriter:
             self._owner.touch(hosted)
 
     def cannot_reopen(self, hosted: Hosted, error: StorageError) -> None:
-        """There was room again, but its log cannot be opened: that is its fault from now on."""
+        """The log could not be reopened although there was room: keep this error as its fault."""
         logger.error("%r cannot be opened again: %s", hosted, error)
         hosted.log.fault = error
 
     # --- what is old ----------------------------------------------------------------------------
 
     def apply_retention(self, hosted: Hosted, wall_ms: int | None, since_ms: int) -> None:
-        """Its log begins later, if that is due; `wall_ms` None: nothing goes for its age now.
-        `since_ms`: when that was looked at before."""
+        """Advance the log start by retention. `wall_ms` None: time-based retention is suspended.
+        `since_ms`: when it was last applied."""
         try:
             note_written(hosted.log.segments, since_ms)
             hosted.log.apply_retention(wall_ms, hosted.replica.high_watermark)
@@ -251,7 +251,7 @@ class LogWriter:
             self.fail(hosted, error)
 
     def remove_segments(self, hosted: Hosted, count: int) -> list[Segment]:
-        """Its oldest ones: their room is free once nobody holds them."""
+        """Remove the oldest segments; their space is freed once no reader holds them."""
         try:
             return hosted.log.remove_first(count)
         except StorageError as error:
@@ -259,7 +259,7 @@ class LogWriter:
             return []
 
     def prune_snapshots(self, hosted: Hosted) -> None:
-        """Producer snapshots that no start will ask for, now that a newer checkpoint is on disk."""
+        """Remove producer snapshots that no start needs after a newer checkpoint."""
         hosted.log.prune_snapshots()
 
     def expire_producers(self, hosted: Hosted, now_ms: int) -> None:
@@ -268,8 +268,8 @@ class LogWriter:
     # --- compaction -----------------------------------------------------------------------------
 
     async def swap(self, hosted: Hosted, swap: SegmentSwap) -> bool:
-        """Put a cleaned segment in its log.  False: the log is another one by now, or the disk did
-        not take it; what is on the disk then, a start makes one or the other of."""
+        """Replace segments by their cleaned one. Return False if the log changed or the disk
+        failed; a start then completes or reverts the swap."""
         try:
             if not self._owner.is_here(hosted) or not swap.holds():
                 return False
@@ -292,8 +292,8 @@ class LogWriter:
     # --- a step's effects -----------------------------------------------------------------------
 
     def carry_out(self, hosted: Hosted, ready: Ready, woken: dict[ParkedFetch, None]) -> None:
-        """First the answers, then who is to be woken (collected: the caller wakes each once after
-        all partitions of the step); the proposal the caller takes last: `Ready` says why."""
+        """Complete produces, then collect the fetches to wake; the caller wakes each once after all
+        partitions of the step, and takes the proposal last. `Ready` says why."""
         for token, code in ready.answers:
             ack: AckToken = token  # type: ignore[assignment]
             ack.answer(code)

@@ -1,7 +1,7 @@
-"""Opens new partitions in time slices, so that a topic of thousands does not hold the event loop.
+"""Opener: opens new partitions in time slices, so that a topic of thousands does not hold the loop.
 
-`Roles` hands over what an image adds; `Opener.run` is one of the broker's tasks.  Until
-its turn comes a partition is answered like one that is led elsewhere: ask again.
+`Roles` hands over the partitions of a new image; `Opener.run` is one of the broker's tasks. Until
+it is opened, a partition is answered like one that is led elsewhere, and clients retry.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from plimsoll_core.cluster.model import PartitionKey
 
 
 class Opener:
-    """`open_now`: opens one, if it is still to be opened."""
+    """`open_now` opens a partition if it is still to be opened."""
 
     def __init__(self, open_now: Callable[[PartitionKey], None]) -> None:
         self._open_now = open_now
@@ -22,12 +22,12 @@ class Opener:
         self._anything = asyncio.Event()
 
     def put_off(self, key: PartitionKey) -> None:
-        """It is opened when its turn comes."""
+        """Open the partition when its turn comes."""
         self._later[key] = None
         self._anything.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         while True:
             await self._anything.wait()
             self._anything.clear()

@@ -1,9 +1,9 @@
-"""Which partitions something happened to, stepped once at the end of a turn of the event loop.
+"""Stepping: steps the touched partitions once, at the end of a turn of the event loop.
 
-Owned by the replica manager.  However much happened to a partition in a turn, it is committed,
-answered and woken for once.  What is more than a portion waits for the next turn, in its order:
-after an election of thousands others are heard in between, and after a record for which a thousand
-consumers wait.  Followers do not wait behind those: what they are told, they acknowledge.
+Owned by the replica manager. However many events a partition has in a turn, it commits, answers and
+wakes once. Partitions beyond a portion wait for the next turn, in order, so that other tasks run in
+between after an election of thousands, or after a record that a thousand consumers wait for.
+Followers do not wait behind consumers: their fetches acknowledge.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ Woken = dict[ParkedFetch, None]
 
 
 class Stepping:
-    """`one`: steps one partition and collects who is to be woken after all of a portion."""
+    """`one` steps a partition and collects the fetches to wake after the portion."""
 
     def __init__(self, one: Callable[[Hosted, Woken], None]) -> None:
         self._one = one
         self._touched: dict[Hosted, None] = {}
-        # Consumers' fetches that are to be woken.
+        # Consumers' fetches to wake.
         self._woken: Woken = {}
         self._due = False
 
     def touch(self, hosted: Hosted) -> None:
-        """Something happened to it: step it at the end of this turn."""
+        """Step the partition at the end of this turn."""
         if not self._due:
             self._come_back()
         self._touched[hosted] = None
@@ -40,7 +40,7 @@ class Stepping:
         asyncio.get_running_loop().call_soon(self.step)
 
     def step(self) -> None:
-        """A portion.  A bug in here is on the commit path: it is not caught, and the loop's
+        """Step one portion. A bug here is on the commit path: it is not caught, and the loop's
         handler ends the process."""
         self._due = False
         touched, self._touched = self._touched, {}
@@ -72,7 +72,7 @@ class Stepping:
         self._woken = dict.fromkeys(waiting)
 
     def finish(self) -> None:
-        """All of them, now."""
+        """Step all touched partitions now."""
         due = self._due
         while self._touched or self._woken:
             self.step()

@@ -1,4 +1,5 @@
-"""Who is told by the replica manager what happened to a partition: the groups' coordinators."""
+"""PartitionWatcher: the interface by which the replica manager tells group coordinators of
+steps."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from plimsoll_broker.replication.hosted_partition import Hosted
 
 
 class PartitionWatcher(Protocol):
-    """Who follows which partitions are led here."""
+    """Follows the partitions that are led here."""
 
     def stepped(self, hosted: Hosted) -> None:
-        """Its role may have changed.  Before anybody who waited for it is answered."""
+        """Called after each step, when the role may have changed, and before waiting requests are
+        answered."""

@@ -1,8 +1,8 @@
-"""A connection to another broker: one request, one reply, as whole frames.
+"""PeerConnection: a connection to another broker; one request, one reply, as whole frames.
 
-Called by the fetcher.  A frame is received straight into the connection's buffer, from which its
-records are written to the log; a reply is only good until the next request.  It decides nothing; a
-peer that breaks the framing or falls silent loses the connection (`PeerLost`).
+Used by the fetcher. A frame is received into the connection's buffer, from which its records are
+written to the log; a reply is valid until the next request. It decides nothing. A peer that breaks
+the framing or falls silent loses the connection (`PeerLost`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BUFFER_BYTES = 4096
 
 
 class PeerLost(Exception):
-    """The connection is gone, or the peer is not worth keeping; connect again."""
+    """The connection is lost or was abandoned; connect again."""
 
 
 class PeerConnection(asyncio.BufferedProtocol):
@@ -34,23 +34,23 @@ class PeerConnection(asyncio.BufferedProtocol):
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
         self._reply: asyncio.Future[memoryview] | None = None
-        # A reply with its length before it: grows to the largest, and is used again.
+        # A reply with its length prefix. It grows to the largest reply and is reused.
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
-        self._frame_end = 0  # of the reply that is coming; 0: its length is not here yet
+        self._frame_end = 0  # end of the reply being received; 0: its length is not known yet
         self._filled = 0
         self._unasked = memoryview(bytearray(_LENGTH.size))
-        # When it was lost, and why; None: it is there.
+        # When and why the connection was lost; None while it is open.
         self._lost_s: float | None = None
         self._why_lost = "closed"
         self._asked_s = 0.0  # when the request was sent
-        self._heard_s = 0.0  # when the peer last sent anything
-        self._silence_s = 0.0  # for how long it may send nothing
+        self._heard_s = 0.0  # when the peer last sent bytes
+        self._silence_s = 0.0  # how long it may send nothing
         self._timer: asyncio.TimerHandle | None = None
         self.link: Link | None = None
 
     @classmethod
     async def open(cls, host: str, port: int, timeout_s: float) -> PeerConnection:
-        """In plaintext, to whoever is there."""
+        """Connect in plaintext, without checking the peer's identity."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout_s):
@@ -60,10 +60,10 @@ class PeerConnection(asyncio.BufferedProtocol):
         return connection
 
     async def request(self, frame: bytes, silence_s: float) -> memoryview:
-        """Send a frame; its reply without the length, good until the next request.
+        """Send a frame and return the reply without its length, valid until the next request.
 
-        `silence_s`: for so long the peer may send nothing.  A slow link may take longer for the
-        whole of a large reply, but not for ever.
+        `silence_s`: how long the peer may send nothing. A large reply on a slow link may take
+        longer than that as a whole, up to `REPLY_S_MAX`. Raises PeerLost.
         """
         if self._transport is None or self._lost_s is not None:
             raise PeerLost(self._why_lost)
@@ -81,10 +81,11 @@ class PeerConnection(asyncio.BufferedProtocol):
         finally:
             self._reply = None
             if reply.done() and not reply.cancelled():
-                reply.exception()  # the task that asked may have been cancelled when it came
+                reply.exception()  # marks it as retrieved: the asking task may have been cancelled
 
     def _watch(self, loop: asyncio.AbstractEventLoop, delay_s: float) -> None:
-        """One timer serves request after request: a new one for each would cost more than it."""
+        """Set the timer, which serves many requests: one for each would cost more than the
+        request."""
         self._forget_timer()
         self._timer = loop.call_later(delay_s, self._check_silence, loop)
 
@@ -106,14 +107,14 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     @property
     def lost_for_ms(self) -> int | None:
-        """For how long every request has failed; None: it is there.  Whoever asks by it notices
-        with the next request: after what came is taken up, or when a limit lets it ask."""
+        """Milliseconds for which requests have been failing; None if the connection is open. The
+        caller notices a loss with its next request."""
         if self._lost_s is None:
             return None
         return int((asyncio.get_running_loop().time() - self._lost_s) * 1000)
 
     def close(self) -> None:
-        """Give up the connection; every request in flight fails with `PeerLost`."""
+        """Abort the connection; the request in flight fails with `PeerLost`."""
         if self._transport is not None:
             self._transport.abort()
         self._fail("closed")
@@ -137,7 +138,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._reply is None or self._reply.done():
-            return self._unasked  # a reply may still be in use where the next one belongs
+            return self._unasked  # the previous reply may still be in use in the buffer
         return self._buffer[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -157,7 +158,7 @@ class PeerConnection(asyncio.BufferedProtocol):
                 reply.set_result(self._buffer[_LENGTH.size : end])
 
     def _begin_frame(self) -> bool:
-        """False: its length is not here yet, or is none."""
+        """Return False if the length is not here yet or is invalid."""
         if self._filled < _LENGTH.size:
             return False
         (size,) = _LENGTH.unpack_from(self._buffer)
@@ -180,7 +181,8 @@ class PeerConnection(asyncio.BufferedProtocol):
 async def open_to(
     broker_id: BrokerId, image: ClusterImage | None, peers: InsidePeers, timeout_s: float
 ) -> PeerConnection:
-    """A connection to this very broker, where the metadata say that it is.  Raises PeerLost."""
+    """Connect to this broker at its address in the metadata, checking its identity. Raises
+    PeerLost."""
     broker = None if image is None else image.brokers.get(broker_id)
     endpoint = None if broker is None else listener_peers.for_followers(broker)
     if endpoint is None:

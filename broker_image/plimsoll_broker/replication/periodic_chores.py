@@ -1,10 +1,9 @@
-"""Periodic work on a broker's partitions: lag, timeouts, checkpoints, retention.
+"""Upkeep: periodic work on a broker's partitions: lag, timeouts, checkpoints, retention.
 
-The lifecycle runs each of `Upkeep.tasks`.  A chore has a period; none decides anything, and none
-writes to a log or takes one out of service: it asks the driver, which does.  No chore waits for
-another one's disk: who waits for an answer is told in time, and flush.ms is kept, however slow the
-syncs of a thousand logs are.  Syncing files goes to threads, bounded in number; whatever goes
-through all partitions lets others have their turn in between.
+`node.broker` runs each of `Upkeep.tasks`. A chore has a period. Chores decide nothing and never
+write to a log; LogWriter does. No chore waits for another one's disk, so timeouts and flush.ms are
+kept however slow a thousand syncs are. Syncs run in a bounded number of threads, and loops over all
+partitions let other tasks run in between.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ FLUSH_MS = 100
 PRODUCERS_MS = 600_000
 ROOM_MS = 1_000
 TIMED_MS = 1_000
-"""So often it is asked which logs have a flush.ms: most have none."""
+"""How often logs with a flush.ms are looked up; most have none."""
 UNCHECKED_BYTES_MAX = 4 * 2**20
-"""A log with more than this that a crash would make us read again gets a checkpoint."""
+"""A log gets a checkpoint once a crash would make the start read more than this."""
 
 
 @dataclass(slots=True)
@@ -48,18 +47,18 @@ class _Chore:
     period_ms: int
     run: Callable[[], Awaitable[None]]
     due_ms: int
-    late: LateTimer | None = None  # of a chore that judges how long others were silent
+    late: LateTimer | None = None  # for a chore that judges silence
 
 
 _DUE_MS = attrgetter("due_ms")
 
 
 class Upkeep:
-    """Several tasks; the chores of one task run one after another."""
+    """Several tasks; the chores of one task run in sequence."""
 
     def __init__(self, manager: ReplicaManager) -> None:
         self._manager = manager
-        # When logs were looked at last for what is old.
+        # When retention last looked at the logs.
         self._looked_ms = manager.wall_clock.stamp_ms()
         self._segment_removal = SegmentRemoval(manager)
         self._cleaner = LogCleaner(manager, manager.wall_clock.now_ms, manager.store.cleaning)
@@ -67,7 +66,7 @@ class Upkeep:
         self._timed: list[Hosted] = []
         self._timed_until_ms = 0
         lag_ms = max(manager.settings.lag_time_max_ms // 2, 1)
-        # Those of the first never wait for a disk.
+        # The chores of the first task never wait for a disk.
         self._chores = {
             "waiting and lag": [
                 self._chore(EXPIRE_WAITERS_MS, self._expire_waiters),
@@ -87,13 +86,14 @@ class Upkeep:
         return _Chore(period_ms, run, self._manager.now_ms() + period_ms, late)
 
     def tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-        """Each until cancelled."""
+        """Yield the tasks; each runs until cancelled."""
         for name, chores in self._chores.items():
             yield f"upkeep: {name}", self._keep(chores)
         yield "cleaning", self._cleaner.keep()
 
     async def _keep(self, chores: list[_Chore]) -> None:
-        """A full disk is reported and tried again at the next turn."""
+        """Run the chores forever. A storage error is logged, and the chore runs again in its next
+        period."""
         while True:
             chore = min(chores, key=_DUE_MS)
             await asyncio.sleep(max(chore.due_ms - self._manager.now_ms(), 0) / 1000)
@@ -111,7 +111,7 @@ class Upkeep:
                     logger.error("upkeep: %s", error)
 
     async def _slowly(self, visit: Callable[[Hosted], None]) -> None:
-        """Every partition that is here, in slices."""
+        """Visit every hosted partition, in slices."""
         async for hosted in in_slices(list(self._manager)):
             if self._manager.is_here(hosted):
                 visit(hosted)
@@ -136,7 +136,7 @@ class Upkeep:
         await in_thread(manager.store.begin_high_watermarks(manager.high_watermarks()))
 
     async def _recovery_points(self) -> None:
-        """After a crash a start reads what came after the last checkpoint.
+        """Checkpoint logs, to bound what a start reads after a crash.
 
         Producer snapshots that no start needs any more are removed once the newer recovery point is
         on the disk.
@@ -157,7 +157,7 @@ class Upkeep:
                 self._manager.driver.prune_snapshots(hosted)
 
     async def _flush(self) -> None:
-        """New logs become durable; flush.ms: what is older than that reaches the disk."""
+        """Make new logs durable, and flush logs whose flush.ms has passed."""
         manager = self._manager
         if make_durable := manager.store.begin_new():
             await in_thread(make_durable)
@@ -180,8 +180,8 @@ class Upkeep:
     # --- retention ------------------------------------------------------------------------------
 
     async def _remove_directories(self) -> None:
-        """Of logs that are gone.  One that cannot be removed keeps neither the others nor retention
-        from giving room back."""
+        """Remove the directories of deleted logs. A directory that cannot be removed holds up
+        neither the others nor retention."""
         store, now_ms = self._manager.store, self._manager.now_ms()
         for path in store.deleted.due(now_ms):
             try:
@@ -193,7 +193,7 @@ class Upkeep:
     async def _retain(self) -> None:
         manager = self._manager
         wall_ms, stamp_ms = manager.wall_clock.now_ms(), manager.wall_clock.stamp_ms()
-        # Of the two times one may be that of a clock that was set ahead.
+        # One of the two times may be from a clock that was set ahead.
         since_ms = min(self._looked_ms, stamp_ms)
         self._looked_ms = stamp_ms
 

@@ -1,7 +1,7 @@
-"""Leaders' proposed in-sync sets until they are sent: the newest of each partition.
+"""ProposalQueue: the newest ISR proposal of each partition led here, until it is sent.
 
-The replica manager adds what its replicas propose; `reporting.isr_proposals` pulls and sends.
-Whether an answer counts, and whether to send again, is the replica's to say.
+The replica manager adds proposals; `reporting.isr_proposals` takes and sends them. The replica
+decides whether an answer counts and whether to send again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Proposed(NamedTuple):
 
 
 class ProposalQueue:
-    """Owned by the replica manager.  Never longer than there are partitions."""
+    """Owned by the replica manager. It never has more entries than there are partitions."""
 
     def __init__(self, traffic: Traffic, shrinks: SeenShrinks) -> None:
         self._traffic = traffic
@@ -33,7 +33,7 @@ class ProposalQueue:
         self._arrived = asyncio.Event()
 
     def add(self, hosted: Hosted, proposal: IsrProposal) -> None:
-        """A replica has just made it."""
+        """Add and count a proposal that a replica has just made."""
         partition = hosted.replica.partition
         stay = {member.broker_id for member in proposal.new_isr}
         if stay - set(partition.isr):
@@ -42,12 +42,12 @@ class ProposalQueue:
         self.put_back(hosted, proposal)
 
     def put_back(self, hosted: Hosted, proposal: IsrProposal) -> None:
-        """It is to be sent once more."""
+        """Queue a proposal to be sent again."""
         self._waiting[hosted.key] = Proposed(hosted, proposal)
         self._arrived.set()
 
     async def wait(self) -> None:
-        """Until there is something to take."""
+        """Wait until there is a proposal."""
         await self._arrived.wait()
 
     def take(self, count_max: int) -> list[Proposed]:

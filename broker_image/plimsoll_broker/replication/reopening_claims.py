@@ -1,11 +1,12 @@
-"""Logs that a thread opens anew: until that is over, nothing else uses their directories.
+"""Reopening: claims on logs that a thread opens anew, during which nothing else uses their
+directories.
 
-A log whose disk was full is read again by its path, in a thread, for as long as it is large.
-Whatever the event loop did meanwhile to the old log (roll, cut, remove segments, rename its
-directory for a topic that is gone) would be done to the same files.  So `full_disks` claims the
-log, `ReplicaManager.is_here` is false for its partition, and checkpoints leave its lines as they
-are.  A partition that goes has its log deleted, and one that takes over its directory's name is
-opened, when the claim is given up.
+After a full disk a log is read again by its path, in a thread, which takes long if it is large.
+Anything that the event loop did meanwhile to the old log (roll, truncate, remove segments, rename
+its directory for a deleted topic) would affect the same files. So `full_disks` claims the log,
+`ReplicaManager.is_here` is False for its partition, and checkpoints keep its lines. When the claim
+ends, the log of a dropped partition is deleted, and a partition that takes over its directory's
+name is opened.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ logger = logging.getLogger("plimsoll.replicas")
 
 
 class Reopening:
-    """Owned by the event loop.  `put_off` has a partition opened later."""
+    """Owned by the event loop. `put_off` has a partition opened later."""
 
     def __init__(
         self,
@@ -32,14 +33,14 @@ class Reopening:
         now_ms: Callable[[], int],
         put_off: Callable[[PartitionKey], None],
     ) -> None:
-        # Those that are claimed: the store's checkpoints ask, too.
+        # The claimed logs; the store's checkpoints use the same set.
         self._claimed = store.reopening
         self._store = store
         self._now_ms = now_ms
         self._put_off = put_off
-        # Of the claimed, those whose partitions are gone.
+        # Claimed logs whose partitions have been dropped.
         self._dropped: set[Partition] = set()
-        # Partitions that are opened once a claim is given up, by topic and index.
+        # Partitions to open when a claim ends, by topic and index.
         self._waiting: dict[Partition, dict[PartitionKey, None]] = {}
 
     def __contains__(self, log: Log) -> bool:
@@ -47,7 +48,7 @@ class Reopening:
 
     @contextmanager
     def claim(self, log: Log) -> Iterator[None]:
-        """Its directory is the caller's alone."""
+        """Reserve the log's directory for the caller."""
         name = (log.topic, log.index)
         assert name not in self._claimed, "one reopens it at a time"
         self._claimed.add(name)
@@ -62,7 +63,7 @@ class Reopening:
                 self._put_off(key)
 
     def drop(self, log: Log) -> None:
-        """Its partition is gone: it is deleted, at the end of its claim if there is one."""
+        """Delete the log of a dropped partition, at the end of its claim if there is one."""
         if log in self:
             self._dropped.add((log.topic, log.index))
         else:
@@ -75,7 +76,7 @@ class Reopening:
             logger.error("%s-%d will be deleted by a later start: %s", log.topic, log.index, error)
 
     def must_wait(self, key: PartitionKey, topic: str) -> bool:
-        """Whether its directory's name is claimed; it is opened afterwards."""
+        """Return True if the directory's name is claimed; the partition is opened afterwards."""
         name = (topic, key.index)
         if name not in self._claimed:
             return False

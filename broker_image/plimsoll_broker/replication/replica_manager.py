@@ -1,8 +1,8 @@
-"""Every partition that this broker hosts, kept at what the newest metadata says.
+"""ReplicaManager: every partition that this broker hosts, kept at what the newest metadata say.
 
-The lifecycle feeds it images; handlers ask it about partitions and tell it what came in; it steps
-the touched replicas once per turn of the event loop and has the driver carry out what they say.
-`plimsoll_core.replica` decides about offsets and epochs.  Source: the protocol's transitions.
+`node.broker` feeds it images. Handlers look partitions up and report what came in. It steps the
+touched replicas once per turn of the event loop and has LogWriter carry out the effects.
+`plimsoll_core.replica` decides about offsets and epochs. Source: the protocol's transitions.
 """
 
 from __future__ import annotations
@@ -51,13 +51,14 @@ logger = logging.getLogger("plimsoll.replicas")
 
 
 class Fetchers(Protocol):
-    """Fetches for the partitions that follow."""
+    """The fetchers of the partitions that follow."""
 
     failed: asyncio.Future[None]
-    """Completes when a fetcher dies, which is our own bug."""
+    """Completes when a fetcher dies, which is a bug."""
 
     def follow(self, hosted: Hosted, leader: BrokerId, limit: str | None = None) -> None:
-        """`limit`: the name of the one that its copy is under, if any."""
+        """Fetch the partition from `leader`. `limit`: the name of the throttle on this copy, if
+        any."""
 
     def unfollow(self, hosted: Hosted) -> None: ...
     def silent_ms(self, key: PartitionKey) -> int: ...
@@ -67,11 +68,11 @@ class Fetchers(Protocol):
         """Fetchers that wait for a limit check it again."""
 
     async def close(self) -> None:
-        """No more fetching."""
+        """Stop all fetchers."""
 
 
 class ControllerEpochs(Protocol):
-    """Follows a controller, and looks for a newer one that a peer names."""
+    """The newest controller epoch; it looks for a newer controller that a peer names."""
 
     @property
     def highest_epoch(self) -> ControllerEpoch: ...
@@ -80,7 +81,7 @@ class ControllerEpochs(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSettings:
-    """`configs`: the broker's own, by Kafka's names.  `stops_serving`: whether leaders stop reads
+    """`configs`: the broker's own, by Kafka's names. `stops_serving`: True if leaders stop reads
     and acks=0/1 when another broker may lead by now (`onControllerLoss: StopServing`)."""
 
     broker_id: BrokerId
@@ -91,8 +92,8 @@ class ReplicaSettings:
 
 
 class ReplicaManager:
-    """Owned by the event loop.  `now_ms` is its monotonic clock in milliseconds; `fetchers` makes
-    the fetchers of this manager; `lease`: what the heartbeats say, None: there are none."""
+    """Owned by the event loop. `now_ms`: a monotonic clock in milliseconds. `fetchers` makes the
+    fetchers of this manager. `lease`: extended by heartbeats; None: there are none."""
 
     def __init__(
         self,
@@ -106,7 +107,7 @@ class ReplicaManager:
         self.settings = settings
         self.store = store
         self.now_ms = now_ms
-        # The only one of this process: what one part writes another part looks at later.
+        # One for the process: a time that one component writes is read by others later.
         self.wall_clock = WallClock(now_ms)
         self.around = ReplicaContext(settings.broker_id, settings.lag_time_max_ms)
         self.traffic = Traffic()
@@ -124,9 +125,9 @@ class ReplicaManager:
         self.may_serve = self.serving.may_serve
         # The newest metadata; None until `start`.
         self.image: ClusterImage | None = None
-        # Partitions of this broker whose log could not be opened, and why.
+        # Partitions whose log could not be opened, with the error.
         self.broken: dict[PartitionKey, StorageError] = {}
-        # There is news of logs for the controller: set here when one fails; its reporter clears it.
+        # Set when a log fails, cleared by the task that reports to the controller.
         self.report_due = asyncio.Event()
         self._controllers = controllers
         self._hosted = HostedPartitions()
@@ -134,9 +135,9 @@ class ReplicaManager:
         self._stepping = Stepping(self._step)
         self.touch = self._stepping.touch
         self._opens_all = False
-        # How other brokers are called; set before anything is followed, unless it is in plaintext.
+        # How other brokers are connected to; set before anything is followed, unless in plaintext.
         self.peers = InsidePeers(UUID(int=0))
-        # Told of each partition at the end of a turn in which something happened to it.
+        # Called for each partition at the end of a turn in which it was touched.
         self.watcher: PartitionWatcher | None = None
         self.fetchers = fetchers(self)
 
@@ -150,7 +151,8 @@ class ReplicaManager:
         return self._controllers.highest_epoch
 
     def heard_of_controller(self, epoch: int) -> None:
-        """A peer names the newest that it has heard itself.  It may be wrong, or no peer."""
+        """Note a controller epoch that a peer has heard of. The peer may be wrong, or no broker at
+        all."""
         if epoch > self._controllers.highest_epoch:
             self._controllers.heard_of(ControllerEpoch(epoch))
 
@@ -163,7 +165,7 @@ class ReplicaManager:
         return len(self._hosted)
 
     def hosts(self) -> list[Hosted]:
-        """Those that are here now."""
+        """Return a list of the hosted partitions."""
         return list(self._hosted.values())
 
     def hosted(self, key: PartitionKey) -> Hosted | None:
@@ -176,7 +178,8 @@ class ReplicaManager:
         return None if self.image is None else self.image.topic_ids.get(name)
 
     def missing(self, topic_id: UUID | None, index: int) -> Code:
-        """Why there is no such partition here: it exists elsewhere, or nowhere."""
+        """Return the error for a partition that is not here: it is on another broker, or does not
+        exist."""
         if topic_id is None:
             return Code.UNKNOWN_TOPIC_OR_PARTITION
         image = self.image
@@ -191,13 +194,14 @@ class ReplicaManager:
     # --- metadata -------------------------------------------------------------------------------
 
     async def start(self, image: ClusterImage, found: list[Found]) -> None:
-        """The first image: what is on disk but not ours is set aside before anything is served."""
+        """Take the first image. Directories that this broker should not host are set aside before
+        it serves."""
         hosted = image.hosted.get(self.settings.broker_id, Map())
         async for directory in in_slices(found):
             topic_id = directory.topic_id
             known = topic_id is not None and PartitionKey(topic_id, directory.index) in hosted
             if directory.damaged and directory.topic in image.topic_ids:
-                continue  # whether anything may begin anew in its place, whoever opens it says
+                continue  # `open_log` decides whether a new log may take its place
             if not known or image.topic_ids.get(directory.topic) != topic_id:
                 logger.warning("%s is not hosted here: set aside", directory.path)
                 self.store.set_aside(directory.path, self.now_ms())
@@ -207,8 +211,8 @@ class ReplicaManager:
         self._opens_all = False
 
     def apply_image(self, old: ClusterImage | None, new: ClusterImage) -> None:
-        """What follows for partitions may take a while (`Roles`); all that is asked about the
-        cluster is answered by the new image from now on."""
+        """Take a new image. The effects on partitions may take a while (`Roles`); questions about
+        the cluster are answered from the new image at once."""
         self.image = new
         self._hosted.named(new.topic_ids)
         self.shrinks.update(new)
@@ -220,31 +224,32 @@ class ReplicaManager:
             self.fetchers.limits_changed()
 
     def open_later(self, key: PartitionKey) -> None:
-        """With the opener's next turn; at a start, when the broker serves no client yet, now."""
+        """Open the partition in the opener's next turn; during a start, before clients are served,
+        at once."""
         if self._opens_all:
             self.open_now(key)
         else:
             self.opener.put_off(key)
 
     def open_now(self, key: PartitionKey) -> None:
-        """One that was put off, if it is still to be here."""
+        """Open a partition that was put off, if it is still to be hosted."""
         if self.is_mine(key) and key not in self._hosted:
             self.take_role(key)
 
     def is_mine(self, key: PartitionKey) -> bool:
-        """Whether the newest image has it here."""
+        """Return True if the newest image assigns the partition to this broker."""
         image = self.image
         return image is not None and key in image.hosted.get(self.settings.broker_id, Map())
 
     def configure(self, hosted: Hosted) -> None:
-        """Its topic's configs may have changed, unless it is gone."""
+        """Apply the topic's configs, unless it is gone."""
         assert self.image is not None
         topic = self.image.topics.get(hosted.key.topic_id)
         if topic is not None and hosted.configure(topic, self.settings.configs):
             self.touch(hosted)
 
     def take_role(self, key: PartitionKey) -> None:
-        """As the newest image has it."""
+        """Apply the partition's state in the newest image."""
         assert self.image is not None
         self._apply(self.image, self.image.partitions[key])
 
@@ -262,8 +267,8 @@ class ReplicaManager:
         self.changes.done(partition.key)
 
     def _follow(self, hosted: Hosted) -> None:
-        """The same leader in the same term is not asked anew, unless the limit of its copy is
-        another: only the ISR has changed."""
+        """Follow the partition's leader. Nothing is restarted for the same leader, leader epoch and
+        limit: only the ISR has changed then."""
         leader, partition = hosted.replica.fetches_from, hosted.replica.partition
         limit = self.copy_buckets.limit(partition)
         name = None if limit is None else limit.name
@@ -278,7 +283,7 @@ class ReplicaManager:
             self.fetchers.follow(hosted, leader, name)
 
     def limit_again(self, hosted: Hosted) -> None:
-        """Copies change their limit, stop when their move is paused, and go on afterwards."""
+        """Apply a changed limit to a copy; a paused move stops it."""
         if self.copy_buckets.limit(hosted.replica.partition) is not None:
             self._follow(hosted)
 
@@ -300,7 +305,8 @@ class ReplicaManager:
         return self._host(topic, partition, log, known)
 
     def _host(self, topic: Topic, partition: Partition, log: Log, committed: int) -> Hosted:
-        """`committed`: so much may be, whatever the checkpoint says."""
+        """Host the partition. `committed`: up to this offset records may be committed, whatever the
+        checkpoint says."""
         replica = Replica(partition, log, self.store.high_watermark(log), self.around)
         replica.compacted_copy.committed(committed)
         hosted = Hosted(topic, partition, log, replica)
@@ -309,7 +315,7 @@ class ReplicaManager:
         return hosted
 
     def drop(self, hosted: Hosted) -> None:
-        """It is not to be here any more."""
+        """Stop hosting the partition."""
         gone = self.image is None or hosted.key.topic_id not in self.image.topics
         self.fetchers.unfollow(hosted)
         del self._hosted[hosted.key]
@@ -325,7 +331,7 @@ class ReplicaManager:
     # --- stepping -------------------------------------------------------------------------------
 
     def _step(self, hosted: Hosted, woken: Woken) -> None:
-        """Commit, answer, collect the requests to wake, and propose."""
+        """Commit, answer, collect the fetches to wake, and propose."""
         if hosted.replica.role is FAILED:
             self.report_due.set()
         if hosted.log.countable_end < hosted.log.log_end_offset:
@@ -341,8 +347,8 @@ class ReplicaManager:
     def altered(
         self, hosted: Hosted, proposal: IsrProposal, answer: PartitionAnswer | None
     ) -> bool:
-        """The controller's answer to a proposal (None: no answer came).  True: it waits to be sent
-        again."""
+        """Apply the controller's answer to a proposal (None: no answer came). Return True if the
+        proposal is queued again."""
         again = hosted.replica.altered(proposal, answer, self.now_ms())
         self.touch(hosted)
         if again:
@@ -352,7 +358,7 @@ class ReplicaManager:
     # --- time -----------------------------------------------------------------------------------
 
     def check_lag(self, hosted: Hosted) -> None:
-        """Every half of the lag limit."""
+        """Called at half the lag limit."""
         if hosted.replica.leader is not None:
             hosted.replica.check_lag(self.now_ms())
             self.touch(hosted)
@@ -365,13 +371,14 @@ class ReplicaManager:
     # --- disks ----------------------------------------------------------------------------------
 
     def is_here(self, hosted: Hosted) -> bool:
-        """Once it was dropped, its directory's name may be another topic's; while its log is being
-        reopened the directory is a thread's."""
+        """Return True if this object is hosted and its log is not being reopened. After a drop the
+        directory's name may be another topic's; during a reopening it belongs to a thread."""
         return self._hosted.get(hosted.key) is hosted and hosted.log not in self.reopening
 
     def open_again(self, key: PartitionKey, log: Log | None) -> None:
-        """There is room again.  `log`: in place of the one that failed; None: none could be
-        opened.  One that is not to be here any more the walk drops."""
+        """Put a partition back online: its fault has passed. `log` replaces the failed one; None:
+        open it now. A partition that is no longer assigned here is dropped by the next walk of
+        `Roles`."""
         image = self.image
         if image is None or not self.is_mine(key):
             return
@@ -381,7 +388,7 @@ class ReplicaManager:
         if old is not None and log is not None:
             self.fetchers.unfollow(old)
             self.store.reopened(old.log, log)
-            # It may be an ELR member: what it never committed must be cut, and not all of its log.
+            # It may be in the ELR: only what was never committed may be cut.
             known = old.replica.compacted_copy.superseded_below
             self._host(image.topics[key.topic_id], image.partitions[key], log, known)
         self._apply(image, image.partitions[key])

@@ -1,12 +1,12 @@
-"""Applies newer metadata to this broker's partitions in time slices: first those that it drops,
-then those that it leads, then those that it follows.
+"""Roles: applies newer metadata to this broker's partitions in time slices: dropped partitions
+first, then led ones, then followed ones.
 
-A walk goes through everything that is hosted or wanted.  Its first portion is done with the image
-that brings it; what is left, `run` does, one of the broker's tasks.  What each partition is to be
-is looked up in the newest image when its turn comes, and a walk during which another image came is
-followed by another walk.  Until its turn came a partition is as it was: like one of a broker whose
-metadata are late, which each partition's epochs are there for.  Deletions go first, because a name
-may be deleted and made again; leaders come before followers, which should be ready when those ask.
+A walk visits every partition that is hosted or wanted. Its first portion runs with the image that
+starts it; `run`, one of the broker's tasks, does the rest. Each partition's state is looked up in
+the newest image when its turn comes. If another image came during a walk, another walk follows.
+Until its turn a partition stays as it was, like one of a broker with late metadata; its epochs make
+that safe. Drops go first, because a name may be deleted and created again. Leaders go before
+followers, so that they are ready when followers ask.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from plimsoll_core.ids import BrokerId, MetadataOffset
 PORTION = 2_000
 """Partitions per turn of the event loop: a few milliseconds."""
 CHANGE = 20
-"""A change costs about as much as so many looks; to drop a log or to make one costs more."""
+"""The cost of a role change, in look-ups; `FILES` is that of dropping or making a log."""
 FILES = 100
 NEW_AT_ONCE = 10
-"""New logs that are made by a walk; the others the opener makes."""
+"""New logs that a walk makes itself; the opener makes the others."""
 
 
 class RoleOwner(Protocol):
-    """What a walk needs of the replica manager."""
+    """The part of the replica manager that a walk needs."""
 
     @property
     def image(self) -> ClusterImage | None: ...
@@ -50,7 +50,7 @@ class RoleOwner(Protocol):
 
 
 class Roles:
-    """`applied`: so much of the metadata has had all its effects on partitions."""
+    """`applied`: the metadata offset up to which all effects on partitions are done."""
 
     def __init__(self, broker_id: BrokerId, owner: RoleOwner) -> None:
         self._broker_id = broker_id
@@ -63,7 +63,7 @@ class Roles:
         self.applied = MetadataOffset(0)
 
     def update(self, *, everything: bool, limits_changed: bool) -> None:
-        """The owner has another image.  `everything`: partitions or topics have changed."""
+        """The owner has a new image. `everything`: partitions or topics have changed."""
         self._limits_changed = self._limits_changed or limits_changed
         image = self._owner.image
         assert image is not None
@@ -76,17 +76,17 @@ class Roles:
             self.applied = image.next_offset
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         while True:
             await self._begun.wait()
             self._begun.clear()
             while self._walk is not None:
-                # Others have their turn first: an image's first portion was done when it came.
+                # Let other tasks run first: the first portion was done when the image came.
                 await asyncio.sleep(0)
                 self._go_on(SLICE_S)
 
     async def finish(self) -> None:
-        """Until there is nothing left to do."""
+        """Complete the walk."""
         while self._walk is not None:
             self._go_on(SLICE_S)
             await asyncio.sleep(0)
@@ -98,7 +98,7 @@ class Roles:
         self._walk = self._steps(image, limits_changed=limits_changed)
 
     def _go_on(self, slice_s: float | None) -> None:
-        """One portion, and no longer than that."""
+        """Do one portion, for at most `slice_s`."""
         walk, left = self._walk, PORTION
         until_s = None if slice_s is None else time.monotonic() + slice_s
         assert walk is not None
@@ -120,13 +120,13 @@ class Roles:
     # --- one walk -------------------------------------------------------------------------------
 
     def _wanted(self) -> Map[PartitionKey, None]:
-        """By the newest image."""
+        """Return the partitions that the newest image assigns here."""
         image = self._owner.image
         assert image is not None
         return image.hosted.get(self._broker_id, Map())
 
     def _steps(self, image: ClusterImage, *, limits_changed: bool) -> Iterator[int]:
-        """What each step cost."""
+        """Yield the cost of each step."""
         yield from self._drops()
         yield from self._roles(image)
         if limits_changed:
@@ -137,7 +137,7 @@ class Roles:
         left = owner.hosts()
         left.reverse()
         while left:
-            hosted = left.pop()  # or thousands that are gone would be freed at once in the end
+            hosted = left.pop()  # a loop over the list would free thousands at once in the end
             yield 1
             if hosted.key not in self._wanted() and owner.hosted(hosted.key) is hosted:
                 owner.drop(hosted)
@@ -147,7 +147,7 @@ class Roles:
         owner = self._owner
         leading: list[PartitionKey] = []
         following: list[PartitionKey] = []
-        # Of this image alone: what a newer one adds may have the name of what it deletes.
+        # Of this image alone: a newer one may add a topic with the name of a deleted one.
         for key in image.hosted.get(self._broker_id, Map()):
             yield 1
             known = owner.hosted(key)

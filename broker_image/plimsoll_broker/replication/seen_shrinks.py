@@ -1,9 +1,9 @@
-"""Counts who left the ISRs that are led here, and why as far as a broker can tell.
+"""SeenShrinks: counts the replicas that left ISRs led here, by cause as far as a broker can tell.
 
-The replica manager tells of images, of partitions that changed and of proposals.  A follower that
-fell behind is counted when its leader proposes to drop it, so also while no controller can commit
-that; every other one when the metadata say that it left.  The operator counts the same from the
-records, which tell more: a broker knows no eviction and no disk of another.
+The replica manager reports images, changed partitions and proposals. A follower that fell behind is
+counted when its leader proposes to drop it, even if no controller can commit that; others are
+counted when the metadata show it. The operator counts the same from the records, which tell more: a
+broker knows of no evictions and of no other broker's disk.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ class SeenShrinks:
     def __init__(self, broker_id: BrokerId) -> None:
         self._broker_id = broker_id
         self.counts: Counter[Left] = Counter()
-        # The newest image, and the one before it in which the brokers were others.
+        # The newest image, and the one before it.
         self._image: ClusterImage | None = None
         self._before: ClusterImage | None = None
-        # The lifetime in which a broker last took part: a later one began with a restart.
+        # By broker: the broker epoch in which it was last active. A later one began with a restart.
         self._lifetimes: dict[BrokerId, BrokerEpoch] = {}
-        # Whose drop from which ISR was proposed here, and is counted.
+        # Drops that were proposed here and are counted.
         self._proposed: set[tuple[PartitionKey, BrokerId]] = set()
 
     def update(self, image: ClusterImage) -> None:
-        """The newest metadata; partitions follow one by one."""
+        """Take the newest metadata; partitions follow one by one."""
         self._before, self._image = self._image or image, image
         if self._before.brokers is image.brokers and self._lifetimes:
             return
@@ -42,7 +42,7 @@ class SeenShrinks:
             del self._lifetimes[broker_id]
 
     def proposed(self, partition: Partition, leaving: Iterable[BrokerId]) -> None:
-        """They fell behind: this leader asks to drop them."""
+        """Count replicas that this leader proposes to drop because they lag."""
         for broker_id in leaving:
             mark = (partition.key, broker_id)
             if mark in self._proposed or self._image is None:
@@ -52,7 +52,7 @@ class SeenShrinks:
             self.counts[Left(broker_id=broker_id, cause=cause)] += 1
 
     def applied(self, before: Partition, after: Partition) -> None:
-        """This broker's replica has gone from one state to the next."""
+        """Count the replicas that left between two states of a partition."""
         if self._image is None or self._before is None:
             return
         if after.leader == self._broker_id:
@@ -62,12 +62,12 @@ class SeenShrinks:
         self.dropped(before)
 
     def dropped(self, partition: Partition) -> None:
-        """It is not here any more, or was changed: what was proposed is committed or void."""
+        """The partition changed or was dropped: its proposals are committed or void."""
         for broker_id in partition.replicas if self._proposed else ():
             self._proposed.discard((partition.key, broker_id))
 
     def _told(self, left: Left) -> Left:
-        """A broker that has begun another lifetime is fenced until it takes part again."""
+        """Name RESTART as the cause if the broker is fenced with a new broker epoch."""
         assert self._image is not None
         broker = self._image.brokers.get(left.broker_id)
         known = self._lifetimes.get(left.broker_id)

@@ -1,11 +1,12 @@
-"""When a segment of a log may be removed, and in which order: save the starts, sync names, remove.
+"""SegmentRemoval: when and in which order segments are removed: save log starts, sync names,
+remove.
 
-Run by upkeep after retention; so it serves starts that a client or the leader moved, too.  Only
-segments go of which nothing is at or above a log start that is on the disk: a power cut may bring
-back any file that was removed, and the next start of the broker looks at none below that log start.
-A segment whose own name a power cut may take never becomes the first: the log would be found to
-begin behind it.  Where a log begins, `storage.retention` and the replicas decide; the driver
-removes.  Source: the protocol's local storage rules (4.9).
+Run by `Upkeep` after retention, so it also serves log starts that a client or the leader moved. A
+segment is removed only if all of it is below a log start that is on the disk: a power cut may bring
+back removed files, and the next start ignores those below that log start. A segment whose own name
+may be lost in a power cut never becomes the first: the log would appear to begin after it.
+`storage.retention` and the replicas decide where a log begins; LogWriter removes. Source: the
+protocol's local storage rules (4.9).
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from plimsoll_broker.storage.log import Log
 logger = logging.getLogger("plimsoll.upkeep")
 
 REMOVED_AT_ONCE = 32
-"""Segments of one log that are removed before others have their turn."""
+"""Segments of one log that are removed before other tasks run."""
 
 
 def removable(log: Log, saved_start: int, count_max: int) -> int:
-    """How many of the oldest segments may go, up to `count_max`.  `saved_start`: the log's start as
-    far as it is on the disk."""
+    """Return how many of the oldest segments may be removed, up to `count_max`. `saved_start`: the
+    log start on the disk."""
     below = min(saved_start, log.log_start_offset)
     count = 0
     for following in islice(log.segments, 1, count_max + 1):
@@ -39,24 +40,24 @@ def removable(log: Log, saved_start: int, count_max: int) -> int:
 
 
 def removable_unsaved(log: Log) -> int:
-    """The same where no start can be saved (a full disk): one segment, if no earlier removal can
-    come undone, so that a power cut leaves no gap."""
+    """As `removable`, if no log start can be saved (a full disk): one segment, and only if earlier
+    removals are durable, so that a power cut leaves no gap."""
     return removable(log, log.log_start_offset, int(log.unsynced.removals_synced))
 
 
 def _has_segment_below(log: Log, start: int) -> bool:
-    """Whether there is a segment of which nothing is at or above `start`."""
+    """Return True if the oldest segment lies below `start` as a whole."""
     return len(log.segments) > 1 and log.segments[1].base_offset <= start
 
 
 class SegmentRemoval:
-    """The three steps for all logs of a broker.  Holds no state."""
+    """The three steps for all logs of a broker. Holds no state."""
 
     def __init__(self, manager: ReplicaManager) -> None:
         self._manager = manager
 
     async def run(self) -> None:
-        """Raises a `StorageError` where the starts cannot be saved, unless the disk is full."""
+        """Raises StorageError if log starts cannot be saved, unless the disk is full."""
         saves = self._manager.store.begin_log_starts()
         try:
             await in_thread(saves)
@@ -78,12 +79,12 @@ class SegmentRemoval:
                 removed = manager.driver.remove_segments(hosted, count)
                 if not removed:
                     break
-                # Only now is their room given back: that takes the longer the larger they are.
+                # Only now is the space freed, which takes longer for large files.
                 await in_thread(removed.clear)
 
     async def _may_remove(self, hosted: Hosted) -> bool:
-        """Whether a segment lies below the saved start, and the one behind it keeps its name; syncs
-        the names where that is missing."""
+        """Return True if a segment lies below the saved start and the name of the next one is
+        durable; syncs the names if that is missing."""
         manager, log = self._manager, hosted.log
         if not manager.is_here(hosted):
             return False
@@ -92,9 +93,9 @@ class SegmentRemoval:
         return log.unsynced.is_named(log.segments[1]) or await manager.driver.sync_names(hosted)
 
     async def _remove_oldest(self) -> None:
-        """There is no room to save a start, but what is below it is room: one segment of each log,
-        whose earlier removals are synced before.  Nor is there any for where they begin: all such
-        notes go first."""
+        """Remove one segment of each log, to make room on a disk too full to save a log start.
+        Earlier removals are synced first. Beginnings cannot be saved either, so those notes are
+        forgotten first."""
         manager, noted = self._manager, True
         async for hosted in in_slices(list(manager)):
             log = hosted.log

@@ -1,8 +1,8 @@
-"""Whether a leader here may answer what another leader could know better.
+"""ServingLease: whether a leader may answer what another leader could know better.
 
-Asked by the handlers of reads and acks=0/1, which ask only where the cluster wants them to stop
-(`onControllerLoss: StopServing`), and by coordinators, whose answers from memory always need it.
-What holds is `plimsoll_core.replica.leader_lease`'s to say.
+Asked by the handlers of reads and acks=0/1 if the cluster wants them to stop (`onControllerLoss:
+StopServing`), and by coordinators, whose answers from memory always need it.
+`plimsoll_core.replica.leader_lease` holds the rule.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ logger = logging.getLogger("plimsoll.replicas")
 
 
 class LeaseOwner(Protocol):
-    """What is needed of the replica manager."""
+    """The part of the replica manager that the lease needs."""
 
     @property
     def roles(self) -> Roles: ...
@@ -27,31 +27,31 @@ class LeaseOwner(Protocol):
     def traffic(self) -> Traffic: ...
     @property
     def stops_serving(self) -> bool:
-        """Whether reads of ordinary partitions need the lease."""
+        """True if reads of ordinary partitions need the lease."""
 
     def now_ms(self) -> int: ...
 
 
 class ServingLease:
-    """One for all partitions of a broker.  `lease`: None: no heartbeat extends one."""
+    """One for all partitions of a broker. `lease` None: no heartbeat extends it."""
 
     def __init__(self, owner: LeaseOwner, lease: LeaderLease | None) -> None:
         self.lease = LeaderLease() if lease is None else lease
         self._owner = owner
-        # Whether the refusals that go on now were told of.
+        # True if the present refusals have been logged.
         self._refusing = False
 
     def may_serve(self, hosted: Hosted) -> bool:
-        """Whether reads and acks=0/1 of this leader may be answered: always, unless the cluster
-        wants them to stop when another broker may lead by now."""
+        """Return True if reads and acks=0/1 of this leader may be answered: always, unless the
+        cluster wants them to stop when another broker may lead by now."""
         return not self._owner.stops_serving or self.holds(hosted)
 
     def knows_since(self, since_ms: int) -> bool:
-        """Whether all metadata that was committed at `since_ms` has its effects here."""
+        """Return True if all metadata committed by `since_ms` has been applied here."""
         return self.lease.applied_since(since_ms, self._owner.roles.applied)
 
     def holds(self, hosted: Hosted) -> bool:
-        """Whether no other broker can have led it for longer than a session."""
+        """Return True if no other broker can have led the partition for longer than a session."""
         owner, lease = self._owner, self.lease
         now_ms = owner.now_ms()
         if lease.from_controller(now_ms, owner.roles.applied):

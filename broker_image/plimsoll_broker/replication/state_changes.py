@@ -1,7 +1,8 @@
-"""The state changes that metadata ask of this broker's replicas: received, pending, completed.
+"""StateChanges: state changes that metadata ask of this broker's replicas, received, pending,
+completed.
 
-`Roles` says when a replica's turn has come to be looked at, the replica manager when it is what it
-was asked to be.  A log that cannot be opened stays pending.  Counts for metrics, lines for the log.
+`Roles` reports when a replica is looked at, the replica manager when it is as it should be. A log
+that cannot be opened stays pending. It counts for the metrics and writes log lines.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from plimsoll_process.state_change_lines import StateChangeLines
 
 
 class _PendingChanges(NamedTuple):
-    """What one replica was asked; `since_ms`: since when anything is pending for it."""
+    """The changes asked of one replica. `since_ms`: since when any has been pending."""
 
     changes: tuple[StateChange, ...]
     topic: str
@@ -41,49 +42,49 @@ class _PendingChanges(NamedTuple):
 
 
 class StateChanges:
-    """Owned by the event loop.  `now_ms` is its monotonic clock."""
+    """Owned by the event loop. `now_ms` is its monotonic clock."""
 
     def __init__(self, broker_id: BrokerId, now_ms: Callable[[], int]) -> None:
         self._broker_id = broker_id
         self._now_ms = now_ms
         self._lines = StateChangeLines(now_ms)
-        # The replicas that are not yet what they were asked to be, those asked first in front.
+        # Replicas that are not yet as asked, the oldest first.
         self._pending: dict[PartitionKey, _PendingChanges] = {}
-        # By kind, since this process began: every kind from the start.
+        # By kind, since the process began; every kind is present from the start.
         self.received: Counter[StateChangeKind] = Counter(dict.fromkeys(KINDS, 0))
         self.completed: Counter[StateChangeKind] = Counter(dict.fromkeys(KINDS, 0))
 
     @property
     def pending(self) -> int:
-        """How many state changes were received and are not completed."""
+        """The number of state changes received and not completed."""
         return sum(len(one.changes) for one in self._pending.values())
 
     @property
     def pending_ms(self) -> int:
-        """For how long the oldest of them has been pending."""
+        """How long the oldest has been pending, in ms."""
         oldest = next(iter(self._pending.values()), None)
         return 0 if oldest is None else self._now_ms() - oldest.since_ms
 
     def ask(self, image: ClusterImage, before: Partition | None, after: Partition) -> None:
-        """A replica is to be as `after` has it; it is as `before` has it, None: not here."""
+        """Note the changes that lead from `before` (None: not hosted) to `after`."""
         kinds = asked_of(self._broker_id, before, after)
         topic = image.topics.get(after.topic_id)
         if kinds and topic is not None:
             self._receive(after, kinds, topic.name, image.controller_epoch)
 
     def done(self, key: PartitionKey) -> None:
-        """The replica is what it was asked to be."""
+        """The replica is as asked."""
         found = self._pending.pop(key, None)
         if found is not None:
             self._tell(COMPLETED, found, self.completed)
 
     def keep(self, wanted: Map[PartitionKey, None]) -> None:
-        """Nothing is pending for a replica that was never opened and is not wanted any more."""
+        """Drop changes of replicas that were never opened and are no longer wanted."""
         for key in [key for key in self._pending if key not in wanted]:
             del self._pending[key]
 
     def closed(self, partition: Partition, topic: str, image: ClusterImage | None) -> None:
-        """A replica is not to be here any more, and no longer is."""
+        """A replica has been closed and dropped."""
         controller_epoch = 0 if image is None else image.controller_epoch
         self._pending.pop(partition.key, None)
         self._receive(partition, (CLOSE,), topic, controller_epoch)

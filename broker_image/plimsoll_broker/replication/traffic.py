@@ -1,4 +1,4 @@
-"""The data path's counters since the start."""
+"""Traffic: the data path's counters since the start."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from plimsoll_process.durations import Durations
 
 
 class Traffic:
-    """Only grows; the metrics read it."""
+    """Counters that only grow; the metrics read them."""
 
     __slots__ = (
         "bytes_in",
@@ -33,9 +33,9 @@ class Traffic:
         self.bytes_in = self.bytes_out = self.replicated_in = self.replicated_out = 0
         self.moved_in = self.unleased_refusals = self.room_again = self.records_in = 0
         self.truncations = self.truncated_records = self.isr_expands = 0
-        # How long loading the logs took, of this lifetime.
+        # Time that loading the logs took, in this lifetime.
         self.load_s = 0.0
         self.cleaning = CleaningStats()
-        # Partitions of a Produce or Fetch that were answered with an error: by API and code.
+        # Partitions of a Produce or Fetch answered with an error, by API and code.
         self.errors: Counter[tuple[str, int]] = Counter()
         self.flushes = Durations()

@@ -1,14 +1,13 @@
-"""The wall clock as retention may believe it: not after it has stepped.
+"""WallClock: the wall clock for retention, which does not trust it after it has stepped.
 
-Upkeep and coordinators ask before they look for what is too old.  A clock that was set a week ahead
-would make every record old at once, here and, as followers begin where their leader does, on every
-replica.  The clock that never steps says how far the wall clock should have come since the start;
-when the two are further apart than clocks are ever slewed, neither can be trusted, and nothing is
-deleted for its age until they agree again or the broker is started again.  Size-based retention
-goes on.
+`Upkeep` and coordinators ask before they look for what is too old. A clock that was set a week
+ahead would expire every record at once, on every replica, since followers begin where their leader
+does. The monotonic clock tells how far the wall clock should have come since the start. If the two
+differ by more than clocks are ever slewed, nothing is deleted by age until they agree again or the
+broker restarts. Size-based retention goes on.
 
-What is stamped meanwhile is looked at later, by a clock that is right again, or another broker's.
-So it gets the later one of both times: what is young must not look old.
+A timestamp that is written meanwhile is read later by a correct clock, or by another broker. So it
+is the later of both times: young records must not look old.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class WallClock:
         self._believed = True
 
     def now_ms(self) -> int | None:
-        """Milliseconds since the epoch; None while it is not to be believed."""
+        """Return ms since the epoch; None while the clock is not trusted."""
         wall_ms = _wall_ms()
         stepped_ms = wall_ms - self._monotonic_ms() - self._began_ms
         believed = abs(stepped_ms) <= STEP_MS_MAX
@@ -48,7 +47,7 @@ class WallClock:
         return wall_ms if believed else None
 
     def stamp_ms(self) -> int:
-        """The time of what is written now: the wall clock's, unless it was set back."""
+        """Return the time to write now: the wall clock's, unless it was set back."""
         wall_ms, reckoned_ms = _wall_ms(), self._began_ms + self._monotonic_ms()
         return wall_ms if reckoned_ms - wall_ms <= STEP_MS_MAX else reckoned_ms
 
