@@ -1,7 +1,7 @@
-"""The annotation by which a human says that disappearances of objects were meant: pure.
+"""The annotation by which a person acknowledges disappeared objects: pure.
 
-It states the time of the newest one that is meant, so that it covers what had vanished by then and
-nothing later.
+It states the time of the newest acknowledged disappearance, so that it covers all earlier ones and
+no later one.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from plimsoll_operator.api.logcluster import LogCluster
 
 
 def _until_ms(stamp: str) -> int:
-    """To the end of the second that it states; ValueError: it states none that can be said again,
-    as the last hours of the year 9999 west of Greenwich."""
+    """Return the end of the stated second. Raises ValueError for a time that cannot be formatted
+    again, such as the last hours of the year 9999 west of Greenwich."""
     until_ms = milliseconds(stamp) + 999
     timestamp(until_ms)
     return until_ms
 
 
 def acknowledged_until_ms(cluster: LogCluster) -> int:
-    """The newest disappearance that is meant, to the end of its second; -1 when none is."""
+    """Return the newest acknowledged disappearance of Topics, to the end of its second; -1 if none
+    is acknowledged."""
     try:
         return _until_ms(cluster.metadata.annotations[ACKNOWLEDGE])
     except (KeyError, ValueError):
@@ -28,7 +29,7 @@ def acknowledged_until_ms(cluster: LogCluster) -> int:
 
 
 def users_acknowledged(cluster: LogCluster) -> dict[str, int]:
-    """The same of User objects, by namespace: no other namespace's are meant by it."""
+    """Return the newest acknowledged disappearance of User objects, by namespace."""
     found: dict[str, int] = {}
     for one in cluster.metadata.annotations.get(ACKNOWLEDGE_USERS, "").split(","):
         namespace, _, stamp = one.strip().partition("@")
@@ -41,8 +42,8 @@ def users_acknowledged(cluster: LogCluster) -> dict[str, int]:
 
 
 def users_way_out(cluster: LogCluster, namespace: str, until_ms: int) -> str:
-    """How to say once that everything of a namespace up to `until_ms` is meant, and of others what
-    was said before."""
+    """Return the command that acknowledges all of a namespace up to `until_ms`, and keeps the
+    acknowledgements of other namespaces."""
     meant = users_acknowledged(cluster) | {namespace: until_ms}
     value = ",".join(f"{where}@{timestamp(at_ms)}" for where, at_ms in sorted(meant.items()))
     around, name = cluster.key
@@ -52,7 +53,7 @@ def users_way_out(cluster: LogCluster, namespace: str, until_ms: int) -> str:
 
 
 def way_out(cluster: LogCluster, until_ms: int) -> str:
-    """How to say once that everything up to `until_ms` is meant."""
+    """Return the sentence with the command that acknowledges all up to `until_ms`."""
     namespace, name = cluster.key
     return (
         "Re-apply them, or acknowledge these alone: kubectl annotate --overwrite logcluster "

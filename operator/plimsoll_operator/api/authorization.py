@@ -1,6 +1,6 @@
-"""The part of `LogCluster` about who may do what: `spec.authorization`.
+"""The part of `LogCluster` about clients' rights: `spec.authorization`.
 
-`committed` says what the metadata log holds of it.
+`committed` converts it for the metadata log.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class DeclaredAuthorization(Api, frozen=True, kw_only=True):
 
 
 def committed(declared: DeclaredAuthorization | None, disguise: bytes) -> Authorization:
-    """What brokers are told of it; `disguise`: taken when none is committed yet."""
+    """Convert the settings for the brokers. `disguise`: used if none is committed yet."""
     if declared is None:
         return Authorization(disguise=disguise)
     return Authorization(

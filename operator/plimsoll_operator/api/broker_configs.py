@@ -23,7 +23,8 @@ from plimsoll_operator.api.observed import Logging
 
 
 def broker_configs_of(cluster: LogCluster) -> dict[str, str] | Refusal:
-    """The brokers' configs; the strategy stands among them for who asks a broker about it."""
+    """Return the brokers' configs. The recovery strategy is among them for clients that describe a
+    broker."""
     stated = config_strings(cluster.spec.config or {})
     for key in (UNCLEAN_ENABLE, UNCLEAN_RECOVERY):
         if key in stated:
@@ -37,7 +38,7 @@ def broker_configs_of(cluster: LogCluster) -> dict[str, str] | Refusal:
 
 
 def settings_of(cluster: LogCluster, chart: Settings | None = None) -> Settings:
-    """What the LogCluster says about deciding; what it does not, the `chart` says."""
+    """Return the settings of decisions: the LogCluster's, else those of the `chart`."""
     topics = cluster.spec.topics or Topics()
     defaults, limits = topics.defaults or TopicDefaults(), topics.limits or TopicLimits()
     factor = default_replication_factor(cluster)
@@ -61,13 +62,13 @@ def settings_of(cluster: LogCluster, chart: Settings | None = None) -> Settings:
 
 
 def _log_output(cluster: LogCluster) -> LogOutput:
-    """How its brokers write their log lines; what it does not say is as they were started."""
+    """Return the form of the brokers' log lines; unset fields stay as the brokers were started."""
     stated = cluster.spec.logging or Logging()
     return LogOutput(level=(stated.level or "").upper(), format=stated.format or "")
 
 
 def _offsets_topic(cluster: LogCluster) -> OffsetsTopic:
-    """As the LogCluster's configs have it; configs that are refused change nothing."""
+    """Return the settings of the offsets topic; refused configs change nothing."""
     stated = broker_configs_of(cluster)
     configs = {} if isinstance(stated, Refusal) else stated
     return OffsetsTopic(
@@ -78,11 +79,11 @@ def _offsets_topic(cluster: LogCluster) -> OffsetsTopic:
 
 
 EXACT_FLOATS = 2.0**53
-"""Up to this, every whole number is a float of its own."""
+"""Up to here every whole number is exact as a float."""
 
 
 def pinned_metadata_version(cluster: LogCluster) -> int | None:
-    """`spec.metadataVersion` as a number; one that is not known here is newer than all that are."""
+    """Return `spec.metadataVersion` as a number; an unknown one is newer than all known ones."""
     stated = cluster.spec.metadata_version
     if stated is None:
         return None
@@ -91,18 +92,18 @@ def pinned_metadata_version(cluster: LogCluster) -> int | None:
 
 
 def default_replication_factor(cluster: LogCluster) -> int:
-    """The cluster's default, or 3, or as many as there are brokers."""
+    """Return the cluster's default, else 3, bounded by the number of brokers."""
     defaults = (cluster.spec.topics or Topics()).defaults or TopicDefaults()
     return defaults.replication_factor or min(REPLICATION_FACTOR_DEFAULT, cluster.count)
 
 
 def config_strings(config: Mapping[str, int | float | bool | str]) -> dict[str, str]:
-    """Configs as Kafka carries them, in key order."""
+    """Format configs as Kafka does, in key order."""
     return {key: _config_string(config[key]) for key in sorted(config)}
 
 
 def _config_string(value: int | float | bool | str) -> str:
-    """JSON knows one kind of number: whether 2 is written as 2.0 means nothing."""
+    """Format one value. JSON has one kind of number: 2.0 equals 2."""
     if isinstance(value, bool):
         return str(value).lower()
     whole = isinstance(value, float) and value.is_integer() and abs(value) < EXACT_FLOATS

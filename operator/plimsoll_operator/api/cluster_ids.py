@@ -9,10 +9,11 @@ from plimsoll_operator.api.logcluster import LogCluster
 
 
 def cluster_id(cluster: LogCluster) -> UUID:
-    """The cluster's id, which owns log and volumes: `spec.clusterId`, else the object's own uid.
+    """Return the cluster's id, which owns log and volumes: `spec.clusterId`, else the object's own
+    uid.
 
-    The uid is random and never used twice, so two operators agree on it without asking, and an
-    object that is made again is another cluster unless it says otherwise.
+    The uid is random and never reused, so two operators agree on it without asking. A recreated
+    object is another cluster unless it states the id.
     """
     stated = cluster.spec.cluster_id
     if not stated:
@@ -23,7 +24,7 @@ def cluster_id(cluster: LogCluster) -> UUID:
 
 
 def from_kafka_id(text: str) -> UUID | None:
-    """The inverse of `kafka_id`; None for what is no such id."""
+    """Parse an id from `kafka_id`; None if it is malformed."""
     try:
         found = base64.urlsafe_b64decode(text + "==")
     except ValueError:
@@ -32,5 +33,5 @@ def from_kafka_id(text: str) -> UUID | None:
 
 
 def kafka_id(value: UUID) -> str:
-    """A UUID as Kafka prints it: 22 characters of URL-safe base64."""
+    """Format a UUID as Kafka does: 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")

@@ -172,7 +172,7 @@ class BlockedAction(Api, frozen=True, kw_only=True):
 
     @property
     def sentence(self) -> str:
-        """`until` ends it, unless that is one by itself."""
+        """The action as a sentence; `until` is its end, or a sentence of its own."""
         whose = "" if self.broker is None else f" of broker {self.broker}"
         if self.object is not None:
             whose = f" {self.object}"
@@ -187,8 +187,8 @@ class Versions(Api, frozen=True, kw_only=True):
 
     operator: Short
     pinned: Short
-    # Left out when empty: a map that was applied with entries, and is applied again as {}, becomes
-    # null in the API server, which its own schema then refuses, and the whole status with it.
+    # Omitted if empty: if a map was applied with entries and is applied again as {}, the API server
+    # turns it into null, and its own schema then refuses the whole status.
     brokers: Annotated[dict[Short, Count], Meta(max_length=16)] = msgspec.field(
         default_factory=dict
     )

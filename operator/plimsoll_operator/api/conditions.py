@@ -1,7 +1,7 @@
-"""Conditions that change only when something changed: pure.
+"""Merges conditions so that they change only when something changed: pure.
 
-`lastTransitionTime` moves when a condition's status does, and only then; whoever waits for a
-condition reads it to learn for how long it has been so.
+`lastTransitionTime` moves only with a condition's status; clients read from it how long the
+condition has lasted.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from plimsoll_operator.api.meta import Condition, ConditionStatus
 
 MESSAGE_LENGTH_MAX = 32_768
 ENDINGS = ("Complete", "Failed")
-"""Conditions after which nothing is done for an object, and nothing waits."""
+"""Conditions that end an object: it is not reconciled any more."""
 
 
 def condition(type_: str, status: bool | None, reason: str, message: str) -> Condition:
-    """A condition without times; `merge` adds them."""
+    """Return a condition without times; `merge` adds them."""
     states: dict[bool | None, ConditionStatus] = {True: "True", False: "False", None: "Unknown"}
     return Condition(
         type=type_, status=states[status], reason=reason, message=message[:MESSAGE_LENGTH_MAX]
@@ -28,18 +28,20 @@ def condition(type_: str, status: bool | None, reason: str, message: str) -> Con
 
 
 def is_true(body: dict[str, Any], type_: str) -> bool:
-    """Whether an object, as the API server has it, shows the condition as True."""
+    """Return True if the object's status shows the condition as True."""
     shown = (body.get("status") or {}).get("conditions") or ()
     return any(one["type"] == type_ and one["status"] == "True" for one in shown)
 
 
 def has_ended(shown: Iterable[Condition]) -> bool:
-    """Whether a Reassignment, Rebalance or Verification that shows these is over, well or not."""
+    """Return True if these conditions show a Reassignment, Rebalance or Verification as over, well
+    or not."""
     return any(one.type in ENDINGS and one.status == "True" for one in shown)
 
 
 def unready(ready: Condition, stalled: Condition) -> Condition:
-    """A stalled cluster that serves is still Ready; one that does not says why here too."""
+    """Return Ready unchanged for a stalled cluster that still serves, else not Ready with the
+    reason of Stalled."""
     if ready.status == "True":
         return ready
     return condition("Ready", False, stalled.reason, stalled.message)
@@ -48,7 +50,8 @@ def unready(ready: Condition, stalled: Condition) -> Condition:
 def merge(
     before: Iterable[Condition], now: Iterable[Condition], generation: int, now_ms: int
 ) -> tuple[Condition, ...]:
-    """`now`, with the transition times of those in `before` that have the same status."""
+    """Return `now`, with the transition times of conditions in `before` that have the same
+    status."""
     known = {c.type: c for c in before}
     merged = []
     for new in sorted(now, key=lambda c: c.type):
@@ -67,15 +70,15 @@ def merge(
 
 
 def timestamp(at_ms: int) -> str:
-    """RFC 3339 to the second, as Kubernetes writes times."""
+    """Format as RFC 3339 to the second, as Kubernetes does."""
     return datetime.fromtimestamp(at_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def micro_timestamp(at_ms: int) -> str:
-    """RFC 3339 to the microsecond, as Leases and Events carry it (`MicroTime`)."""
+    """Format as RFC 3339 to the microsecond, as in Leases and Events (`MicroTime`)."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def milliseconds(stamp: str) -> int:
-    """The inverse of `timestamp`; fractions of a second are read too."""
+    """Parse a `timestamp`, also with fractions of a second."""
     return int(datetime.fromisoformat(stamp.replace("Z", "+00:00")).timestamp() * 1000)

@@ -1,4 +1,4 @@
-"""What one CRD says besides its schemas, and the rules and columns that several of them share."""
+"""The parts of a CRD besides its schemas, and the rules and columns that several CRDs share."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ Column = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """One CRD: `columns` are (name, type, JSON path); `rules` are (CEL, sentence), about `spec`;
-    `object_rules` look at the whole object; `wide` columns are shown with `-o wide` alone."""
+    """One CRD. `columns`: (name, type, JSON path); `rules`: (CEL, sentence), about `spec`;
+    `object_rules`: about the whole object; `wide`: columns that only `-o wide` shows."""
 
     name: str
     plural: str
@@ -28,7 +28,7 @@ class Kind:
 
 
 def within_factor(at: str) -> str:
-    """CEL: what is stated of min ISR and replication factor at `at` fits together."""
+    """Return CEL that is true if min ISR and replication factor at `at` fit together."""
     return (
         f"!has({at}.minInSyncReplicas) || !has({at}.replicationFactor) || "
         f"{at}.minInSyncReplicas <= {at}.replicationFactor"
@@ -36,7 +36,7 @@ def within_factor(at: str) -> str:
 
 
 def same(field: str) -> str:
-    """CEL: `field` of the spec is what it was, absent included."""
+    """Return CEL that is true if `field` of the spec is unchanged, absent included."""
     return (
         f"has(self.{field}) == has(oldSelf.{field}) && "
         f"(!has(self.{field}) || self.{field} == oldSelf.{field})"

@@ -163,7 +163,7 @@ VERIFICATION = Kind(
     ),
     object_rules=(
         (
-            # Objects that were there before this rule go on: they have a status.
+            # Objects older than this rule stay valid: they have a status.
             "self.metadata.name.size() <= 56 || has(self.status)",
             "A Verification's name has at most 56 characters: its Job is NAME-driver, whose name "
             "is a label of its pod.",
@@ -212,17 +212,17 @@ KINDS = (LOG_CLUSTER, TOPIC, REASSIGNMENT, REBALANCE, VERIFICATION, LOG_BROKER, 
 
 
 def spec_schema(kind: Kind) -> dict[str, Any]:
-    """The schema of `spec`, with its rules."""
+    """Return the schema of `spec`, with its rules."""
     schema = structural(kind.spec)
     schema["x-kubernetes-validations"] = _rules(kind.rules)
     return schema
 
 
 def status_schema(kind: Kind) -> dict[str, Any]:
-    """The schema of `status`, in which nothing is required.
+    """Return the schema of `status`, in which no field is required.
 
-    An operator that is older than the CRD (a roll, or a rollback) must still be able to write.
-    Conditions keep what `metav1.Condition` requires.
+    An operator older than the CRD (during an upgrade or a rollback) must still be able to write it.
+    Conditions require what `metav1.Condition` requires.
     """
     schema = structural(kind.status)
     conditions = schema["properties"].pop("conditions")
@@ -240,7 +240,7 @@ def _lift_requirements(schema: dict[str, Any]) -> None:
 
 
 def object_schema(kind: Kind) -> dict[str, Any]:
-    """The schema of the whole object."""
+    """Return the schema of the whole object."""
     schema: dict[str, Any] = {
         "type": "object",
         "description": kind.description,
@@ -263,7 +263,6 @@ def _rules(rules: tuple[Rule, ...]) -> list[dict[str, str]]:
 
 
 def crd(kind: Kind) -> dict[str, Any]:
-    """The CustomResourceDefinition of `kind`."""
     subresources: dict[str, Any] = {"status": {}}
     if kind.scale:
         subresources["scale"] = kind.scale
@@ -307,12 +306,12 @@ class _Plain(yaml.SafeDumper):
 
 
 def render(kind: Kind) -> str:
-    """The CRD as YAML text."""
+    """Format the CRD as YAML text."""
     return yaml.dump(crd(kind), Dumper=_Plain, sort_keys=False, width=96)
 
 
 def file_name(kind: Kind) -> str:
-    """The CRD's file under `crds/`."""
+    """Return the CRD's file name under `crds/`."""
     return f"{GROUP}_{kind.plural}.yaml"
 
 

@@ -1,7 +1,7 @@
 """The part of a declared listener about clients outside the pods' network.
 
-Which address each broker has there, `manifests.external_access` and `reconcile.cluster` find out;
-names that users state with `{id}`, `{cluster}` and `{namespace}` in them are filled in here.
+`manifests.external_access` and `reconcile.cluster` find each broker's outside address; this module
+fills in stated names with `{id}`, `{cluster}` and `{namespace}`.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ ParentRefs = Annotated[
 
 
 def filled_in(template: str, cluster: str, namespace: str, id_: int | str) -> str:
-    """A template's text for a broker, or for what clients begin at."""
+    """Fill in a template for a broker, or for the bootstrap Service."""
     parts = (("{id}", str(id_)), ("{cluster}", cluster), ("{namespace}", namespace))
     for name, value in parts:
         template = template.replace(name, value)

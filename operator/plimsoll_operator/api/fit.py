@@ -1,8 +1,8 @@
-"""Brings a status within the bounds of its own schema: whatever it tells of, it can be stored.
+"""Brings a status within the bounds of its own schema, so that it can always be stored.
 
-Called for every status before it is written.  One field that is too long has the API server refuse
-all of them, so a text, a list or a map that is too long is cut, a number outside of its bounds is
-the nearest one inside, and what cannot be brought within them is left out where it may be.
+Called for every status before it is written. One overlong field makes the API server refuse the
+whole status. So texts, lists and maps are cut, numbers move to the nearest bound, and values that
+cannot be mended are left out if they are optional.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _MISSING = object()
 
 
 def fitted(status: dict[str, Any], model: type[msgspec.Struct]) -> dict[str, Any]:
-    """`status` (as it will be written) within the bounds of `model`; the same when it is."""
+    """Return `status` (as it will be written) within the bounds of `model`; unchanged if it
+    fits."""
     found = _fit(status, _info(model))
     assert isinstance(found, dict)
     return found
@@ -32,7 +33,7 @@ def _info(model: type[msgspec.Struct]) -> inspect.Type:
 
 
 def _fit(value: Any, info: inspect.Type) -> Any:
-    """`_MISSING` for what cannot be brought within its bounds."""
+    """Return `_MISSING` for a value that cannot be brought within its bounds."""
     match info:
         case inspect.Metadata():
             fit = _fit(value, info.type)
@@ -58,7 +59,7 @@ def _fit(value: Any, info: inspect.Type) -> Any:
 
 
 def _first_of_each(rows: list[Any], keys: list[str]) -> list[Any]:
-    """A list that is a map has each key once."""
+    """Drop repeated keys of a list that is a map."""
     found: dict[tuple[Any, ...], Any] = {}
     for row in rows:
         found.setdefault(tuple(row.get(key) for key in keys), row)
@@ -100,7 +101,7 @@ def _fit_map(value: Mapping[str, Any], info: inspect.DictType) -> dict[str, Any]
 
 
 def _fit_union(value: Any, info: inspect.UnionType) -> Any:
-    """By the kind of value that it is."""
+    """Choose the member by the value's kind."""
     if value is None:
         return None
     for one in info.types:

@@ -1,5 +1,5 @@
-"""Labels, annotations, names and ports of everything the operator makes, in one place: selectors
-match them.
+"""Labels, annotations, names and ports of all objects that the operator makes, in one place:
+selectors match them.
 
 Labels of a user's object are never copied to its children.
 """
@@ -18,56 +18,57 @@ BROKER_ID = "plimsoll.dev/broker-id"
 LOG_CLUSTER_ID = "internal.plimsoll.dev/cluster-id"
 """On each object of a metadata log: the whole cluster id, since the log outlives the cluster."""
 WRITTEN_MS = "internal.plimsoll.dev/written-ms"
-"""On a slot of a metadata log, an annotation: when its batch was written, by the writer's clock."""
+"""An annotation of a metadata log's slot: when its batch was written, by the writer's clock."""
 LOG_PART = "internal.plimsoll.dev/part"
-"""On an object of a snapshot: whether it is an index or a chunk."""
+"""On an object of a snapshot: an index, or a chunk."""
 ROTATE_INSIDE = "plimsoll.dev/rotate-internal-ca"
-"""On a LogCluster, an annotation: with each other value the internal authority is replaced."""
+"""An annotation of a LogCluster: a new value requests the rotation of the internal authority."""
 ROTATE_LISTENERS = "plimsoll.dev/rotate-listener-ca"
-"""On a LogCluster, an annotation: with each other value the next step towards another authority of
-listeners is taken, instead of when it is due;"""
+"""An annotation of a LogCluster: a new value takes the next step of the listener authority's
+rotation now, instead of when it is due."""
 ROTATE_CLIENTS = "plimsoll.dev/rotate-client-ca"
-"""and towards another one of clients."""
+"""An annotation of a LogCluster: the same for the authority of clients."""
 LISTENER = "plimsoll.dev/listener"
-"""On what a listener has for clients outside, and on its Certificate: its name."""
+"""The listener's name, on its outside Services and routes and on its Certificate."""
 LISTENER_COMPONENT = "listener"
 AUTHORITY_OF = "plimsoll.dev/authority-of"
-"""On the Secret of an authority, an annotation: <namespace>/<name> of its LogCluster."""
+"""An annotation of an authority's Secret: <namespace>/<name> of its LogCluster."""
 VERIFICATION = "plimsoll.dev/verification"
 PURPOSE = "plimsoll.dev/purpose"
 USER_LOGIN = "plimsoll.dev/user"
-"""No label: the type of the Secret of a User."""
+"""The type (not a label) of a User's Secret."""
 REVISION = "plimsoll.dev/revision"
-"""On a broker's pod template: what it is, so that a pod says what it runs."""
+"""On a broker's pod template: its own revision, so that a pod states what it runs."""
 RESTART = "plimsoll.dev/restart"
-"""On a LogCluster, by its owner: any new value restarts all brokers, as safely as ever."""
+"""On a LogCluster, by its owner: a new value restarts all brokers, one safe restart at a time."""
 ACKNOWLEDGE = "plimsoll.dev/acknowledge-deletion"
-"""On a LogCluster, by its owner: the Topic objects that had disappeared by this time were meant."""
+"""On a LogCluster, by its owner: acknowledges the Topic objects that had disappeared by this
+time."""
 ACKNOWLEDGE_USERS = "plimsoll.dev/acknowledge-user-deletion"
-"""On a LogCluster, by its owner, <namespace>@<time>, with commas between several: the namespace's
-User objects that had disappeared by then were meant."""
+"""On a LogCluster, by its owner, <namespace>@<time>, comma-separated: acknowledges the namespace's
+User objects that had disappeared by then."""
 WITHDRAWN = "plimsoll.dev/withdrawn"
-"""On a broker's StatefulSet: the revision of the last restart that was granted and taken back."""
+"""On a broker's StatefulSet: the revision of the last restart that was granted and withdrawn."""
 ADOPT = "plimsoll.dev/adopt"
-"""On a Topic, by its owner: the id (status.topicId) of the topic that nobody declares and that this
-object shall declare from now on."""
+"""On a Topic, by its owner: the id (status.topicId) of an undeclared topic that this object
+declares from now on."""
 TOPICS_CRD = "plimsoll.dev/topics-crd-uid"
-"""On a cluster's Lease, an annotation: the CRD under which its Topic objects count."""
+"""An annotation of a cluster's Lease: the uid of the CRD under which its Topic objects count."""
 USERS_CRD = "plimsoll.dev/users-crd-uid"
-"""The same of its User objects."""
+"""An annotation of a cluster's Lease: the uid of the CRD under which its User objects count."""
 REPORTING_CONTROLLER = "plimsoll.dev/operator"
-"""No label: the reporting controller of the operator's Events."""
+"""The reporting controller (not a label) of the operator's Events."""
 VERSION = "app.kubernetes.io/version"
 """On a broker's pod: the release that it runs; 0.1 had no such label."""
 VIEW_AUDIENCE = "plimsoll.dev/view"
-"""What a token must be for that opens the operator's HTTP view."""
+"""The audience of tokens for the operator's HTTP view."""
 VIEW_HEADER = "X-Plimsoll-Authorization"
-"""Carries that token through the API server's proxy, which takes `Authorization` away."""
+"""The header with that token: the API server's proxy removes `Authorization`."""
 NAME = "app.kubernetes.io/name"
 COMPONENT = "app.kubernetes.io/component"
 INSTANCE = "app.kubernetes.io/instance"
 SCRAPER = "plimsoll.dev/scraper"
-"""Of a namespace: its pods may read brokers' metrics, where the chart names no readers."""
+"""On a namespace: its pods may read brokers' metrics, if the chart names no readers."""
 MANAGED_BY = "app.kubernetes.io/managed-by"
 OPERATOR = "plimsoll-operator"
 
@@ -82,35 +83,35 @@ POD_INDEX = "apps.kubernetes.io/pod-index"
 JOB_NAME = "batch.kubernetes.io/job-name"
 JOB_UID = "batch.kubernetes.io/controller-uid"
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
-"""An annotation of a StorageClass: claims that name none get it."""
+"""An annotation of a StorageClass: claims without a class get it."""
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-"""An annotation that `kubectl apply` leaves: the whole object again."""
+"""An annotation that `kubectl apply` leaves: a copy of the whole object."""
 VOLUME_PROTECTION = "kubernetes.io/pvc-protection"
 """A finalizer: a volume claim stays while a pod uses it."""
 
 TLS_SECRET = "plimsoll.dev/tls"
-"""The type of the Secrets that hold certificates."""
+"""The type of Secrets with certificates."""
 
 KAFKA_PORT = 9092
 REPLICATION_PORT = 9091
 METRICS_PORT = 9100
 HEALTH_PORT = 9101
 API_SERVER_PORTS = (443, 6443)
-"""Where API servers listen, as a rule, behind their Service."""
+"""The usual ports of API servers behind their Service."""
 CONTROLLER_PORT = 9093
 
 USER_ID = 10001
 
 NAME_MAX = 253
-"""Characters of an object's name."""
+"""Bound on the characters of an object's name."""
 DIGEST_CHARACTERS = 10
 
 Manifest = dict[str, Any]
 
 
 def derived_name(name: str, suffix: str) -> str:
-    """The name of what is made for an object of that name: a digest stands for what is too long, so
-    that no two objects share one."""
+    """Return the name of an object that is made for another one: a digest replaces the end of a
+    long name, so that no two objects share one."""
     whole = f"{name}{suffix}"
     if len(whole) <= NAME_MAX:
         return whole
@@ -119,17 +120,17 @@ def derived_name(name: str, suffix: str) -> str:
 
 
 def short_id(cluster_id: UUID) -> str:
-    """The cluster id as names and labels carry it: its first 12 hex digits."""
+    """Return the cluster id in names and labels: its first 12 hex digits."""
     return cluster_id.hex[:12]
 
 
 def selector(cluster: str) -> dict[str, str]:
-    """What selects a cluster's broker pods."""
+    """Return the labels that select a cluster's broker pods."""
     return {CLUSTER: cluster, COMPONENT: "broker"}
 
 
 def labels(cluster: str, cluster_id: UUID, component: str) -> dict[str, str]:
-    """The labels of a cluster's child."""
+    """Return the labels of a cluster's child."""
     return {
         NAME: "plimsoll",
         INSTANCE: cluster,
@@ -141,9 +142,9 @@ def labels(cluster: str, cluster_id: UUID, component: str) -> dict[str, str]:
 
 
 def owner(kind: str, name: str, uid: str) -> list[Manifest]:
-    """The ownerReference that makes the garbage collector remove a child after its owner.
+    """Return the ownerReference that makes the garbage collector remove a child after its owner.
 
-    `blockOwnerDeletion` stays off: nothing of ours may hold up a deletion.
+    `blockOwnerDeletion` stays off: the operator's objects must not delay a deletion.
     """
     return [
         {
@@ -158,49 +159,51 @@ def owner(kind: str, name: str, uid: str) -> list[Manifest]:
 
 
 def brokers_service(cluster: str) -> str:
-    """The headless Service that gives every broker pod its DNS name."""
+    """Return the headless Service that gives every broker pod its DNS name."""
     return f"{cluster}-brokers"
 
 
 def bootstrap_service(cluster: str) -> str:
-    """The Service that clients start from."""
+    """Return the Service that clients connect to first."""
     return f"{cluster}-bootstrap"
 
 
 def external_service(cluster: str, listener: str, broker_id: int | None) -> str:
-    """A listener's Service for clients outside, and its route: of a broker, or where they begin."""
+    """Return a listener's Service for clients outside, and its route: a broker's, or the bootstrap
+    one."""
     whose = bootstrap_service(cluster) if broker_id is None else broker(cluster, broker_id)
     return f"{whose}-{listener}"
 
 
 def listener_certificate(cluster: str, listener: str) -> str:
-    """The Certificate of a listener, and the Secret that cert-manager fills."""
+    """Return the Certificate of a listener, and the Secret that cert-manager fills."""
     return f"{cluster}-listener-{listener}"
 
 
 def broker_tls(cluster: str, broker_id: int) -> str:
-    """The Secret of a broker's certificates and keys."""
+    """Return the Secret of a broker's certificates and keys."""
     return f"{broker(cluster, broker_id)}-tls"
 
 
 def listener_authority(cluster_id: UUID) -> str:
-    """The Secret, in the operator's namespace, of the authority that signs listeners'."""
+    """Return the Secret, in the operator's namespace, of the authority of listeners."""
     return f"plimsoll-{short_id(cluster_id)}-listener-ca"
 
 
 def inside_authority(cluster_id: UUID) -> str:
-    """The Secret, in the operator's namespace, of the authority that signs brokers' and
-    controllers' certificates for each other."""
+    """Return the Secret, in the operator's namespace, of the internal authority, which signs
+    certificates of brokers and controllers."""
     return f"plimsoll-{short_id(cluster_id)}-internal-ca"
 
 
 def client_authority(cluster_id: UUID) -> str:
-    """The Secret, in the operator's namespace, of the authority that signs users' certificates."""
+    """Return the Secret, in the operator's namespace, of the authority that signs users'
+    certificates."""
     return f"plimsoll-{short_id(cluster_id)}-client-ca"
 
 
 def listener_authority_map(cluster: str) -> str:
-    """The ConfigMap that shows clients what to trust."""
+    """Return the ConfigMap of the authorities that clients must trust."""
     return f"{cluster}-listener-ca"
 
 
@@ -213,19 +216,19 @@ def service_account(cluster: str) -> str:
 
 
 def broker(cluster: str, broker_id: int) -> str:
-    """A broker's StatefulSet."""
+    """Return a broker's StatefulSet."""
     return f"{cluster}-broker-{broker_id}"
 
 
 def broker_of(cluster: str, stateful_set: str) -> int | None:
-    """The inverse of `broker`: unlike a label, a name is never edited.  None: it is no broker's."""
+    """Invert `broker`: a name, unlike a label, is never edited. None if it is not a broker's."""
     number = stateful_set.removeprefix(f"{cluster}-broker-")
     known = number.isascii() and number.isdecimal() and len(number) < 10
     return int(number) if known and broker(cluster, int(number)) == stateful_set else None
 
 
 def log_broker(cluster: str, broker_id: int) -> str:
-    """A broker's LogBroker."""
+    """Return a broker's LogBroker."""
     return f"{cluster}-{broker_id}"
 
 

@@ -1,6 +1,6 @@
 """The part of `LogCluster` about the ports that clients connect to.
 
-`committed` says what the metadata log holds of it; certificates are the operator's alone.
+`committed` converts it for the metadata log, without the operator's own settings of certificates.
 """
 
 from __future__ import annotations
@@ -194,12 +194,12 @@ class DeclaredListener(Api, frozen=True, kw_only=True):
 
     @property
     def reach(self) -> ListenerType:
-        """How clients get to it."""
+        """The type of Service by which clients reach it."""
         return self.type or "ClusterIP"
 
     @property
     def external(self) -> bool:
-        """Whether its clients are outside the pods' network."""
+        """True if its clients are outside the pods' network."""
         return self.reach != "ClusterIP"
 
 
@@ -294,7 +294,7 @@ LISTENERS_RULES = (
 
 
 class Outside(NamedTuple):
-    """What is known of a listener's addresses outside: of brokers, and where clients begin."""
+    """The known outside addresses of a listener: of brokers, and for the bootstrap."""
 
     advertised: tuple[AdvertisedAddress, ...] = ()
     bootstrap_servers: str | None = None
@@ -306,13 +306,13 @@ NOWHERE: Mapping[str, Outside] = {}
 def committed(
     listeners: tuple[DeclaredListener, ...] | None, outside: Mapping[str, Outside] = NOWHERE
 ) -> tuple[Listener, ...]:
-    """What brokers are told of them, in the order of their names.  `outside`: by these names."""
+    """Convert the listeners for the brokers, ordered by name. `outside`: by these names."""
     ordered = sorted(listeners or (), key=lambda one: one.name)
     return tuple(_committed(one, outside.get(one.name, Outside())) for one in ordered)
 
 
 def without_addresses(listener: Listener) -> Listener:
-    """As it is committed while nothing is known of its addresses outside."""
+    """Return the listener as committed while its outside addresses are unknown."""
     return replace(listener, advertised=() if listener.external else None, bootstrap_servers=None)
 
 

@@ -1,7 +1,8 @@
-"""User files (YAML) and API objects (JSON) as typed values, or a sentence about what is wrong.
+"""Decodes user files (YAML) and API objects (JSON) into typed values, or a sentence about the
+error.
 
-Called by local mode (`-f FILE`) and by the operator's watches.  The API server has already checked
-its objects; files have not been checked, so unknown fields are refused here too.
+Called by local mode (`-f FILE`) and by the operator's watches. The API server has already validated
+its objects; files are not validated, so unknown fields are refused here too.
 """
 
 from __future__ import annotations
@@ -46,11 +47,11 @@ _IDENTITY = frozenset({"clusterId", "clusterRef", "topicName"})
 
 
 class Unreadable(Exception):
-    """The text is not a resource of ours; the message says where and why."""
+    """The text is not one of the product's resources; the message says where and why."""
 
 
 def from_object(body: Any, model: type[R]) -> R:
-    """An object as the API server shows it; fields of a newer CRD are ignored."""
+    """Decode an object of the API server; fields of a newer CRD are ignored."""
     try:
         return msgspec.convert(body, model)
     except msgspec.ValidationError as error:
@@ -58,10 +59,10 @@ def from_object(body: Any, model: type[R]) -> R:
 
 
 def readable_part(body: dict[str, Any], model: type[R]) -> tuple[R, frozenset[str]] | None:
-    """An unreadable object without the fields that cannot be read, and which fields of its spec
-    are not whole; None when they are the ones that say which object it is, or whose.
+    """Return an unreadable object without its unreadable fields, and the names of the incomplete
+    fields of its spec. Return None if these identify the object or its cluster.
 
-    Nothing may be made or deleted by what is missing: it was stated.
+    The missing fields were stated: nothing may be created or deleted because they are absent.
     """
     left = copy.deepcopy(body)
     missing: set[str] = set()
@@ -82,9 +83,9 @@ def readable_part(body: dict[str, Any], model: type[R]) -> tuple[R, frozenset[st
 
 
 def _take_out(body: dict[str, Any], path: list[str]) -> None:
-    """Remove what is at `path`; of a list or a map, the whole of it."""
+    """Remove the value at `path`; of a list or a map, the whole of it."""
     if path[1] == "storage":
-        body["spec"]["storage"] = {"size": "1"}  # required; nothing is made by it
+        body["spec"]["storage"] = {"size": "1"}  # required; nothing is created from it
         return
     holder: Any = body
     for name in path:
@@ -95,14 +96,14 @@ def _take_out(body: dict[str, Any], path: list[str]) -> None:
 
 
 def from_yaml(text: str) -> Iterator[Resource]:
-    """Every resource of ours in `text`; documents of other API groups are skipped."""
+    """Yield every resource of the product in `text`; documents of other API groups are skipped."""
     try:
         documents = list(yaml.safe_load_all(text))
     except (
         yaml.YAMLError,
         ValueError,
         RecursionError,
-    ) as error:  # a date or a depth it cannot take
+    ) as error:  # a date or a nesting that the parser rejects
         raise Unreadable(f"This is not YAML: {error}") from error
     for document in documents:
         if isinstance(document, dict) and document.get("apiVersion") == API_VERSION:

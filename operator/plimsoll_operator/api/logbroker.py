@@ -87,7 +87,6 @@ class LogBroker(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[str, str]:
-        """(namespace, name)."""
         return self.metadata.namespace, self.metadata.name
 
     @property

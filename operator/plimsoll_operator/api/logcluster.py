@@ -309,7 +309,7 @@ class LogCluster(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def count(self) -> int:
-        """How many brokers are asked for."""
+        """The declared number of brokers."""
         brokers = self.spec.brokers
         return (brokers.count if brokers else None) or BROKER_COUNT_DEFAULT
 
@@ -320,18 +320,18 @@ class LogCluster(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def deletes_volumes(self) -> bool:
-        """Whether the volume of a removed broker goes with it."""
+        """True if the volume of a removed broker is deleted with it."""
         retention = self.spec.storage.retention
         return retention is not None and retention.when_scaled == "Delete"
 
     @property
     def listeners(self) -> tuple[DeclaredListener, ...]:
-        """Those that are declared; none: the one plaintext listener."""
+        """The declared listeners; empty: the one plaintext listener."""
         return self.spec.listeners or ()
 
     @property
     def stated_inside(self) -> InsideMode | None:
-        """How brokers and the operator are to talk to each other; None: nobody says
+        """The declared mode of internal connections; None if undeclared
         (`reconcile.cluster.inside_mode`)."""
         stated = self.spec.certificates and self.spec.certificates.internal
         return InsideMode(stated.mode) if stated and stated.mode else None
@@ -343,7 +343,7 @@ class LogCluster(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def topology_key(self) -> str:
-        """The node label whose value is a broker's rack."""
+        """The node label that holds a broker's rack."""
         return (self.spec.racks and self.spec.racks.topology_key) or TOPOLOGY_KEY_DEFAULT
 
     @property

@@ -9,7 +9,7 @@ from plimsoll_operator.api.listeners import LISTENERS_RULES
 from plimsoll_operator.api.logcluster import LogClusterSpec
 from plimsoll_operator.api.token_issuers import TOKEN_ISSUERS_RULES
 
-# Of a status that an operator wrote before there was `active`: what it showed as BROKERS.
+# The BROKERS column for a status written before `active` existed.
 _ACTIVE = ".status.brokers['active','ready']"
 _SIZE = "quantity({}.spec.storage.size)"
 LOG_CLUSTER = Kind(
@@ -87,7 +87,7 @@ LOG_CLUSTER = Kind(
     wide=frozenset({"Version", "Metadata", "Inside"}),
     scale={
         "specReplicasPath": ".spec.brokers.count",
-        # One field by its name: Kubernetes takes no other path here.
+        # One field by its name: Kubernetes accepts no other path here.
         "statusReplicasPath": ".status.brokers.active",
         "labelSelectorPath": ".status.selector",
     },

@@ -1,7 +1,7 @@
-"""How the names begin that objects of another namespace may use: a text with `{namespace}` in it.
+"""The prefix of names that objects of another namespace may use: a text with `{namespace}` in it.
 
-A character that no namespace's name has follows it, so that the prefix of one namespace is never
-the beginning of another's: with `{namespace}-` the namespace `shop` would own what `shop-eu` has.
+It continues with a character that no namespace's name has, so that no namespace's prefix begins
+with another's: with `{namespace}-` the namespace `shop` would own the names of `shop-eu`.
 """
 
 from __future__ import annotations
@@ -19,5 +19,5 @@ NamePrefix = Annotated[
 
 
 def prefix_of(stated: str | None, namespace: str) -> str:
-    """The beginning of a namespace's names."""
+    """Return the prefix of a namespace's names."""
     return (stated or PREFIX_DEFAULT).replace(NAMESPACE, namespace)

@@ -1,4 +1,4 @@
-"""The parts of `LogCluster` about what its brokers write and who scrapes them."""
+"""The parts of `LogCluster` about the brokers' log lines and the scraping of their metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kubernetes' quantities as numbers: pure."""
+"""Converts Kubernetes' quantities to numbers: pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SUFFIXES = {
 
 
 def amount(quantity: str | int) -> Decimal:
-    """`512Mi` is 536870912, and so is the number; the schema has checked the form."""
+    """Parse a quantity: `512Mi` is 536870912. The schema has checked the form."""
     if isinstance(quantity, int):
         return Decimal(quantity)
     digits = quantity.rstrip("mkKMGTPEi")
@@ -22,12 +22,12 @@ def amount(quantity: str | int) -> Decimal:
 
 
 def bytes_per_second(quantity: str | int) -> int:
-    """At least one: `100m` is a quantity too."""
+    """Parse a rate, at least 1: `100m` is a quantity too."""
     return max(1, int(amount(quantity)))
 
 
 def binary(count: int) -> str:
-    """Bytes as people read them, three or four digits: 9663676416 is `9Gi`, 1258291200 `1200Mi`."""
+    """Format bytes for people in three or four digits: 9663676416 is `9Gi`, 1258291200 `1200Mi`."""
     for power, letter in reversed(list(enumerate("KMGTPE", 1))):
         unit = 2 ** (10 * power)
         if count >= 10 * unit or (count >= unit and count % unit == 0):

@@ -1,6 +1,6 @@
-"""What clients may use, as User objects and LogClusters state it: `spec.quotas` of both.
+"""The quotas of clients, as User objects and LogClusters state them: `spec.quotas` of both.
 
-`values_of` and `rows_of` say what the metadata log holds of it.
+`values_of` and `rows_of` convert them for the metadata log.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class DefaultQuotas(Api, frozen=True, kw_only=True):
 
 
 def values_of(declared: DeclaredClientQuotas | None) -> QuotaValues:
-    """What a broker keeps to."""
+    """Convert quotas into the values that a broker enforces."""
     if declared is None:
         return QuotaValues()
     produced, fetched = declared.producer_bytes_per_second, declared.consumer_bytes_per_second
@@ -85,7 +85,7 @@ def values_of(declared: DeclaredClientQuotas | None) -> QuotaValues:
 
 
 def rows_of(declared: DefaultQuotas | None) -> tuple[QuotaRow, ...]:
-    """Of a LogCluster."""
+    """Convert a LogCluster's default quotas into rows."""
     if declared is None:
         return ()
     address = declared.default_ip

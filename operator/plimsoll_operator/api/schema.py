@@ -1,6 +1,6 @@
-"""From typed models to the structural OpenAPI schemas that CRDs hold.
+"""Converts typed models into the structural OpenAPI schemas of CRDs.
 
-msgspec prints JSON Schema; Kubernetes wants it inline, with one type per value and no null.  Called
+msgspec prints JSON Schema; Kubernetes wants it inline, with one type per value and no null. Called
 by `crds` (to write them) and by `load` (to name fields that do not exist).
 """
 
@@ -18,7 +18,7 @@ _REF = "#/$defs/"
 
 
 def structural(model: type) -> Schema:
-    """`model`'s schema, inline and without defaults."""
+    """Return `model`'s schema, inline and without defaults."""
     (schema,), components = msgspec.json.schema_components((model,), ref_template=_REF + "{name}")
     return _convert(schema, components)
 
@@ -68,10 +68,10 @@ def _convert_union(schema: Schema, components: dict[str, Schema]) -> Schema:
             **({"pattern": text["pattern"]} if "pattern" in text else {}),
         }
     assert types == {"integer", "number", "boolean", "string"}, types
-    # No schema type takes all four, and a rule (CEL) sees nothing that has no type.  Without one,
-    # what is said of strings, of maps and of lists holds for those: no map and no list has both
-    # the least and the most that is asked for.  No maximum of numbers: the API server compares it
-    # as a float, and would refuse the largest int64, which Kafka uses for "never".
+    # No schema type covers all four, and CEL rules cannot see untyped values.  Without a type, each
+    # bound applies to its own kind: no map and no list satisfies both its minimum and its maximum.
+    # Numbers have no maximum: the API server compares it as a float, and would refuse the largest
+    # int64, which Kafka uses for "never".
     return {
         "x-kubernetes-preserve-unknown-fields": True,
         "maxLength": max(m.get("maxLength", 0) for m in members),
@@ -87,7 +87,7 @@ def _without(schema: Schema, *keys: str) -> Schema:
 
 
 def unbounded(schema: Schema, path: str = "") -> Iterator[str]:
-    """Every list, map and string in `schema` that has no maximum."""
+    """Yield every list, map and string in `schema` without a maximum."""
     kind = schema.get("type")
     bounds = {
         "array": ("maxItems",),
@@ -104,8 +104,8 @@ def unbounded(schema: Schema, path: str = "") -> Iterator[str]:
 
 
 def unknown_fields(value: Any, schema: Schema, path: str) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The fields of `value` that `schema` does not know (what the API server would prune), each
-    with those that there are in its place."""
+    """Yield the fields of `value` that `schema` lacks (which the API server would prune), each with
+    the fields that exist in its place."""
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from unknown_fields(item, schema.get("items", {}), f"{path}[{index}]")

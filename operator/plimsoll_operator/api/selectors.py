@@ -1,4 +1,4 @@
-"""Kubernetes' label selectors, evaluated here: pure."""
+"""Evaluates Kubernetes' label selectors: pure."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from plimsoll_operator.api.cluster_topics import (
     LabelSelectorRequirement,
 )
 
-# Of a label's key: a DNS name and a slash, which may be left out, and a name.  Source:
+# A label's key is an optional DNS name with a slash, and a name.  Source:
 # apimachinery's `IsQualifiedName`, `IsValidLabelValue` and `ValidateLabelSelector`.
 _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _WORD = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 def allows(allowed: AllowedNamespaces | None, namespace_labels: Mapping[str, str]) -> bool:
-    """Whether another namespace than the LogCluster's own, with these labels, is among those that
-    are allowed."""
+    """Return True if `allowed` admits another namespace than the LogCluster's own, with these
+    labels."""
     match (allowed.from_ if allowed else None) or "Same":
         case "All":
             return True
@@ -31,7 +31,7 @@ def allows(allowed: AllowedNamespaces | None, namespace_labels: Mapping[str, str
 
 
 def matches(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
-    """Whether `labels` satisfy every part of `selector`; an empty selector takes all."""
+    """Return True if `labels` satisfy every part of `selector`; an empty selector matches all."""
     for key, value in (selector.match_labels or {}).items():
         if labels.get(key) != value:
             return False
@@ -52,19 +52,19 @@ def _satisfies(expression: LabelSelectorRequirement, labels: Mapping[str, str]) 
 
 
 def is_label_key(key: str) -> bool:
-    """Whether a label may be called so; of an annotation's key its lower case is asked."""
+    """Return True if a label may have this key. For an annotation's key, pass its lower case."""
     prefix, slash, name = key.rpartition("/")
     is_prefix = len(prefix) <= 253 and _PREFIX.fullmatch(prefix) is not None
     return (not slash or is_prefix) and _WORD.fullmatch(name) is not None
 
 
 def is_label_value(value: str) -> bool:
-    """Whether a label may have it."""
+    """Return True if a label may have this value."""
     return not value or _WORD.fullmatch(value) is not None
 
 
 def why_refused(selector: LabelSelector) -> str:
-    """Why the API server refuses what it is stated in, as a sentence; empty: it does not."""
+    """Return the sentence by which the API server would refuse the selector, or ""."""
     return next(_mistakes(selector), "")
 
 

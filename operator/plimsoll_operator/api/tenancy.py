@@ -1,9 +1,9 @@
-"""What a User object of another namespace may ask for: its name, and which of its rules count.
+"""Limits User objects of other namespaces: the user name, and the rules that count.
 
-Pure.  The owner of a LogCluster says so in `spec.users`: an object gives no right outside of its
-namespace's prefix but those that are shared.  A rule that denies is held to the same: where
-everybody may what no rule is about, any rule takes that away.  Called by the User reconciler and
-by `plimsoll acl explain --declared`.
+Pure. The owner of a LogCluster sets the limits in `spec.users`: an object grants no right outside
+its namespace's prefix except shared ones. A denying rule is limited too: if everyone may use
+resources without rules, any rule takes that away. Called by the User reconciler and by `plimsoll
+acl explain --declared`.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from plimsoll_operator.api.selectors import allows, matches
 from plimsoll_operator.api.user import User
 
 TOLD_MAX = 5
-"""Refused rules that are told one by one."""
+"""Bound on the refused rules that a message names."""
 _NAMED = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
 
 
 class Ruling(NamedTuple):
-    """`acls`: what counts of the object; `refused`: which rules do not, as a sentence."""
+    """`acls`: the object's rules that count; `refused`: a sentence about the others."""
 
     acls: tuple[Acl, ...]
     refused: str = ""
 
 
 def is_tenant(user: User) -> bool:
-    """Whether its namespace is not the LogCluster's own."""
+    """Return True if the User's namespace is not the LogCluster's own."""
     return user.metadata.namespace != user.cluster_key[0]
 
 
 def needs_labels(cluster: LogCluster) -> bool:
-    """Whether the labels of a namespace say what its Users may have."""
+    """Return True if the limits depend on a namespace's labels."""
     users = _of(cluster)
     allowed = users.allowed_namespaces
     selected = allowed is not None and allowed.from_ == "Selector"
@@ -45,7 +45,7 @@ def needs_labels(cluster: LogCluster) -> bool:
 
 
 def refused_namespace(user: User, cluster: LogCluster, labels: Mapping[str, str]) -> str:
-    """Why its namespace may have no Users here, as a sentence; empty: it may."""
+    """Return the reason why the namespace may have no Users here, or ""."""
     if not is_tenant(user) or allows(_of(cluster).allowed_namespaces, labels):
         return ""
     return (
@@ -55,8 +55,8 @@ def refused_namespace(user: User, cluster: LogCluster, labels: Mapping[str, str]
 
 
 def refused_name(user: User, cluster: LogCluster) -> str:
-    """Why it may not have its user name, as a sentence; empty: it may.  An account of its own
-    namespace is nobody else's."""
+    """Return the reason why the User may not have its user name, or "". A ServiceAccount of its own
+    namespace is always allowed: no other user can have that name."""
     prefix = _prefix(user, cluster)
     if not is_tenant(user) or user.service_account or user.user_name.startswith(prefix):
         return ""
@@ -67,7 +67,7 @@ def refused_name(user: User, cluster: LogCluster) -> str:
 
 
 def ruled(user: User, cluster: LogCluster, labels: Mapping[str, str]) -> Ruling:
-    """What counts of its rules."""
+    """Return the rules of the object that count."""
     if not is_tenant(user):
         return Ruling(user.acls)
     prefix, may = _prefix(user, cluster), bounds(user, cluster, labels)
@@ -95,7 +95,7 @@ def ruled(user: User, cluster: LogCluster, labels: Mapping[str, str]) -> Ruling:
 
 
 def bounds(user: User, cluster: LogCluster, labels: Mapping[str, str]) -> Callable[[Acl], bool]:
-    """Whether the user may have a rule, stated or not."""
+    """Return a function that tells if the user may have a rule, stated or not."""
     if not is_tenant(user):
         return lambda acl: True
     prefix, shared = _prefix(user, cluster), _shared_with(cluster, labels)
@@ -120,13 +120,13 @@ def _is_within(acl: Acl, prefix: str) -> bool:
 
 
 def _covers(shared: Shared, acl: Acl) -> bool:
-    """Whether the rule gives nothing that is not shared."""
+    """Return True if the shared right covers everything that the rule grants or denies."""
     name = shared.resource.name or ""
     everything = acl.name == WILDCARD and acl.pattern is Pattern.LITERAL
     if acl.resource.value != shared.resource.type:
         return False
     if acl.resource is not ResourceType.CLUSTER:
-        if not name:  # it names nothing: the CRD's rules let none through
+        if not name:  # it names nothing; the CRD's rules forbid it
             return False
         if shared.resource.pattern == "Prefixed":
             inside = acl.name.startswith(name) and not everything

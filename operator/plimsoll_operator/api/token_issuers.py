@@ -9,7 +9,7 @@ from msgspec import Meta
 from plimsoll_operator.api.meta import Api, ObjectName
 
 SERVICE_ACCOUNTS = "kubernetes"
-"""What the cluster's own issuer of ServiceAccount tokens is called."""
+"""The name of the cluster's own issuer of ServiceAccount tokens."""
 KEY_DEFAULT = "jwks.json"
 
 

@@ -1,4 +1,4 @@
-"""`User` (plu): who may log in at a LogCluster, and what this user may do there."""
+"""`User` (plu): a user of a LogCluster, with its authentication and its rights."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def user_name(self) -> str:
-        """The name by which it logs in."""
+        """The name of the authenticated user."""
         account = self.service_account
         if account is not None:
             return account_user(self.metadata.namespace, account)
@@ -272,28 +272,28 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def scram(self) -> Scram | None:
-        """Its password; None: it has none here."""
+        """The declared password; None: there is none."""
         return None if self.spec.authentication is None else self.spec.authentication.scram
 
     @property
     def certificate(self) -> UserCertificate | None:
-        """By which it logs in; None: by none that is made here."""
+        """The certificate that the operator makes; None: there is none."""
         return None if self.spec.authentication is None else self.spec.authentication.tls
 
     @property
     def has_secret(self) -> bool:
-        """Whether its login is written into a Secret."""
+        """True if its credentials are written into a Secret."""
         return self.scram is not None or self.certificate is not None
 
     @property
     def by_certificate(self) -> bool:
-        """Whether it logs in by one, of whichever authority."""
+        """True if it authenticates by a certificate, of any authority."""
         stated = self.spec.authentication
         return stated is not None and bool(stated.tls or stated.tls_external)
 
     @property
     def service_account(self) -> str | None:
-        """The account that it is; None: it is none."""
+        """The ServiceAccount that it stands for, or None."""
         stated = self.spec.authentication and self.spec.authentication.service_account
         return stated.name if stated else None
 
@@ -323,7 +323,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rules(self) -> tuple[tuple[int, Acl], ...]:
-        """The same, each with its place in `spec.acls`."""
+        """One rule for each operation, with its place in `spec.acls`."""
         return tuple(
             (
                 number,
