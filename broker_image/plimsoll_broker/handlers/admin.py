@@ -22,7 +22,7 @@ from plimsoll_wire.api_versions import ApiKey
 
 
 def admin_handlers(view: ClusterView) -> dict[ApiKey, Handler]:
-    """Everything that reads the image or forwards to the controller."""
+    """Return the handlers that read the image or forward to the controller."""
     return {
         ApiKey.METADATA: metadata(view),
         ApiKey.DESCRIBE_CLUSTER: describe_cluster(view),

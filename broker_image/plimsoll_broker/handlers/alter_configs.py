@@ -1,9 +1,8 @@
-"""AlterConfigs and IncrementalAlterConfigs: form is checked here, topics are the controller's to
-decide, and it is answered once this broker sees it.
+"""AlterConfigs and IncrementalAlterConfigs: checked for form here, decided by the controller.
 
-A broker's configs are those of its LogCluster, groups have none: what would change them is refused,
-and what takes away something that was never set here is not.  Source: KIP-133, KIP-339; Kafka's
-ConfigAdminManager.
+They are answered once this broker sees the change. A broker's configs belong to its LogCluster, and
+groups have none: a request to set one is refused; a request to remove one that was never set here
+succeeds. Source: KIP-133, KIP-339; Kafka's ConfigAdminManager.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ _Resource = tuple[int, str]
 
 
 class _AskedChanges(NamedTuple):
-    """`refused`: by resource, in the client's order; None: nothing speaks against it so far."""
+    """`refused`: by resource, in the client's order; None: not refused so far."""
 
     refused: dict[_Resource, Refusal | None]
     topics: tuple[TopicConfigChanges, ...]
 
 
 def alter_configs(view: ClusterView) -> Handler:
-    """For both APIs."""
+    """Return the handler of both APIs."""
 
     async def handle(context: RequestContext) -> bytes:
         key, version, aside = context.api_key, context.api_version, view.aside
@@ -113,7 +112,7 @@ def _not_a_topic(
     changes: tuple[ConfigChange, ...] | Refusal,
     replace: bool,
 ) -> Refusal | None:
-    """Why this resource is not changed; None: it is as it is wanted."""
+    """Return the refusal for a resource that is not a topic, or None if nothing needs to change."""
     kind, name = resource
     if isinstance(changes, Refusal):
         return changes
@@ -124,7 +123,7 @@ def _not_a_topic(
     if kind == BROKER and name and not (name.isascii() and name.isdecimal()):
         return _invalid(f"A broker is named by its id, a whole number, not {name[:100]!r}.")
     if not replace and all(one.operation in ("Delete", "Subtract") for one in changes):
-        return None  # neither has a config that a request could take away
+        return None  # neither has a config that a request could remove
     if not changes:
         return None
     if kind == GROUP:

@@ -1,10 +1,8 @@
-"""Topics that are made because a client asks for them: `auto.create.topics.enable`.
+"""AutoCreation: creates topics on demand (`auto.create.topics.enable`).
 
-Called by Metadata, which answers that such a topic is unknown until it is there; clients ask again.
-The controller decides like for CreateTopics, by the rights of the client that asks, so a cluster
-whose clients may create none makes none.
-A name is asked for once at a time, and not again for a while after that.
-Source: Kafka's AutoTopicCreationManager.
+Called by Metadata, which answers UNKNOWN_TOPIC_OR_PARTITION until the topic exists; clients retry.
+The controller decides as for CreateTopics, by the rights of the client. Each name is requested once
+at a time, and not again for a while. Source: Kafka's AutoTopicCreationManager.
 """
 
 from __future__ import annotations
@@ -29,34 +27,34 @@ from plimsoll_core.messages.security import OnBehalf
 TIMEOUT_MS = 10_000
 AGAIN_S = 1.0
 NAMES_MAX = 1_000
-"""Asked for at a time, or a moment ago; who asks for more hears of them with a later request."""
+"""Names requested now or a moment ago. Further names wait for a later request."""
 
 
 class AutoCreation:
-    """Of one broker.  Its tasks end with the controller's answer, or with its timeout."""
+    """One for a broker. Its tasks end with the controller's answer or its timeout."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
         self.enabled = is_enabled(view.configs)
-        # Names that were asked for and not yet long ago.
+        # Names requested now or less than `AGAIN_S` ago.
         self._recent: set[str] = set()
         self._asking: set[asyncio.Future[None]] = set()
         self._lines = ClientLines(logging.getLogger("plimsoll.topics"))
 
     def may_make(self, name: str) -> bool:
-        """Whether there may soon be such a topic."""
+        """Return True if a topic of this name may be created on demand."""
         own = is_internal(name) or name == CLUSTER_METADATA
         return self.enabled and not own and check_form(name) is None
 
     def want(
         self, names: Iterable[str], charges: Charges | None = None, behalf: OnBehalf | None = None
     ) -> bool:
-        """Make these, which may be made, as far as the quota and the rights of who asks go
-        (`charges`, `behalf`); whether there are any."""
+        """Request these topics, as far as the client's quota and rights allow (`charges`,
+        `behalf`). Return True if there are any."""
         possible = dict.fromkeys(names)
         room = max(NAMES_MAX - len(self._recent), 0)
         new = list(islice((name for name in possible if name not in self._recent), room))
-        # The controller says how many partitions each gets, and is charged for then.
+        # The controller decides the number of partitions; they are charged then.
         new = reserved(charges, [(name, 1) for name in new], strict=True)
         if new:
             self._ask_for(new, charges, behalf)

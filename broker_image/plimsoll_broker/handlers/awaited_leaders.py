@@ -1,8 +1,8 @@
-"""Holds an answer of Metadata while it would name a leader that was lost a moment ago.
+"""AwaitedLeaders: holds a Metadata reply that would name a leader lost a moment ago.
 
-Called by the Metadata handler.  Which fences are awaited, and for how long, is `awaited_fences`' to
-say.  Replies to what the same client sent later wait behind one that is held, so one that does not
-name a lost leader is not.  It never answers anything.
+Called by the Metadata handler. `awaited_fences` decides which fences are awaited and for how long.
+Later replies to the same client wait behind a held one, so a reply that names no lost leader is not
+held. It never answers a request itself.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_process.waits import heard
 
 LOOK_AGAIN_MS = 25
-"""Whether a leader that was lost is reached again: a fetcher's first try comes so late."""
+"""How often lost leaders are looked up: a fetcher reconnects at the earliest after this time."""
 
 Lost = frozenset[BrokerId]
 _NOBODY: Lost = frozenset()
 Named = Callable[[ClusterImage], frozenset[UUID] | None]
-"""The topics that an answer tells of; None: all."""
+"""The topics of a reply; None: all."""
 
 
 class _LedByLost(NamedTuple):
-    """What lost leaders lead, found once for all who ask meanwhile."""
+    """The topics that lost leaders lead, found once for all waiting requests."""
 
     image: ClusterImage
     lost: Lost
@@ -44,7 +44,7 @@ class _LedByLost(NamedTuple):
 
 
 class _Held(NamedTuple):
-    """An answer: until when at most, and by what it was found that it waits."""
+    """A held reply: its deadline, and the image and lost leaders for which it was held."""
 
     until_s: float
     image: ClusterImage
@@ -52,17 +52,17 @@ class _Held(NamedTuple):
 
 
 class AwaitedLeaders:
-    """Of one broker."""
+    """One for a broker."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
         self._led: _LedByLost | None = None
-        # Answers that are held, and who looks for them.
+        # Held replies, and the task that watches for them.
         self._waiting: dict[asyncio.Future[None], _Held] = {}
         self._watching: asyncio.Task[None] | None = None
 
     def some(self) -> Lost:
-        """Whose fences are awaited now."""
+        """Return the leaders whose fences are awaited now."""
         lost = self._view.lost_leaders()
         found = awaited(self._view.image, lost) if lost else _NOBODY
         if not found:
@@ -70,7 +70,8 @@ class AwaitedLeaders:
         return found
 
     async def wait(self, things: int, named: Named) -> None:
-        """`things`: that `named` goes through.  A lost leader may be reached again instead."""
+        """Wait until the reply names no lost leader, or the time is over. `things`: the number of
+        items that `named` visits. A lost leader may also be reached again."""
         view, loop = self._view, asyncio.get_running_loop()
         until_s = loop.time() + AWAITED_MS / 1000
         seen, topics = None, None
@@ -78,13 +79,15 @@ class AwaitedLeaders:
             image = view.image
             if image is not seen:
                 seen, topics = image, await view.aside.some(things, partial(named, image))
-            # Who leads nothing is not followed: an answer about all topics names each.
+            # A leader without partitions is not followed, so a reply about all topics names each
+            # lost one.
             if topics is not None and topics.isdisjoint(await self._led_by(image, lost)):
                 break
             await self._change(_Held(until_s, image, lost))
 
     def _change(self, held: _Held) -> asyncio.Future[None]:
-        """Of who leads or is lost; or its time is over."""
+        """Return a future that completes when leaders or lost brokers change, or at the
+        deadline."""
         change = asyncio.get_running_loop().create_future()
         self._waiting[change] = held
         if self._watching is None:
@@ -93,14 +96,14 @@ class AwaitedLeaders:
         return change
 
     async def _watch(self) -> None:
-        """While anybody waits.  All clients of a broker that died ask another one at once: did each
-        of a thousand look for itself, nobody would be heard for seconds."""
+        """Watch while replies are held. All clients of a dead broker ask another one at once: if
+        each of a thousand looked for itself, the event loop would be busy for seconds."""
         view, loop, waiting = self._view, asyncio.get_running_loop(), self._waiting
         try:
             while waiting:
                 await view.watch.wait_for(partial(_are_fenced, self.some()), LOOK_AGAIN_MS)
                 image, lost, now_s = view.image, self.some(), loop.time()
-                # Not by what was here before this wait: they changed also while one was looking.
+                # Compared with what each saw: it may have changed while that one was looking.
                 told = [
                     one
                     for one, held in waiting.items()
@@ -126,7 +129,7 @@ class AwaitedLeaders:
 
 
 def _tell(change: asyncio.Future[None]) -> None:
-    if not change.done():  # who waited may have gone
+    if not change.done():  # the waiting request may have gone
         change.set_result(None)
 
 

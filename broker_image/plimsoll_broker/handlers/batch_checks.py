@@ -1,10 +1,10 @@
 """The checks of a client's batch before it is appended.
 
-Called by the produce handler, on the event loop where it is short and in a thread where it is not.
-Looks at bytes only: what a partition's configs say is the handler's.  A batch that passes opens,
-and holds as many records as it says; what the records hold is the client's.  Source: Kafka's
-LogValidator, as far as it can be had for a tenth of the throughput (docs/guarantees.md says what is
-not looked at).
+Called by the produce handler, on the event loop for short batches and in a thread for others. They
+look at bytes only; the handler applies the partition's configs. A batch that passes can be
+decompressed and holds as many records as its header says; the records' contents are the client's.
+Source: Kafka's LogValidator, as far as a tenth of the throughput pays for it (docs/guarantees.md
+lists what is not checked).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RECORD_BYTES_MIN = 7
 
 _NO_TIME = -1
 _VIEWED_BYTES = 512
-"""Of a record on average, from which a batch that is not compressed is not copied to check it."""
+"""Average size of a record from which an uncompressed batch is checked without a copy."""
 
 _ATTRIBUTES_AND_COUNT = struct.Struct(">h34xi")
 _ATTRIBUTES_AT = 21
@@ -43,7 +43,7 @@ _OLDER_FORMATS = (0, 1)
 
 
 class BadSent(NamedTuple):
-    """Why a batch is none that a client may send; `records`: which of its records it is about."""
+    """The reason to reject a client's batch. `records`: the indexes of the bad records."""
 
     code: Code
     message: str
@@ -51,7 +51,7 @@ class BadSent(NamedTuple):
 
 
 def check_times(header: BatchHeader, limits: TimeLimits, now_ms: int) -> BadSent | None:
-    """Why its times are out of range, by its header: the first record's and the greatest."""
+    """Return the error if the batch's first or greatest time is out of range, or None."""
     first, newest = header.base_timestamp, header.max_timestamp
     if newest - now_ms <= limits.after_ms and now_ms - min(first, newest) <= limits.before_ms:
         return None
@@ -70,9 +70,8 @@ def check_times(header: BatchHeader, limits: TimeLimits, now_ms: int) -> BadSent
 
 
 def effort(records: memoryview | None) -> tuple[int, int]:
-    """How many records `check_batch` would walk over, and how many bytes it would open first.
-
-    A header that is no header is no effort.
+    """Return the number of records that `check_batch` would walk over, and the bytes that it would
+    decompress. An invalid header counts as no effort.
     """
     if records is None or len(records) < HEADER_SIZE:
         return 0, 0
@@ -81,7 +80,7 @@ def effort(records: memoryview | None) -> tuple[int, int]:
 
 
 def codec_of(records: memoryview | None) -> int | None:
-    """The codec that a batch says, None: it has no header."""
+    """Return the codec in the batch's header, or None if it has no header."""
     if records is None or len(records) < HEADER_SIZE:
         return None
     return records[_ATTRIBUTES_AT + 1] & CODEC_MASK
@@ -90,10 +89,10 @@ def codec_of(records: memoryview | None) -> int | None:
 def check_batch(
     records: memoryview | None, opened_bytes_max: int = OPENED_BYTES_MAX, *, keyed: bool = False
 ) -> BatchHeader | BadSent:
-    """The one batch's header, once all of it was looked at.  `keyed`: every record needs a key,
-    which costs ten times as much.
+    """Return the header of the one batch if all checks pass, or the error. `keyed`: every record
+    needs a key, a check that costs ten times as much.
 
-    Raises TooLarge where compressed records need more room than the caller gives.
+    Raises TooLarge if the records decompress to more than `opened_bytes_max`.
     """
     if not records:
         return BadSent(Code.INVALID_RECORD, "there is no record batch")
@@ -111,8 +110,8 @@ def check_batch(
 
 
 def _code_of(reason: BadBatch, records: memoryview) -> Code:
-    """As Kafka.  Only what looks like bytes that were spoilt on their way may be sent again; bytes
-    that end inside the batch hold none, and one of an older format is none for this version."""
+    """Return Kafka's error code. Only bytes that look damaged in transit may be retried; a
+    truncated batch, or one of an older format, may not."""
     spoilt = reason is BadBatch.LENGTH
     if reason is BadBatch.MAGIC:
         spoilt = records[_MAGIC_AT] not in _OLDER_FORMATS
@@ -136,7 +135,7 @@ def _bad_header(header: BatchHeader, size: int) -> BadSent | None:
 
 
 def _bad_attributes(header: BatchHeader) -> BadSent | None:
-    """What is said of a whole batch beside a codec that there is."""
+    """Return the error of attributes other than a known codec, or None."""
     if header.is_control or header.is_transactional:
         return BadSent(Code.INVALID_RECORD, "transactions are not supported")
     if header.attributes & LOG_APPEND_TIME:
@@ -170,8 +169,8 @@ def _bad_records(
 
 
 def _body(header: BatchHeader, records: memoryview, opened_bytes_max: int) -> bytes | memoryview:
-    """The records, opened.  Bytes are quicker to walk over than a view, which is worth a copy for
-    small records only."""
+    """Return the records, decompressed. Bytes are faster to walk over than a view, which is worth a
+    copy only for small records."""
     if header.codec == NONE and len(records) > _VIEWED_BYTES * header.count:
         return records
     return opened(header.codec, records, opened_bytes_max)

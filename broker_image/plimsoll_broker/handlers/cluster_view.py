@@ -1,6 +1,6 @@
-"""The metadata and admin handlers' shared view: the broker's current image, and endpoints.
+"""ClusterView: what metadata and admin handlers share: the broker's current image and endpoints.
 
-Made by the broker's lifecycle, which feeds it every new image.  It decides nothing.
+Made by `handlers.routes`; `ImageWatch` gets every new image. It decides nothing.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from plimsoll_core.messages.requests import Answer, Forwarded
 from plimsoll_core.security.acl import TOLD_OPERATIONS, operation_bits
 
 WAIT_MS_MAX = 60_000
-"""However long a client is willing to wait, we hold its request no longer than this."""
+"""A request is held no longer than this, however long its client would wait."""
 EVERY_OPERATION = {kind: operation_bits(told) for kind, told in TOLD_OPERATIONS.items()}
-"""What a client is told that it may where nobody is asked for rights."""
+"""The operations reported to clients when authorization is off."""
 
 Command = Callable[[Forwarded, int], Awaitable[Answer]]
-"""Ask the controller once, within so many milliseconds; raises NoController."""
+"""Ask the controller once, with a timeout in milliseconds; raises NoController."""
 
 
 class ImageWatch:
-    """The image, a way to wait for one that fulfils something, and who was fenced a moment ago."""
+    """The current image, a way to wait for a condition on it, and the brokers fenced a moment
+    ago."""
 
     def __init__(self, image: ClusterImage) -> None:
         self.image = image
@@ -40,7 +41,7 @@ class ImageWatch:
         self._fences = RecentFences()
 
     def update(self, old: ClusterImage, new: ClusterImage) -> None:
-        """The metadata stream's callback."""
+        """Take a new image; the metadata stream's callback."""
         self.image = new
         self._fences.update(old, new, monotonic_ms())
         self._changed.set()
@@ -48,11 +49,11 @@ class ImageWatch:
 
     @property
     def just_fenced(self) -> frozenset[BrokerId]:
-        """Brokers that clients are still told of."""
+        """Return the fenced brokers that replies still name."""
         return self._fences.listed(monotonic_ms())
 
     async def wait_for(self, fulfilled: Callable[[ClusterImage], bool], timeout_ms: int) -> bool:
-        """Whether it came true in time."""
+        """Wait for a condition. Return False if the time ran out first."""
         try:
             async with asyncio.timeout(min(max(timeout_ms, 0), WAIT_MS_MAX) / 1000):
                 while not fulfilled(self.image):
@@ -64,9 +65,9 @@ class ImageWatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
-    """`configs`: the broker's own, by Kafka's names; `aside`: where long messages are read and
-    written; `topic_defaults`: of the cluster, None before a controller told them; `lost_leaders`:
-    that this broker follows and does not reach, and for how many ms."""
+    """`configs`: the broker's own, by Kafka's names. `aside`: reads and writes long messages.
+    `topic_defaults`: the cluster's; None until a controller has sent them. `lost_leaders`: leaders
+    that this broker follows and cannot reach, with the time in ms."""
 
     broker_id: BrokerId
     watch: ImageWatch
@@ -82,19 +83,20 @@ class ClusterView:
 
 
 class AskedOn(NamedTuple):
-    """The listener that a client asks on; `code_known`: it knows LISTENER_NOT_FOUND."""
+    """The listener of a client's connection. `code_known`: the client knows LISTENER_NOT_FOUND."""
 
     listener: Listener
     code_known: bool = True
 
 
 def endpoint_of(broker: Broker, listener: Listener) -> Endpoint | None:
-    """Where clients of a listener reach the broker."""
+    """Return the broker's endpoint for clients of this listener, or None."""
     return listener_peers.for_clients(broker, listener)
 
 
 def admin_target(view: ClusterView) -> int:
-    """Any live broker takes admin requests and forwards them: this one, if it lives."""
+    """Return the broker to name for admin requests: this one if it is active, else the lowest
+    active one, or -1. Any broker forwards them."""
     own = view.image.brokers.get(view.broker_id)
     if own is not None and not own.fenced:
         return view.broker_id
@@ -103,7 +105,7 @@ def admin_target(view: ClusterView) -> int:
 
 
 def leader_code(image: ClusterImage, leader: BrokerId | None, asked: AskedOn) -> int:
-    """What a client should think of a leader."""
+    """Return the error code that a client should see for this leader."""
     broker = None if leader is None else image.brokers.get(leader)
     if broker is None or broker.fenced:
         return Code.LEADER_NOT_AVAILABLE
@@ -113,7 +115,7 @@ def leader_code(image: ClusterImage, leader: BrokerId | None, asked: AskedOn) ->
 
 
 def offline(image: ClusterImage, replicas: tuple[BrokerId, ...]) -> list[int]:
-    """The replicas whose broker is fenced or unknown."""
+    """Return the replicas whose broker is fenced or unknown."""
     found = []
     for replica in replicas:
         broker = image.brokers.get(replica)
@@ -123,12 +125,12 @@ def offline(image: ClusterImage, replicas: tuple[BrokerId, ...]) -> list[int]:
 
 
 def node(broker: Broker, endpoint: Endpoint) -> dict[str, Any]:
-    """A broker as several responses show it."""
+    """Return the fields by which several responses describe a broker."""
     return {"host": endpoint.host, "port": endpoint.port, "rack": broker.rack}
 
 
 def partition(image: ClusterImage, found: Partition, asked: AskedOn) -> dict[str, Any]:
-    """What every description of a partition says."""
+    """Return the fields that every description of a partition has."""
     code = leader_code(image, found.leader, asked)
     return {
         "error_code": code,

@@ -1,6 +1,6 @@
-"""The type that DescribeConfigs tells of each config (KIP-569), as Kafka 4.1 tells it.
+"""The type that DescribeConfigs reports for each config (KIP-569), as in Kafka 4.1.
 
-Called by DescribeConfigs alone; tools check by it what they are given before they send it.
+Called by DescribeConfigs alone. Tools validate values by it before they send them.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ _NAMES: dict[ConfigType, tuple[str, ...]] = {
     ),
     ConfigType.LIST: (*LISTS, "log.cleanup.policy"),
 }
-"""Those whose type their default does not tell: a number without a row here is a LONG."""
+"""Configs whose type does not follow from their default; any other number is a LONG."""
 
 _TYPES = {name: type_ for type_, names in _NAMES.items() for name in names}
 
 
 def type_of(name: str, default: str) -> ConfigType:
-    """`default` tells booleans, longs and strings apart."""
+    """Return the config's type; `default` tells booleans, longs and strings apart."""
     if (found := _TYPES.get(name)) is not None:
         return found
     if default in ("true", "false"):

@@ -1,9 +1,9 @@
-"""One line for each connection: requests that take longer than a moment, and those behind them.
+"""ConnectionLines: one line of requests for each connection, so that they do not overtake each
+other.
 
-Called by handlers whose requests must not overtake each other.  A request that is decided in more
-than one turn of the event loop stands in the line of its connection until it is decided; what the
-connection sends meanwhile stands behind it, and everything else is decided in the call.  Bounded by
-what a session lets in flight.
+Called by handlers whose requests must stay in order. A request that takes more than one turn of the
+event loop stands in its connection's line until it is decided. Requests that arrive meanwhile stand
+behind it; all others are decided in the call. The session's limit on requests in flight bounds it.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from plimsoll_broker.server.reply_slot import LATER, Later
 from plimsoll_wire.primitives import MalformedMessage
 
 Served = Reply | Later | None
-"""Decided: the answer, or what is still waited for outside of the line."""
+"""A decided request: the reply, or what is awaited outside of the line."""
 
 
 class ConnectionLines:
-    """The lines of all connections; `ConnectionState.line` is the last that each waits for."""
+    """The lines of all connections; `ConnectionState.line` is the last task of each."""
 
     def __init__(self) -> None:
-        # What was begun is done, so somebody holds on to it.
+        # References to the running tasks.
         self._tasks: set[asyncio.Task[Served]] = set()
 
     def idle(self, connection: ConnectionState) -> bool:
-        """Whether nothing is in front of the request at hand."""
+        """Return True if no earlier request is in the connection's line."""
         return connection.line is None or connection.line.done()
 
     def add(
         self, context: RequestContext, serve: Callable[[], Coroutine[Any, Any, Served]]
     ) -> asyncio.Future[Reply | None]:
-        """Serve it behind whatever its connection sent before.  What was begun is done, also for
-        a client that has gone; what was not begun by then never is."""
+        """Serve the request behind earlier ones of its connection. What has begun is completed even
+        if the client disconnects; what has not begun is dropped."""
         connection = context.connection
         before = None if self.idle(connection) else connection.line
         task = asyncio.ensure_future(_behind(before, context, serve))
@@ -69,9 +69,10 @@ async def _behind(
 
 
 def _tell(answer: asyncio.Future[Reply | None], task: asyncio.Task[Served]) -> None:
-    """Not a task of its own: one that is cancelled before its first turn would not see this end."""
+    """Pass the result on. This is a callback and no task, since a task that is cancelled before its
+    first turn would not run."""
     if answer.done():
-        _surface(task)  # the session has gone: a bug would show nowhere else
+        _surface(task)  # the session has gone: a bug would not be reported elsewhere
     elif task.cancelled():
         answer.cancel()
     elif (error := task.exception()) is not None:

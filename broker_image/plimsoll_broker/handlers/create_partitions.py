@@ -1,4 +1,4 @@
-"""CreatePartitions: decided by the controller, answered once this broker sees it.
+"""CreatePartitions: decided by the controller, answered once this broker sees the change.
 
 Source: KIP-195; the protocol's rule for CreatePartitions.
 """
@@ -25,7 +25,7 @@ from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import encode_response
 
 _STRICT_VERSION = 3
-"""From here on a client understands that it made too many (KIP-599)."""
+"""From this version on a client understands the quota's refusal (KIP-599)."""
 
 
 def create_partitions(view: ClusterView) -> Handler:
@@ -70,8 +70,8 @@ def _added(image: ClusterImage, growth: TopicGrowth) -> int:
 
 
 def _made(counted: list[tuple[TopicGrowth, int]], told: dict[str, TopicChanged]) -> int | None:
-    """Partitions; each topic is grown once, whatever the request says of it.  None: whether they
-    are made is not known."""
+    """Return the number of partitions created, or None if the outcome is not known. Each topic is
+    counted once."""
     added = {one.topic: count for one, count in counted}
     if any(name not in told or told[name].code == Code.REQUEST_TIMED_OUT for name in added):
         return None

@@ -1,6 +1,7 @@
-"""CreateTopics: checked for form here, decided by the controller, answered once it can be seen.
+"""CreateTopics: checked for form here, decided by the controller, answered once the topics are
+visible.
 
-Topics made this way live in the log only.  Source: the protocol's CreateTopics rules.
+Topics created this way exist only in the metadata log. Source: the protocol's CreateTopics rules.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import encode_response
 
 _DEFAULTS_VERSION = 4
-"""From here on -1 stands for the cluster's default."""
+"""From this version on -1 stands for the cluster's default."""
 _CONFIGS_EACH = 25
 _STRICT_VERSION = 6
-"""From here on a client understands that it made too many (KIP-599)."""
+"""From this version on a client understands the quota's refusal (KIP-599)."""
 
 
 class _BadForm(Exception):
-    """A topic that the controller need not see."""
+    """A topic that is refused without asking the controller."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -63,7 +64,7 @@ def create_topics(view: ClusterView) -> Handler:
         finally:
             if not request.validate_only:
                 charge_made(context, made)
-        # Of one that is made all configs are told.
+        # The reply lists all configs of each created topic.
         told = _CONFIGS_EACH * sum(not answer.code for answer in answers.values())
         answered = partial(_answered, view, view.image, version, request, answers)
         return await aside.some(many + told, answered)
@@ -74,7 +75,7 @@ def create_topics(view: ClusterView) -> Handler:
 def topics_within_quota(
     context: RequestContext, wanted: tuple[NewTopic, ...]
 ) -> tuple[tuple[NewTopic, ...], dict[str, TopicAnswer]]:
-    """What may still be made by `controller_mutation_rate`, and answers for the rest."""
+    """Return the topics that `controller_mutation_rate` allows, and the answers for the rest."""
     counted = [(topic, topic.partitions or len(topic.assignment or ()) or 1) for topic in wanted]
     taken = within_quota(context, counted, _STRICT_VERSION)
     return tuple(taken), {
@@ -95,12 +96,12 @@ def _answered(
 
 
 def _once(topics: Any) -> list[Any]:
-    """Each name once, in the client's order."""
+    """Return each name once, in the client's order."""
     return list({topic.name: topic for topic in topics}.values())
 
 
 def _checked(request: Any) -> tuple[tuple[NewTopic, ...], dict[str, TopicAnswer]]:
-    """What the controller is asked for, and answers for what it is not."""
+    """Return the topics to ask the controller for, and the answers for the others."""
     answers: dict[str, TopicAnswer] = {}
     wanted: list[NewTopic] = []
     times = Counter(topic.name for topic in request.topics)
@@ -121,8 +122,8 @@ async def _create(
     wanted: tuple[NewTopic, ...],
     answers: dict[str, TopicAnswer],
 ) -> int | None:
-    """Put the controller's answers in, once this broker sees what was made: so many partitions;
-    None: whether they are is not known."""
+    """Add the controller's answers once this broker sees the new topics. Return the number of
+    partitions created, or None if the outcome is not known."""
     command = CreateTopics(
         topics=wanted, validate_only=request.validate_only, behalf=behalf_of(view, context)
     )
@@ -138,7 +139,7 @@ async def _create(
 
 
 def _visible(image: ClusterImage, made: list[TopicAnswer]) -> bool:
-    """Every new topic is in this broker's image, with leaders."""
+    """Return True if every new topic is in this broker's image, with leaders."""
     for answer in made:
         topic = None if answer.topic_id is None else image.topics.get(answer.topic_id)
         if topic is None:

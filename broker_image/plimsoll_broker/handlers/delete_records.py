@@ -1,9 +1,9 @@
-"""DeleteRecords: a client has a partition begin later, which is also how it gets past a bad batch.
+"""DeleteRecords: a client moves the start of a partition's log forward, also to skip a bad batch.
 
-Called by the sessions.  How far a log may be shortened is the replica's to say: never above what is
-committed.  The leader's log begins there at once; the client hears of it when that is on the
-leader's disk and the replicas in sync have taken it over with their next fetch, or after its
-timeout.  Segments go with the next retention.  Source: KIP-107.
+Called by the sessions. The replica decides how far: never above the high watermark. The leader's
+log starts there at once. The client is answered when the new start is on the leader's disk and the
+replicas in sync have taken it over with their next fetch, or after its timeout. Retention removes
+the segments. Source: KIP-107.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _Times = Counter[tuple[str, int]]
 
 
 def _asked(request: Any) -> tuple[list[_AskedDeletion], _Times]:
-    """Every partition that is named, and how often."""
+    """Return the named partitions, and how often each is named."""
     asked = [
         _AskedDeletion(topic.name, partition.partition_index, partition.offset)
         for topic in request.topics
@@ -51,10 +51,10 @@ def _asked(request: Any) -> tuple[list[_AskedDeletion], _Times]:
 
 
 class _Waiting:
-    """Until no client waits for any of them."""
+    """Completes when no deletion is pending."""
 
     def __init__(self) -> None:
-        self.left = 1  # until `all_answered`
+        self.left = 1  # one until `all_answered`
         self._over = asyncio.Event()
 
     def one_less(self) -> None:
@@ -68,7 +68,7 @@ class _Waiting:
 
 
 class _Deletion:
-    """One partition's, on its way; what its waiter holds.  `required`: where the log begins."""
+    """The deletion of one partition, and the token of its waiter. `required`: the new log start."""
 
     __slots__ = ("_waiting", "code", "hosted", "required")
 
@@ -90,7 +90,7 @@ class _Deletion:
             self._waiting.one_less()
 
     def told(self) -> tuple[int, Code]:
-        """The low watermark and the code; -1: not known to be anywhere."""
+        """Return the low watermark and the error code; -1: not known."""
         known = self.hosted is not None and self.code == Code.NONE
         return self.hosted.replica.low_watermark if known and self.hosted else -1, self.code
 
@@ -103,8 +103,8 @@ class DeleteRecordsHandler:
         self._aside = aside or Aside()
 
     def __call__(self, context: RequestContext) -> Awaitable[Reply]:
-        """What a short one asks for is so before anything is answered that its client has sent
-        behind it: ListOffsets, say."""
+        """Serve a request. A short one takes effect before any later request of its client is
+        answered, for example ListOffsets."""
         if not is_short(context):
             return self._long(context)
         request = decode_request(context.api_key, context.api_version, context.body)
@@ -137,7 +137,7 @@ class DeleteRecordsHandler:
         return await self._aside.some(len(asked), partial(_reply, context, asked, told))
 
     def _begin(self, asked: _AskedDeletion, times: _Times) -> _Deletion:
-        """The leader's own log begins there from now on."""
+        """Advance the log start of the local leader."""
         if times[asked.topic, asked.partition] > 1:
             return _Deletion(Code.INVALID_REQUEST)
         if is_internal(asked.topic):
@@ -146,7 +146,7 @@ class DeleteRecordsHandler:
         hosted = manager.by_name(asked.topic, asked.partition)
         if hosted is None:
             return _Deletion(manager.missing(manager.topic_id(asked.topic), asked.partition))
-        # Where nothing is cleaned, clients delete: nothing else would ever make room.
+        # For a topic with compaction alone, clients may not delete records.
         if hosted.log.config.compact and not hosted.log.config.delete:
             return _Deletion(Code.POLICY_VIOLATION)
         required = hosted.replica.delete_records(asked.offset)
@@ -158,7 +158,8 @@ class DeleteRecordsHandler:
         return _Deletion(Code.NONE, hosted, required)
 
     async def _save(self, deletions: list[_Deletion]) -> None:
-        """No client is told of a deletion that a crash would take back here."""
+        """Persist the log starts before any client is answered, so that a crash does not undo
+        them."""
         if not any(each.hosted for each in deletions):
             return
         try:
@@ -174,7 +175,7 @@ class DeleteRecordsHandler:
         async for each in in_slices(deletions):
             if each.hosted is None:
                 continue
-            if each.hosted.replica.leader is None:  # the term may have ended while it was saved
+            if each.hosted.replica.leader is None:  # no longer the leader
                 each.code = Code.NOT_LEADER_OR_FOLLOWER
                 continue
             each.wait(deadline_ms, waiting)
@@ -185,7 +186,7 @@ class DeleteRecordsHandler:
 def _reply(
     context: RequestContext, asked: list[_AskedDeletion], told: list[tuple[int, Code]]
 ) -> Reply:
-    """`told`: a low watermark and a code of each."""
+    """Encode the reply. `told`: low watermark and error code of each partition."""
     topics: list[dict[str, Any]] = []
     for each, (low_watermark, code) in zip(asked, told, strict=True):
         if not topics or topics[-1]["name"] != each.topic:

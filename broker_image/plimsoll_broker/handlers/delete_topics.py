@@ -24,7 +24,7 @@ from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import encode_response
 
 _STRICT_VERSION = 5
-"""From here on a client understands that it deleted too many (KIP-599)."""
+"""From this version on a client understands the quota's refusal (KIP-599)."""
 _IDS_VERSION = 6
 
 _Target = tuple[str | None, UUID | None]
@@ -57,7 +57,8 @@ def _targets(request: Any, version: int) -> list[_Target]:
 
 
 class _Told(NamedTuple):
-    """`answers`, by target, in the client's order; None: the controller is asked, for `wanted`."""
+    """`answers`: by target, in the client's order; None: the controller is asked. `wanted`: the
+    targets to ask it for."""
 
     answers: dict[_Target, TopicAnswer | None]
     wanted: list[_Target]
@@ -66,7 +67,7 @@ class _Told(NamedTuple):
 
 
 def _told(image: ClusterImage, request: Any, version: int) -> _Told:
-    """What is refused here: each topic is named once, in one way."""
+    """Find the targets that are refused here: each topic may be named once, by name or by id."""
     answers: dict[_Target, TopicAnswer | None] = {}
     times = Counter(_targets(request, version))
     for target in times:
@@ -92,7 +93,7 @@ def _told(image: ClusterImage, request: Any, version: int) -> _Told:
 
 
 def _deleted(told: _Told, sizes: dict[_Target, int]) -> int | None:
-    """Partitions; None: whether they are is not known."""
+    """Return the number of partitions deleted, or None if the outcome is not known."""
     answers = [(one, told.answers[one]) for one in told.wanted]
     if any(found is None or found.code == Code.REQUEST_TIMED_OUT for _, found in answers):
         return None
@@ -100,7 +101,7 @@ def _deleted(told: _Told, sizes: dict[_Target, int]) -> int | None:
 
 
 def _sizes(image: ClusterImage, told: _Told) -> dict[_Target, int]:
-    """How many partitions each has."""
+    """Return the number of partitions of each topic."""
 
     def partitions(target: _Target) -> int:
         name, topic_id = target
@@ -113,7 +114,7 @@ def _sizes(image: ClusterImage, told: _Told) -> dict[_Target, int]:
 
 
 def _within_quota(context: RequestContext, told: _Told, sizes: dict[_Target, int]) -> _Told:
-    """What may still be deleted; the rest is answered."""
+    """Keep the targets that the quota allows, and answer the rest."""
     if context.charges is None:
         return told
     counted = list(sizes.items())
@@ -133,7 +134,7 @@ def _answer(version: int, told: _Told) -> bytes:
 
 
 async def _delete(view: ClusterView, context: RequestContext, told: _Told, timeout_ms: int) -> None:
-    """Put the controller's answers in, once this broker sees what they say."""
+    """Add the controller's answers, once this broker sees the deletions."""
     command = DeleteTopics(names=told.names, ids=told.ids, behalf=behalf_of(view, context))
     got = await ask(view, command, told.names, timeout_ms)
     answers = await view.aside.some(len(told.wanted), partial(_matched, got, told))
@@ -145,7 +146,7 @@ async def _delete(view: ClusterView, context: RequestContext, told: _Told, timeo
 
 
 def _matched(got: tuple[TopicAnswer, ...], told: _Told) -> dict[_Target, TopicAnswer]:
-    """Matches answers to requested topics."""
+    """Return the answer of each requested topic."""
     wanted, ids = told.wanted, told.ids
     by_name = {answer.name: answer for answer in got}
     by_id: dict[UUID | None, TopicAnswer] = {

@@ -44,7 +44,7 @@ def describe_cluster(view: ClusterView) -> Handler:
 
 
 def _not_here(endpoint_type: int) -> dict[str, Any]:
-    """A client that was given this address as a controller's is told that it is a broker's."""
+    """Return the refusal to a client that took this address for a controller's."""
     known = endpoint_type == _CONTROLLERS
     return {
         "error_code": Code.MISMATCHED_ENDPOINT_TYPE if known else Code.UNSUPPORTED_ENDPOINT_TYPE,

@@ -1,6 +1,6 @@
-"""DescribeConfigs: a topic's or a broker's configs, each with where its value comes from.
+"""DescribeConfigs: a topic's or a broker's configs, each with the source of its value.
 
-Groups have none.  `topic_configs` below is also what CreateTopics tells about a new topic.
+Groups have none. CreateTopics uses `topic_configs` below for the configs of a new topic.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _GROUP = 32
 
 _SOURCE_TOPIC = 1
 _SOURCE_DYNAMIC_DEFAULT = 3
-"""Of all brokers."""
+"""The source of configs that hold for all brokers."""
 _SOURCE_STATIC_BROKER = 4
 _SOURCE_DEFAULT = 5
 
 _MIN_ISR_DEFAULT = "1"
-"""Kafka's."""
+"""Kafka's default."""
 
 RESOURCES_AT_ONCE = 20
 CONFIGS_MAX = 50_000
-"""Told in one answer, of all resources together: some two thousand topics with all their keys."""
+"""Configs in one reply, of all resources together: some two thousand topics with all keys."""
 
 
 def describe_configs(view: ClusterView) -> Handler:
@@ -71,8 +71,8 @@ def _answer(view: ClusterView, image: ClusterImage, version: int, request: Any) 
 
 
 class _Results:
-    """One for each resource that is named, however often; made while they are written, so that
-    never more than one of them is there as values."""
+    """One result for each distinct resource. Results are made while they are encoded, so that at
+    most one of them is in memory."""
 
     def __init__(self, view: ClusterView, image: ClusterImage, request: Any) -> None:
         self._view = view
@@ -151,7 +151,7 @@ def _configs(
         message = f"This is broker {view.broker_id}; ask broker {name} itself."
         return Code.INVALID_REQUEST, message, []
     if kind == _GROUP:
-        # As Kafka's groups of which nothing is stated: there is nothing to state.
+        # As Kafka answers for a group without configs.
         unnamed = None if name else "A group is named; there are no defaults of groups."
         return Code.INVALID_REQUEST if unnamed else Code.NONE, unnamed, []
     return Code.INVALID_REQUEST, f"Resources of type {kind} have no configs here.", []
@@ -163,9 +163,9 @@ def topic_configs(
     broker_configs: Mapping[str, str],
     declared: bool = False,
 ) -> list[dict[str, Any]]:
-    """Every key a topic can have: its own value, else the broker's, else the default.  The min ISR
-    is a topic's own when its client gave it, or when an object has `declared` it; else the
-    cluster's, which is told as Kafka 4.1 tells it, whose controller sets it for all brokers."""
+    """Return every config of a topic: its own value, else the broker's, else the default. The min
+    ISR is a topic's own if its client stated it or an object `declared` it; otherwise it is the
+    cluster's, reported as in Kafka 4.1, whose controller sets it for all brokers."""
     entries = [_topic_entry(key, configs, broker_configs) for key in KEYS]
     source = _SOURCE_TOPIC if declared or MIN_ISR in configs else _SOURCE_DYNAMIC_DEFAULT
     synonyms = [
@@ -178,7 +178,8 @@ def topic_configs(
 
 
 def _older_name(strategy: dict[str, Any]) -> dict[str, Any]:
-    """Kafka's switch, for clients that compare requested with present keys."""
+    """Return the config by Kafka's older name, for clients that compare requested with returned
+    keys."""
     synonyms = [
         {
             "name": UNCLEAN_ENABLE,
@@ -208,7 +209,7 @@ def _topic_entry(
 
 
 def _broker_configs(view: ClusterView) -> list[dict[str, Any]]:
-    """What the process was given, its own defaults, and those that topics fall back to."""
+    """Return the process's own configs, their defaults, and those that topics fall back to."""
     configs = {**view.configs, **_of_new_topics(view.topic_defaults())}
     shown = {SHOWN_NAMES.get(key.name, key.name): key for key in KEYS}
     documented = {**OWN_KEYS, **{n: key for n, key in shown.items() if n not in TOPICS_ALONE}}
@@ -236,7 +237,7 @@ _DOCS_OF_NEW_TOPICS = {
 
 
 def _of_new_topics(defaults: TopicDefaults | None) -> dict[str, str]:
-    """Stated in the LogCluster, and applied by the controller; brokers hear of them."""
+    """Return the defaults of new topics, which the LogCluster states and the controller applies."""
     if defaults is None:
         return {}
     return {
@@ -247,7 +248,7 @@ def _of_new_topics(defaults: TopicDefaults | None) -> dict[str, str]:
 
 
 def _entry(name: str, synonyms: list[dict[str, Any]], doc: str | None) -> dict[str, Any]:
-    """The first synonym is the one that holds."""
+    """Return one entry; the first synonym is the effective value."""
     return {
         "name": name,
         "value": synonyms[0]["value"],

@@ -1,7 +1,7 @@
-"""DescribeLogDirs: how large each replica on this broker is, and how full its volume.
+"""DescribeLogDirs: the size of each replica on this broker, and the room on its volume.
 
-A broker has one directory, its volume.  Its lag is that behind the high watermark that it knows, as
-in Kafka.  Source: KIP-113, KIP-827.
+A broker has one directory, its volume. The lag is relative to the high watermark that the replica
+knows, as in Kafka. Source: KIP-113, KIP-827.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import encode_response
 
 UNKNOWN = -1
-"""How a number of bytes that nobody knows is told."""
+"""Stands for an unknown number of bytes."""
 
 
 class _ReplicaSize(NamedTuple):
-    """One replica; `lag`: how many committed records it lacks, as far as it knows."""
+    """One replica. `lag`: committed records that it lacks, as far as it knows."""
 
     topic: str
     partition: int
@@ -57,7 +57,7 @@ def describe_log_dirs(manager: ReplicaManager, aside: Aside) -> Handler:
 
 
 def _wanted(request: Any) -> frozenset[tuple[str, int]] | None:
-    """None: all there are."""
+    """Return the named partitions, or None for all."""
     if request.topics is None:
         return None
     return frozenset((each.topic, index) for each in request.topics for index in each.partitions)

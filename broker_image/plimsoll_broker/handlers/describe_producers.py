@@ -1,7 +1,7 @@
 """DescribeProducers: the idempotent producers that a partition knows, to find out who writes to it.
 
-A broker tells what its replica knows, leading or following, as in Kafka.  There are no
-transactions, so none has begun.  Source: KIP-664.
+A broker reports its replica's state, leading or following, as in Kafka. There are no transactions.
+Source: KIP-664.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import encode_response
 
 PRODUCERS_MAX = 10_000
-"""Told in one answer, of all partitions together."""
+"""Producers in one reply, of all partitions together."""
 _NONE_BEGUN = {"coordinator_epoch": -1, "current_txn_start_offset": -1}
 
 
@@ -45,7 +45,7 @@ def describe_producers(manager: ReplicaManager, aside: Aside) -> Handler:
 
 
 _Told = tuple[int, Code, list[ActiveProducer]]
-"""A partition's number, why nothing is told of it, and its producers."""
+"""A partition's index, the error code, and its producers."""
 
 
 def _told(manager: ReplicaManager, topic: str, index: int, most: int) -> _Told:

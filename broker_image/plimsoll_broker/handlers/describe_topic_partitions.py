@@ -69,8 +69,8 @@ def _page(image: ClusterImage, asked_on: AskedOn, request: Any) -> dict[str, Any
 
 
 def _is_wrong(cursor: Any, request: Any) -> bool:
-    """No answer to this request gave such a cursor.  A topic that was deleted meanwhile is passed
-    over where all are asked for."""
+    """Return True if no reply to this request could have given this cursor. A topic deleted
+    meanwhile is skipped if all topics are requested."""
     named = {topic.name for topic in request.topics}
     return cursor.partition_index < 0 or bool(named and cursor.topic_name not in named)
 
@@ -88,7 +88,7 @@ def _topic(
     image: ClusterImage, asked_on: AskedOn, name: str, first: int, room: int
 ) -> dict[str, Any]:
     topic_id = image.topic_ids.get(name)
-    # Where rights are asked for, the guard tells each client its own.
+    # If authorization is on, the guard replaces this by each client's own operations.
     may = {"topic_authorized_operations": shared.EVERY_OPERATION[ResourceType.TOPIC]}
     if topic_id is None:
         illegal = check_form(name) is not None

@@ -1,4 +1,4 @@
-"""What a topic config is where the topic says nothing: the broker's own, else Kafka's default.
+"""The value of a topic config that the topic does not set: the broker's own, else Kafka's default.
 
 Called by DescribeConfigs and by the handlers that change configs.
 """
@@ -11,7 +11,7 @@ from plimsoll_core.cluster.cluster_configs import BROKER_DEFAULTS
 from plimsoll_core.cluster.topic_configs import BY_NAME
 
 BROKER_NAMES = {topic_name: broker_name for broker_name, topic_name in BROKER_DEFAULTS.items()}
-"""The broker's config that stands in for a topic's."""
+"""The broker config behind each topic config."""
 SHOWN_NAMES = BROKER_NAMES | {
     "file.delete.delay.ms": "log.segment.delete.delay.ms",
     "local.retention.bytes": "log.local.retention.bytes",
@@ -19,7 +19,7 @@ SHOWN_NAMES = BROKER_NAMES | {
     "preallocate": "log.preallocate",
     "segment.jitter.ms": "log.roll.jitter.ms",
 }
-"""The same with those that exist in Kafka alone."""
+"""As BROKER_NAMES, with configs that exist only in Kafka."""
 TOPICS_ALONE = frozenset(
     {
         "follower.replication.throttled.replicas",
@@ -29,11 +29,11 @@ TOPICS_ALONE = frozenset(
         "remote.storage.enable",
     }
 )
-"""Configs for which no broker's config stands in."""
+"""Topic configs without a broker config."""
 
 
 def value_without_topic(name: str, broker_configs: Mapping[str, str]) -> str:
-    """Empty for a name that is none."""
+    """Return the value, or "" for an unknown name."""
     key = BY_NAME.get(name)
     default = "" if key is None else key.default
     return broker_configs.get(BROKER_NAMES.get(name, name), default)

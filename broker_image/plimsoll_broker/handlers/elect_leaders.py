@@ -53,7 +53,7 @@ def elect_leaders(view: ClusterView) -> Handler:
 
 
 def _names(request: Any) -> tuple[PartitionName, ...] | None:
-    """None: all there are."""
+    """Return the named partitions, or None for all."""
     if request.topic_partitions is None:
         return None
     return tuple(
@@ -88,14 +88,14 @@ async def _elect(
 
 
 def _visible(image: ClusterImage, won: ElectionAnswer) -> bool:
-    """This broker knows of the election, or of a later one, or the topic is gone."""
+    """Return True if this broker has seen this election or a later one, or the topic is gone."""
     found = partition_of(image, won)
     return found is None or found.leader_epoch >= won.leader_epoch
 
 
 def _values(answer: Answer, names: tuple[PartitionName, ...]) -> dict[str, Any]:
-    """What is refused as a whole is refused for each partition that was named: version 0 has no
-    other place for it."""
+    """Encode the answer. A refusal of the whole request is repeated for each named partition:
+    version 0 has no other field for it."""
     code = 0
     if isinstance(answer, ElectionsAnswer):
         answers = answer.partitions

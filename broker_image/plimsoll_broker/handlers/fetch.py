@@ -1,9 +1,9 @@
-"""Fetch: what followers replicate from and consumers read from; long polls are parked as data.
+"""Fetch: followers replicate and consumers read; long polls are parked as data.
 
-Called by the sessions.  A follower's position is taken up once, when its request arrives; reading
-may happen again whenever one of its partitions moves.  Followers may build on a fetch session
-(`fetch_session`); consumers' are declined: each of their requests is a full one.  Source: the
-protocol's rules for a leader's side of a fetch, KIP-74, KIP-227.
+Called by the sessions. A follower's position is noted once, when its request arrives; reading is
+repeated whenever one of its partitions moves. Followers may use a fetch session (`fetch_session`);
+consumers' sessions are declined, so each of their requests is a full one. Source: the protocol's
+rules for a leader's side of a fetch, KIP-74, KIP-227.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _FIRST_EPOCH, _FINAL_EPOCH = 0, -1
 _SESSION_ID_MAX = 2**31 - 1
 _CODE_VERSION = 7
 LONG_BYTES = 16 * 1024
-"""Of a request: some five hundred partitions."""
+"""Bytes of a long request: some five hundred partitions."""
 NAMED_MAX = 20_000
-"""Topics and partitions of a client's fetch.  A follower names what it has."""
+"""Topics and partitions that a client's fetch may name. A follower may name all that it has."""
 
 
 class FetchHandler:
@@ -83,15 +83,15 @@ class FetchHandler:
             return self._turned_away(version, request)
         if request.replica_id is not None:
             return self._follower(context, request, is_registered=self._is_registered(request))
-        # These two make a request a full one, whatever session it names, as in Kafka; kafka-go's
-        # Client names -1.
+        # Both epochs make a request a full one, whatever session it names, as in Kafka; kafka-go's
+        # Client sends -1.
         if request.session_epoch not in (_FIRST_EPOCH, _FINAL_EPOCH):
             return encode_response(version, [], Code.FETCH_SESSION_ID_NOT_FOUND)
         return self._poll(context, request)
 
     def _turned_away(self, version: int, request: FetchRequest) -> Reply:
-        """Who comes to the wrong port.  A follower may only have an old idea of where its leader
-        is: it hears a code that makes it connect again."""
+        """Reject a fetch on the wrong port. A follower may have an outdated address of its leader:
+        its code makes it connect again."""
         if request.replica_id is None:
             raise CloseConnection("not-a-follower")
         code = Code.CLUSTER_AUTHORIZATION_FAILED
@@ -108,10 +108,11 @@ class FetchHandler:
     def _follower(
         self, context: RequestContext, request: FetchRequest, *, is_registered: bool
     ) -> Reply | Awaitable[Reply | None]:
-        """Go on with its session, begin another, or do without.
+        """Continue the follower's session, begin one, or serve without.
 
-        Only a broker in its present lifetime may say that there is a newer controller, and is
-        outside the clients' budget."""
+        Only a registered broker in its present lifetime may announce a newer controller, and is
+        outside of the clients' budget.
+        """
         connection = context.connection
         if is_registered:
             connection.belongs_to_broker()
@@ -132,8 +133,9 @@ class FetchHandler:
     def _go_on(
         self, context: RequestContext, request: FetchRequest, *, is_registered: bool
     ) -> Reply | ReplyLater:
-        """A client that names a session not of its connection, or misses a request of it, begins
-        anew; a position that an earlier process left here must not count for its successor."""
+        """Continue a fetch session. A request for another connection's session, or one that skips
+        an epoch, must begin anew; a position from an earlier process must not count for its
+        successor."""
         session = context.connection.fetch_session
         assert session is None or isinstance(session, FetchSession)
         code = Code.FETCH_SESSION_ID_NOT_FOUND
@@ -146,7 +148,7 @@ class FetchHandler:
         return encode_response(context.api_version, [], code, controller_epoch=epoch)
 
     def _is_registered(self, request: FetchRequest) -> bool:
-        """Whether it is of the lifetime in which its sender is registered (KIP-903)."""
+        """Return True if the request's broker epoch is the sender's registered one (KIP-903)."""
         if request.replica_id is None or request.replica_epoch is None:
             return False
         broker_id = BrokerId(request.replica_id)
@@ -178,7 +180,7 @@ class FetchHandler:
     async def _long_poll(
         self, context: RequestContext, request: FetchRequest, follower: FollowerIdentity | None
     ) -> Reply:
-        """Others are heard in between."""
+        """Serve a poll of many partitions, in time slices."""
         asked: list[tuple[FetchTopic, list[Asked]]] = []
         rights = None if follower is not None else context.rights
         async for topic in in_slices(request.topics):
@@ -196,15 +198,14 @@ class FetchHandler:
         topic: FetchTopic,
         partition: FetchPartition,
     ) -> Asked:
-        """Find the partition, if the client may read it; a follower's position counts from now
-        on."""
+        """Find the partition and check the client's rights; note a follower's position."""
         manager, image = self._manager, self._manager.image
         name, topic_id, index = topic.name, topic.topic_id, partition.partition
         if name is None and topic_id is not None and image is not None:
             found = image.topics.get(topic_id)
             name = None if found is None else found.name
         if rights is not None and name is not None and not rights.reads_quietly(name):
-            # Noted by the look, which comes in any case.
+            # The audit entry is made by the look, which follows in any case.
             code = Code.TOPIC_AUTHORIZATION_FAILED
             return Asked(partition, None, FetchedPartition(index, code), name)
         if topic.name is not None:
@@ -222,7 +223,8 @@ class FetchHandler:
 
 
 def _may_be_remembered(context: RequestContext, request: FetchRequest) -> bool:
-    """Brokers name topics by id, and their lifetime."""
+    """Return True if the request may begin a session: brokers name topics by id, and their broker
+    epoch."""
     return (
         context.api_version >= TOPIC_ID_VERSION
         and request.replica_epoch is not None
@@ -231,8 +233,8 @@ def _may_be_remembered(context: RequestContext, request: FetchRequest) -> bool:
 
 
 def _may_follow(context: RequestContext, request: FetchRequest) -> bool:
-    """Whether it may name a broker as its sender, where it names one: who says so on a port where
-    rights are asked for would be told every topic's records, uncommitted ones too."""
+    """Return True if the sender may act as a broker. If authorization is on, that needs
+    ClusterAction: otherwise anybody could read every topic, uncommitted records included."""
     if request.replica_id is None or context.rights is None:
         return True
     return bool(context.rights.cluster(AclOperation.CLUSTER_ACTION))

@@ -1,9 +1,9 @@
-"""A fetch that reads, and waits until there is enough to read: consumers', and followers' without
-a session.
+"""Poll: a fetch that waits until there is enough to read, by consumers and by followers without a
+session.
 
-Made by the fetch handler.  Partitions are told of by their step; a poll then looks at all of its
-partitions again.  One of many partitions does all that in slices, others are heard in between: each
-partition's part of the answer is as true as if it had been asked for alone.
+Made by the fetch handler. Partitions wake it in their step; it then looks at all of its partitions
+again. A poll of many partitions does so in time slices: each partition's part of the reply is as
+correct as if it had been requested alone.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Poll:
         self.request = request
         self.asked = asked
         self.growth = Growth(by_end=request.replica_id is not None)
-        # Of those that are here, once it waits.
+        # By hosted partition, once it waits.
         self.watched: dict[Hosted, list[Asked]] = {}
         self.future: asyncio.Future[Reply | None] | None = None
         self.timer: asyncio.TimerHandle | None = None
@@ -84,12 +84,12 @@ class Poll:
 
     @property
     def min_bytes(self) -> int:
-        """What it waits for; never more than an answer may have."""
+        """The bytes it waits for; at most what a reply may hold."""
         return min(self.request.min_bytes, self.max_bytes)
 
     @property
     def max_bytes(self) -> int:
-        """At least one: the first batch is told whatever the limit (KIP-74)."""
+        """At least 1: the first batch is returned even above the limit (KIP-74)."""
         most = RESPONSE_BYTES_MAX
         if self.charges is not None and (quota := self.charges.fetch_bytes_max) is not None:
             most = min(most, quota)
@@ -98,7 +98,8 @@ class Poll:
     # --- reading --------------------------------------------------------------------------------
 
     def read(self) -> Read:
-        """Within the memory that there is for its connection; `reply` or `drop` what it gives."""
+        """Read within the memory that the connection is granted; pass the result to `reply` or
+        `drop`."""
         wanted = self.max_bytes
         granted = self.connection.account.grant(wanted)
         try:
@@ -136,7 +137,8 @@ class Poll:
         return Read(topics, size, urgent, granted, wanted, there)
 
     def _denied(self, one: Asked) -> FetchedPartition | None:
-        """Why nothing of it is told now, however long the request has waited."""
+        """Return the refusal if the client may not read the topic now, however long the request has
+        waited, or None."""
         rights = self.rights
         if rights is None or one.topic is None or self.for_follower:
             return None
@@ -154,7 +156,7 @@ class Poll:
         return Granted(self._encode(read.topics, self._told(read)), read.size)
 
     def is_too_much(self, read: Read) -> bool:
-        """Whether nothing of it is told, since the client's quota is used up; it asks again."""
+        """Return True if the client's quota is used up: it gets an empty reply and asks again."""
         if self.charges is None or not read.size or self.charges.fetched(read.size):
             return False
         self.connection.account.settle(read.granted, 0)
@@ -164,7 +166,7 @@ class Poll:
         return encode_response(self.version, topics, controller_epoch=epoch)
 
     def _told(self, read: Read) -> int | None:
-        """Count what is told; the controller epoch to tell with it."""
+        """Count the reply, and return the controller epoch for a follower."""
         traffic = self.manager.traffic
         self.connection.account.settle(read.granted, read.size)
         epoch = None
@@ -181,7 +183,7 @@ class Poll:
         return epoch
 
     def drop(self, read: Read) -> None:
-        """It was not enough; what is there is read again when there is as much more."""
+        """Give back a read that was not enough; it is repeated once enough has arrived."""
         self.growth.found(read.size, 0 if read.starved else self.min_bytes - read.there)
         self.connection.account.settle(read.granted, 0)
         if read.starved:
@@ -203,7 +205,7 @@ class Poll:
     def _wait_again(self, read: Read) -> None:
         self.drop(read)
         for hosted in self.watched:
-            if not read.size:  # else `_look` told it already
+            if not read.size:  # else `_look` noted it already
                 self.growth.looked_at(hosted)
             self._listen_to(hosted)
 
@@ -222,11 +224,11 @@ class Poll:
             self.watched.setdefault(one.hosted, []).append(one)
 
     def moved(self, hosted: Hosted) -> None:
-        """It is to be counted, and listened to again."""
+        """Note that the partition must be counted and listened to again."""
         self.growth.moved(hosted)
 
     def wake(self) -> None:
-        """A partition moved, or there is memory: answer if that is enough, else wait for more."""
+        """Answer if there is enough now; otherwise wait on."""
         self._answer(at_last=False)
 
     def _expired(self) -> None:
@@ -241,12 +243,12 @@ class Poll:
         with Answering(self.future):
             reply = self._reply(at_last=at_last)
             if charges is not None:
-                charges.took()  # before its client is told of it
+                charges.took()  # before the client is answered
             if reply is not None:
                 self.future.set_result(reply)
 
     def _reply(self, *, at_last: bool) -> Reply | None:
-        """None: there is not enough."""
+        """Return the reply, or None if there is not enough."""
         if not at_last and not self._is_worth_a_look():
             return None
         read = self.read()
@@ -256,7 +258,7 @@ class Poll:
         return None
 
     def _is_worth_a_look(self) -> bool:
-        """Else its partitions are listened to again."""
+        """Return True if a look is worthwhile; otherwise listen to the partitions again."""
         growth = self.growth
         moved = growth.take_moved()
         if not moved or growth.is_enough or any(map(self._fails, moved)):
@@ -267,7 +269,7 @@ class Poll:
         return growth.is_enough
 
     def _fails(self, hosted: Hosted) -> bool:
-        """Whether something of it must not wait."""
+        """Return True if an error or a denial must be answered now."""
         return any(
             self._denied(one) is not None
             or fault(self.manager, hosted, one.partition, for_follower=self.for_follower)
@@ -280,7 +282,7 @@ class Poll:
 
 
 class LongPoll(Poll):
-    """`run` gives its reply."""
+    """A poll of many partitions; `run` returns the reply."""
 
     __slots__ = ("_listening", "_woken")
 
@@ -303,7 +305,7 @@ class LongPoll(Poll):
             async for one in in_slices(self._all()):
                 self._watch(one)
             while True:
-                # What moves while it is read is looked at again.
+                # A partition that moves during the read is looked at again.
                 self._woken.clear()
                 await self._listen()
                 read = await self._look_slowly()
@@ -329,7 +331,7 @@ class LongPoll(Poll):
         super()._listen_to(hosted)
 
     async def _worth_a_look(self, end_s: float) -> None:
-        """Until it is, or until the end."""
+        """Wait until a look is worthwhile, or until the end."""
         loop, growth = asyncio.get_running_loop(), self.growth
         while loop.time() < end_s:
             await set_within(self._woken, end_s - loop.time())

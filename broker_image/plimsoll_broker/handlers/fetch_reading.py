@@ -1,7 +1,7 @@
-"""One partition of a fetch: who asks may read, and what there is to read.
+"""One partition of a fetch: whether the client may read, and the records.
 
-Called by the fetch handler and by fetch sessions.  It decides nothing: whether a follower's
-position is taken up, and what an asker may see, is the replica's to say.
+Called by the fetch handler and by fetch sessions. The replica decides whether a follower's position
+is accepted and what a client may see.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ WAIT_MS_MAX = 60_000
 
 
 class FollowerIdentity(NamedTuple):
-    """The follower that fetches, and its lifetime; `acknowledged_ms`: when the reply was made that
-    this fetch acknowledges."""
+    """The fetching follower and its broker epoch. `acknowledged_ms`: when the reply that this fetch
+    acknowledges was made."""
 
     broker_id: int
     broker_epoch: int
@@ -32,8 +32,8 @@ class FollowerIdentity(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """One partition of a request; `refused` is set when it never gets as far as reading.  `topic`:
-    its name, by which rights are decided at each look; None: there is no such topic."""
+    """One partition of a request. `refused`: the error, if it is not read at all. `topic`: its
+    name, for the rights check at each look; None: unknown."""
 
     partition: FetchPartition
     hosted: Hosted | None
@@ -42,8 +42,8 @@ class Asked(NamedTuple):
 
 
 class Read(NamedTuple):
-    """What one look at the logs gave; `urgent`: an error or a divergence must not wait.  `granted`
-    bytes of memory are held for it, of `wanted`."""
+    """The result of one look at the logs. `urgent`: an error or a divergence, which must not wait.
+    `granted`: bytes of memory held for it, of `wanted`."""
 
     topics: list[Topic]
     size: int
@@ -51,21 +51,22 @@ class Read(NamedTuple):
     granted: int
     wanted: int
     there: int
-    """What counts: also what a whole batch or the end of a segment kept out of it."""
+    """The bytes that count, including those that a batch boundary or a segment's end kept out."""
 
     def is_enough(self, min_bytes: int) -> bool:
-        """Also what is less than was asked for, when there is no memory for more."""
+        """Return True if it may be sent: there are `min_bytes`, or it is urgent, or there is no
+        memory for more."""
         short = self.granted < self.wanted and self.size > 0
         return self.urgent or short or (self.there if self.size else 0) >= min_bytes
 
     @property
     def starved(self) -> bool:
-        """Nothing could be read for lack of memory."""
+        """True if nothing could be read for lack of memory."""
         return self.granted == 0 < self.wanted
 
 
 def missing(manager: ReplicaManager, topic_id: UUID | None, index: int) -> FetchedPartition:
-    """Why there is nothing to ask."""
+    """Return the error for a partition that is not hosted here."""
     code = Code.UNKNOWN_TOPIC_ID if topic_id is None else manager.missing(topic_id, index)
     return FetchedPartition(index, code)
 
@@ -77,7 +78,7 @@ def arrive(
     partition: FetchPartition,
     now_ms: int,
 ) -> FetchedPartition | None:
-    """A follower's position counts from now on; else why it does not."""
+    """Note a follower's position. Return the refusal, or None."""
     checked = hosted.replica.follower_fetch(
         FollowerFetch(
             follower.broker_id,
@@ -102,7 +103,7 @@ def read(
     *,
     for_follower: bool,
 ) -> FetchedPartition:
-    """What there is, within `left` bytes; a follower sees all, a consumer what is committed."""
+    """Read up to `left` bytes: a follower all records, a consumer committed ones."""
     replica, log, index = hosted.replica, hosted.log, partition.partition
     checked = fault(manager, hosted, partition, for_follower=for_follower)
     if checked is not None:
@@ -133,7 +134,7 @@ def fault(
 
 
 def _records(log: Log, offset: int, max_bytes: int, end: int) -> Buffer | Batches:
-    """From memory, where most who read at the end of a log find it; else from its files."""
+    """Read from memory, where most readers at the log end find it, else from the files."""
     found = log.recent.read(offset, max_bytes, end)
     return log.read(offset, max_bytes, end) if found is None else found
 

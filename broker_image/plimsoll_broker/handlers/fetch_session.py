@@ -1,12 +1,12 @@
-"""A follower's fetch session, the leader's side: what is followed, from where, and what was said.
+"""FetchSession: the leader's side of a follower's fetch session (KIP-227).
 
-The fetch handler makes one for each connection that asks for it, and it ends with the connection.
-A request names only what has changed since the last one, a reply only partitions that have
-something to say: records, an error, a divergence, another high watermark or log start.  A fetch
-counts for every partition of the session all the same.  Partitions are *open* or *settled*.  An
-open one is looked at in every request, as if it had been named.  A settled one has a follower that
-has everything and was told everything: it costs nothing until its log's end, its start, its term or
-its in-sync set moves.  Source: KIP-227; the protocol's rules for a leader's side of a fetch.
+The fetch handler makes one for a connection that asks for it; it ends with the connection. A
+request names only changes; a reply contains only partitions with records, an error, a divergence,
+or a new high watermark or log start. A fetch counts for every partition of the session all the
+same. A partition is *open* or *settled*. An open one is looked at in every request, as if it had
+been named. A settled one's follower has everything and has been told everything: it costs nothing
+until its log end, log start, leader epoch or ISR changes. Source: KIP-227; the protocol's rules for
+a leader's side of a fetch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from plimsoll_wire.fetch import FetchedPartition, FetchPartition, FetchRequest, 
 
 PARTITIONS_MAX = 100_000
 FOUND_MAX = 1_000
-"""Partitions of a reply that has records: the others' turn comes with the next one."""
+"""Partitions in a reply with records; the others follow in the next one."""
 _EPOCH_MAX = 2**31 - 1
 
 
@@ -44,7 +44,7 @@ def partitions_named(request: FetchRequest) -> int:
 
 
 class _Followed:
-    """A partition of the session.  `said`: the high watermark and log start of the last reply."""
+    """A partition of the session. `said`: high watermark and log start in the last reply."""
 
     __slots__ = ("asked", "hosted", "key", "parked", "refused", "said", "settled")
 
@@ -59,7 +59,7 @@ class _Followed:
 
 
 class _Look(NamedTuple):
-    """What one look at the open partitions gave; `urgent`: an error or a divergence."""
+    """The result of one look at the open partitions. `urgent`: an error or a divergence."""
 
     found: list[tuple[_Followed, FetchedPartition]]
     size: int
@@ -67,7 +67,7 @@ class _Look(NamedTuple):
 
 
 class FetchSession:
-    """One follower's, on one connection."""
+    """The session of one follower, on one connection."""
 
     for_follower = True
 
@@ -92,8 +92,8 @@ class FetchSession:
         self._followed: dict[PartitionKey, _Followed] = {}
         self._open: dict[_Followed, None] = {}
         self._future: ReplyLater | None = None
-        # When the request that waits is answered at last; the timer may come earlier, for one that
-        # was answered long ago, and is set anew then.
+        # The deadline of the waiting request. The timer may fire earlier, for a request that has
+        # been answered, and is set anew then.
         self._until_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
@@ -111,13 +111,14 @@ class FetchSession:
         return len(self._followed) + partitions_named(request) <= PARTITIONS_MAX
 
     def is_next(self, request: FetchRequest) -> bool:
-        """A request that was lost or came twice is not guessed at."""
+        """Return True if the request has the next epoch; lost or repeated requests are not guessed
+        at."""
         return request.session_epoch == self._next_epoch
 
     def fetch(self, request: FetchRequest) -> Reply | ReplyLater:
-        """Take up what has changed, count for everything, answer when there is something to say."""
+        """Apply the changes, note the positions, and answer when there is something to send."""
         if self._future is not None and not self._future.done():
-            self._future.set_result(self._reply(self._look()))  # a follower waits for one at a time
+            self._future.set_result(self._reply(self._look()))  # one request at a time
         self._request = request
         self._next_epoch = self._next_epoch % _EPOCH_MAX + 1
         for topic_id, indexes in request.forgotten:
@@ -126,8 +127,8 @@ class FetchSession:
         for topic in request.topics:
             for partition in topic.partitions:
                 self._put(topic.topic_id, partition)
-        # What was forgotten or named keeps the times of the fetch before: this one says itself
-        # what it says of them.
+        # Partitions that were removed or named keep the times of the previous fetch: this one
+        # states their positions itself.
         acknowledged_ms = self._connection.fetch_replied_ms
         self._presence.fetch_ms = self._manager.now_ms()
         self._presence.acknowledged_ms = acknowledged_ms
@@ -202,7 +203,7 @@ class FetchSession:
             failed = result.code or result.diverging is not None
             followed.said = None if failed else (result.high_watermark, result.log_start_offset)
             if len(result.records):
-                # A reply that is full leaves out the last ones: next time these come last.
+                # A full reply omits the last partitions: move these to the end for the next one.
                 del self._open[followed]
                 self._open[followed] = None
         for followed in list(self._open):
@@ -250,7 +251,7 @@ class FetchSession:
             followed.hosted.replica.parked.park(self, for_commit=False)
 
     def _leave(self, followed: _Followed) -> None:
-        """Hear nothing more of it."""
+        """Listen to the partition no more."""
         if followed.settled is not None:
             followed.settled.unsettle(self._presence)
             followed.settled = None
@@ -270,7 +271,8 @@ class FetchSession:
         return self._future
 
     def _set_timer(self) -> None:
-        """One serves request after request: a new one for each would cost more than it."""
+        """Set the timer, which serves many requests: one for each would cost more than the
+        request."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_at(self._until_s, self._expired)
@@ -280,14 +282,15 @@ class FetchSession:
             self._listen(followed)
 
     def moved(self, hosted: Hosted) -> None:
-        """Something of it is new: its end, its term, who counts as in sync."""
+        """Reopen a partition: its log end, leader epoch or ISR has changed."""
         followed = self._followed.get(hosted.key)
         if followed is not None and followed.hosted is hosted:
             followed.parked = False
             self._reopen(followed)
 
     def wake(self) -> None:
-        """After everything that moved in a turn: answer if that is enough, else wait for more."""
+        """Answer if there is enough, after all partitions that moved in a turn; otherwise wait
+        on."""
         self._answer(at_last=False)
 
     def _expired(self) -> None:
@@ -310,7 +313,7 @@ class FetchSession:
                 self._listen_again()
 
     def close(self) -> None:
-        """The connection is gone, or the session is given up."""
+        """End the session: the connection is lost, or the session is given up."""
         self._answer(at_last=True)
         if self._timer is not None:
             self._timer.cancel()

@@ -1,8 +1,7 @@
-"""Passing a client's admin request on to the controller (any broker takes one).
+"""Forward a client's admin request to the controller; any broker accepts one.
 
-Called by the handlers of every request that changes topics or partitions.  Sent once: they are not
-idempotent, so an unknown outcome is the client's to look into, which is what
-REQUEST_TIMED_OUT tells it.
+Called by the handlers of all requests that change topics or partitions. A request is sent once,
+since these are not idempotent: REQUEST_TIMED_OUT tells the client to check the outcome itself.
 """
 
 from __future__ import annotations
@@ -39,25 +38,25 @@ from plimsoll_wire import control
 
 FORWARDED_BYTES_MAX = control.REQUEST_BYTES_MAX // 2
 CHANGES_SINCE = 2
-"""The metadata version from which on every controller knows `TopicChange`."""
+"""The metadata version from which every controller knows `TopicChange`."""
 SECURITY_SINCE = 3
-"""The metadata version from which on every controller knows `SecurityChange`."""
+"""The metadata version from which every controller knows `SecurityChange`."""
 SECURITY_TIMEOUT_MS = 30_000
-"""Those requests carry no timeout of their own."""
+"""These requests carry no timeout of their own."""
 _FORWARD_MS_MIN = 1000
-"""A client that is not willing to wait still gets the controller's answer if it comes soon."""
+"""The least time to wait for the controller, also for a client that would not wait."""
 
 
 def timeout_ms_of(request: Any) -> int:
-    """The request's own timeout, in whole milliseconds."""
+    """Return the request's own timeout in whole milliseconds."""
     return int(request.timeout / timedelta(milliseconds=1))
 
 
 async def forward(view: ClusterView, request: Forwarded, timeout_ms: int) -> Answer:
-    """The controller's answer, or why there is none."""
+    """Return the controller's answer, or a refusal if there is none."""
     size = control.size_of(request)
     if size > FORWARDED_BYTES_MAX:
-        # It would cost the connection that also says that this broker is alive.
+        # It would cost the connection that also carries this broker's heartbeats.
         message = (
             f"The request has {size} bytes as it goes to the controller, and {FORWARDED_BYTES_MAX} "
             "are allowed; ask for less at a time."
@@ -77,7 +76,7 @@ async def ask(
     names: tuple[str, ...],
     timeout_ms: int,
 ) -> tuple[TopicAnswer, ...]:
-    """One answer for each topic; what the controller says of the request holds for each name."""
+    """Return one answer for each topic; a refusal of the request holds for each name."""
     match await forward(view, request, timeout_ms):
         case TopicsAnswer(topics=topics):
             return topics
@@ -90,9 +89,9 @@ async def ask(
 async def ask_for_changes(
     view: ClusterView, request: TopicChange, names: tuple[str, ...], timeout_ms: int
 ) -> dict[str, TopicChanged]:
-    """What became of each topic, once this broker sees it."""
+    """Return the outcome of each topic, once this broker sees the changes."""
     if view.image.metadata_version < CHANGES_SINCE:
-        # An older controller would close the connection that also says that this broker is alive.
+        # An older controller would close the connection that also carries the heartbeats.
         message = (
             f"This needs metadata version {release_of(CHANGES_SINCE)}; the cluster is at"
             f" {release_of(view.image.metadata_version)}. Upgrade the operator and all brokers, and"
@@ -113,7 +112,7 @@ async def ask_for_changes(
 async def forward_security(
     view: ClusterView, context: RequestContext, request: SecurityChange
 ) -> Answer:
-    """For a client; answered once this broker sees the change, or not."""
+    """Forward a client's security change; answered once this broker sees it."""
     if view.image.metadata_version < SECURITY_SINCE:
         message = (
             f"Users, rights and quotas need metadata version #{SECURITY_SINCE}; the cluster is at"
@@ -131,8 +130,9 @@ async def forward_security(
 
 
 def behalf_of(view: ClusterView, context: RequestContext) -> OnBehalf | None:
-    """For whom the controller decides again, also where this broker asks nobody for rights: it may
-    not have heard yet that they are enforced.  None: an older controller would not understand."""
+    """Return the identity for which the controller decides again. It is sent even if authorization
+    is off here, since this broker may not have heard of the change yet. None: an older controller
+    would not understand it."""
     if context.rights is not None:
         behalf: OnBehalf = context.rights.behalf
         return behalf

@@ -1,7 +1,7 @@
-"""InitProducerId: an id of its own for every idempotent producer (KIP-98, KIP-360).
+"""InitProducerId: a unique id for every idempotent producer (KIP-98, KIP-360).
 
-Called by the sessions.  Ids come from blocks that the controller commits; a block that is lost
-with the broker is never used again.  Transactions are not served.
+Called by the sessions. Ids come from blocks that the controller commits; the rest of a block that
+is lost with the broker is never used. Transactions are not served.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from plimsoll_core.ids import BrokerLifetime
 from plimsoll_core.messages.requests import AllocateProducerIds, ProducerIdBlock
 from plimsoll_wire.messages import decode_request, encode_response
 
-# What Kafka answers while it waits for a block.  "Not available" would send a client looking for a
-# transaction coordinator, which an idempotent producer has no use for.
+# Kafka's answer while it waits for a block. COORDINATOR_NOT_AVAILABLE would send a client looking
+# for a transaction coordinator, which an idempotent producer does not need.
 WAITING = Code.COORDINATOR_LOAD_IN_PROGRESS
 NO_PRODUCER = -1
 """The id and the epoch of a producer that has none yet."""
@@ -26,7 +26,8 @@ ALLOCATE_MS_MAX = 10_000
 
 
 class ProducerIds:
-    """The broker's block.  One allocation is in flight at a time; other requests wait for it."""
+    """The broker's block of ids. One allocation is in flight at a time; other requests wait for
+    it."""
 
     def __init__(self, controller: ProposalTarget, broker: BrokerLifetime) -> None:
         self._controller = controller
@@ -35,14 +36,14 @@ class ProducerIds:
         self._allocating = asyncio.Lock()
 
     def take(self) -> int | None:
-        """The next id of the block, if there is one."""
+        """Return the next id of the block, or None if it is used up."""
         if self._next == self._end:
             return None
         self._next += 1
         return self._next - 1
 
     async def allocate(self) -> int | None:
-        """An id, after asking for a new block if need be; None: no controller gave one."""
+        """Return an id, from a new block if necessary; None if no controller gave one."""
         async with self._allocating:
             producer_id = self.take()
             if producer_id is not None:
@@ -73,8 +74,8 @@ class InitProducerIdHandler:
         epoch: int = getattr(request, "producer_epoch", -1)
         if (known == NO_PRODUCER) != (epoch == NO_PRODUCER):
             return _reply(context, Code.INVALID_REQUEST)
-        # The id that the client names is not used: the broker does not keep which client has which
-        # id, so only a new id is certainly its own.
+        # The id that the client names is ignored: the broker does not remember which client has
+        # which id, so only a new id is certainly its own.
         producer_id = self._ids.take()
         if producer_id is not None:
             return _reply(context, 0, producer_id, 0)

@@ -1,9 +1,8 @@
-"""Whatever takes handlers long, in a thread: reading and writing messages that tell of many things,
-checking batches, searching logs.
+"""Aside: handlers' long work, in threads: parsing and encoding large messages, checking batches,
+searching logs.
 
-Whose turn it is `FairWork` says.  What is done in a thread reads only what never changes: the bytes
-of a request, an image, values, segments that are there.  Whoever has little to do does it at once:
-a thread costs more than that.
+`FairWork` decides whose turn it is. Work in a thread reads only immutable values: a request's
+bytes, an image, sealed segments. Short work is done at once, since a thread costs more.
 """
 
 from __future__ import annotations
@@ -19,31 +18,30 @@ from plimsoll_wire.messages import decode_request
 T = TypeVar("T")
 
 BYTES_AT_ONCE = 4096
-"""Of a request's body: it is read in a few milliseconds, whatever it says."""
+"""Bytes of a request's body that are parsed within a few milliseconds."""
 THINGS_AT_ONCE = 200
-"""Topics, partitions, configs that are gone through without hearing anybody else: a few
-milliseconds."""
+"""Topics, partitions or configs that are visited without a break: a few milliseconds."""
 
 _BYTES_EACH = 4
 
 
 class Aside:
-    """One for each port; all that clients of one broker reach have one queue."""
+    """One for each port; all clients' ports of a broker share one queue."""
 
     def __init__(self, queue: FairWork | None = None) -> None:
         self.queue = FairWork() if queue is None else queue
 
     async def do(self, work: Callable[[], T]) -> T:
-        """In a thread, when its turn has come; whoever asked for it is charged.  Raises
+        """Run `work` in a thread when its turn has come, charged to the request. Raises
         CloseConnection as `FairWork.do` does."""
         return await self.queue.do(work)
 
     async def some(self, things: int, work: Callable[[], T]) -> T:
-        """Work that goes through so many things, wherever that belongs."""
+        """Run work that visits `things` items: at once if they are few, else in a thread."""
         return work() if things <= THINGS_AT_ONCE else await self.do(work)
 
     async def decoded(self, context: RequestContext) -> Any:
-        """kio's request value; raises MalformedMessage."""
+        """Return kio's request value; raises MalformedMessage."""
         body = context.body
         work = partial(decode_request, context.api_key, context.api_version, body)
         return work() if is_short(context) else await self.do(work)
@@ -54,6 +52,6 @@ def is_short(context: RequestContext) -> bool:
 
 
 def things(context: RequestContext) -> int:
-    """How many a request may name, roughly; none to speak of when it is short.  Asked before its
-    body is released."""
+    """Return roughly how many items a request may name, 0 for a short one. Call it before the body
+    is released."""
     return 0 if is_short(context) else len(context.body) // _BYTES_EACH

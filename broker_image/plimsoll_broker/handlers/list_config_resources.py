@@ -1,6 +1,6 @@
-"""ListConfigResources: what has configs that can be described: topics and brokers.
+"""ListConfigResources: the topics and brokers, whose configs can be described.
 
-Version 0 asks for subscriptions of client metrics, of which there are none.  Source: KIP-1142.
+Version 0 asks for client metrics subscriptions; there are none. Source: KIP-1142.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from plimsoll_wire.messages import decode_request, encode_response
 
 TOPIC, BROKER = 2, 4
 _WITHOUT_ANY = frozenset({8, 16, 32})
-"""Loggers of brokers, client metrics, groups: Kafka's other types, of which nothing is here."""
+"""Loggers of brokers, client metrics, groups: Kafka's other types, of which there are none here."""
 _TYPES_VERSION = 1
 
 

@@ -1,7 +1,7 @@
-"""ListOffsets: where a log begins and ends, and which offset belongs to a time.
+"""ListOffsets: a log's start and end, and the offset of a timestamp.
 
-Called by the sessions.  What a consumer may be told is the replica's to say: its end is the high
-watermark, and a new leader does not name one until it knows how far the last term committed.
+Called by the sessions. The replica decides what a consumer may see: its end is the high watermark,
+and a new leader gives none until it knows how far the previous leader epoch was committed.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4,
 _OFFSET_NOT_AVAILABLE_VERSION = 5
 _NO_EPOCH = -1
 _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
-"""The version from which a time stands for that."""
+"""The version from which each special timestamp is known."""
 
 
 class _Offset(NamedTuple):
-    """An answer; -1 where there is nothing to tell."""
+    """An answer; -1 where there is no value."""
 
     code: int
     timestamp: int = -1
@@ -40,7 +40,7 @@ class _Offset(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """A partition that a request names; `refused`: whatever is in its log."""
+    """A named partition. `refused`: the error, whatever is in its log."""
 
     topic: str
     asked: Any
@@ -53,7 +53,7 @@ class _Asked(NamedTuple):
 
 
 def _asked(request: Any, version: int) -> list[_Asked]:
-    """Every partition that is named, in the client's order."""
+    """Return the named partitions, in the client's order."""
     named = [(topic.name, asked) for topic in request.topics for asked in topic.partitions]
     times = Counter((topic, asked.partition_index) for topic, asked in named)
     return [
@@ -70,7 +70,7 @@ def _refused(version: int, asked: Any, times: int) -> Code | None:
 
 
 def _told(hosted: Hosted, found: _Offset) -> _Offset:
-    """With the term that the offset belongs to."""
+    """Add the leader epoch of the offset."""
     epoch = hosted.log.epochs.epoch_at(found.offset)
     return found if epoch is None else found._replace(leader_epoch=epoch)
 
@@ -81,7 +81,7 @@ def _decoded(context: RequestContext) -> tuple[Any, list[_Asked]]:
 
 
 def _reply(context: RequestContext, asked: Sequence[_Asked], found: Sequence[_Offset]) -> Reply:
-    """The partitions of each topic together, as they were asked for."""
+    """Encode the reply, grouped by topic in the order of the request."""
     topics: list[dict[str, Any]] = []
     for each, answer in zip(asked, found, strict=True):
         if not topics or topics[-1]["name"] != each.topic:
@@ -103,7 +103,7 @@ def _reply(context: RequestContext, asked: Sequence[_Asked], found: Sequence[_Of
 
 
 def leader_epoch_of(value: int) -> int | None:
-    """None: the client says none.  Any other number is compared, as in Kafka."""
+    """Return the leader epoch, or None for -1. Any other number is compared, as in Kafka."""
     return None if value == _NO_EPOCH else value
 
 
@@ -112,7 +112,7 @@ def _replica_of(value: int) -> int | None:
 
 
 def _check_name(context: RequestContext, request: Any) -> None:
-    """A broker's certificate names the broker that asks, or the connection ends."""
+    """Raise CloseConnection if the broker's certificate names another broker."""
     if not context.connection.speaks_for(_replica_of(request.replica_id)):
         raise CloseConnection("other-peer")
 
@@ -120,9 +120,9 @@ def _check_name(context: RequestContext, request: Any) -> None:
 class ListOffsetsHandler:
     """`__call__` is the route's handler, on one port.
 
-    A log's ends are told at once.  Looking for a time reads batches: in a thread, a segment at a
-    time, when its client's turn has come, so that no request can hold up the event loop, or take
-    all the threads.  One batch is open at a time (`compression.OPENED_BYTES_MAX`).
+    A log's ends are answered at once. A search by time reads batches: in a thread, one segment at a
+    time, in its client's turn, so that no request holds up the event loop or takes all threads. One
+    batch is decompressed at a time (`compression.OPENED_BYTES_MAX`).
     """
 
     def __init__(self, manager: ReplicaManager, port: Port, aside: Aside | None = None) -> None:
@@ -157,7 +157,7 @@ class ListOffsetsHandler:
     # --- one partition --------------------------------------------------------------------------
 
     def _look(self, request: Any, each: _Asked) -> _Offset | tuple[Hosted, int | None]:
-        """Where it is and its end for this asker (None: not known yet), or why nothing is told."""
+        """Return the partition and its end for this client (None: not known yet), or the error."""
         if each.refused is not None:
             return _Offset(each.refused)
         for_replica = self._is_for_replica(request)
@@ -169,7 +169,7 @@ class ListOffsetsHandler:
             return _Offset(self._manager.missing(self._manager.topic_id(each.topic), index))
         leader_epoch = leader_epoch_of(getattr(each.asked, "current_leader_epoch", _NO_EPOCH))
         latest = hosted.replica.latest_offset(leader_epoch, for_replica=for_replica)
-        # On a new leader only the end is unknown; the start and older records are not.
+        # A new leader only lacks the end; its start and older records are known.
         unknown_end = latest is Code.OFFSET_NOT_AVAILABLE
         if isinstance(latest, Code) and not (unknown_end and timestamp != LATEST):
             return _Offset(latest)
@@ -178,16 +178,16 @@ class ListOffsetsHandler:
         return hosted, None if isinstance(latest, Code) else latest
 
     def _is_for_replica(self, request: Any) -> bool:
-        """Whether the log's own end may be told.
+        """Return True if the log's own end may be returned.
 
-        On a clients' port a broker's number does not make a follower: kafka-python 3.1.0.dev names
-        replica 0 without meaning it, and hears what any consumer hears.
+        On a clients' port a broker id does not make a follower: kafka-python 3.1.0.dev sends
+        replica 0 without meaning it, and is answered like a consumer.
         """
         replica = _replica_of(request.replica_id)
         return replica is not None and may_ask(self._port, replica, self._manager.around.brokers)
 
     def _plain(self, request: Any, each: _Asked) -> _Offset:
-        """What needs no search."""
+        """Answer a timestamp that needs no search."""
         looked = self._look(request, each)
         if isinstance(looked, _Offset):
             return looked
@@ -215,19 +215,19 @@ class ListOffsetsHandler:
         except BatchError:
             damaged = hosted.log.cuts == cuts
             return _Offset(Code.KAFKA_STORAGE_ERROR if damaged else Code.NOT_LEADER_OR_FOLLOWER)
-        looked = self._look(request, each)  # the world went on meanwhile
+        looked = self._look(request, each)  # the partition may have changed meanwhile
         if isinstance(looked, _Offset):
             return looked
         if looked[0] is not hosted or hosted.log.cuts != cuts:
             return _Offset(Code.NOT_LEADER_OR_FOLLOWER)
         if found is None or found[1] >= hosted.replica.high_watermark:
-            # Not committed yet - or committed by the last leader without our knowing.
+            # Not committed yet, or committed by the previous leader and not known here.
             return _Offset(Code.OFFSET_NOT_AVAILABLE if looked[1] is None else Code.NONE)
         return _told(hosted, _Offset(Code.NONE, *found))
 
     async def _search(self, hosted: Hosted, timestamp: int) -> Found | None:
-        """None: there is none, or the partition went while others had their turn.  Its files'
-        names may be another topic's then, so nothing is looked up there any more."""
+        """Search step by step. Return None if there is no such record, or if the partition went
+        away meanwhile: its files' names may be another topic's, so the search ends."""
         wanted = None if timestamp == MAX_TIMESTAMP else timestamp
         steps: Iterator[Step] | None = None
         while True:

@@ -1,9 +1,9 @@
-"""Produces that take longer than a moment, one after the other for each connection.
+"""InOrder: produce requests that take long, in sequence for each connection.
 
-Called by the produce handler.  A large or compressed batch is checked in a thread, and one whose
-topic asks for another codec is compressed anew in one; whatever the same connection sends meanwhile
-waits behind it (`connection_lines`), because a client's batches must not overtake each other and a
-client sends those of a partition over one connection.
+Called by the produce handler. A large or compressed batch is checked in a thread, and recompressed
+in one if its topic asks for another codec. Later requests of the same connection wait behind it
+(`connection_lines`): a client's batches must not overtake each other, and a client sends those of a
+partition over one connection.
 """
 
 from __future__ import annotations
@@ -22,41 +22,41 @@ from plimsoll_wire.compression import ZSTD, TooLarge
 from plimsoll_wire.produce import ProduceRequest, ProduceTopic
 
 RECORDS_AT_ONCE = 10_000
-"""Walked over on the event loop: a millisecond or two."""
+"""Records walked over on the event loop: a millisecond or two."""
 KEYED_AT_ONCE = 1_000
-"""The same of a compacted topic, where each record is looked at for its key."""
+"""The same for a compacted topic, where each record's key is checked."""
 BYTES_AT_ONCE = 4 * 2**20
-"""Summed up and written without a turn of the event loop."""
+"""Bytes checked and written without a break."""
 PARTITIONS_AT_ONCE = 100
 RECORDS_IN_TURN = 100_000
-"""Walked over in one turn of a thread, some 50 ms, unless one batch has more: then others come."""
+"""Records walked over in one turn of a thread, some 50 ms; one larger batch is not split."""
 OPENING_AS_RECORDS = 10_000
-"""What it costs to open a batch of any size, as records that are walked over."""
+"""The cost of decompressing a batch of any size, as walked-over records."""
 
 OPENING_AT_ONCE = 128 * 2**10
 OPENED_AT_ONCE = 2 * 2**20
-"""Of compressed batches, before and after: a producer's usual request is opened on the event loop,
-since a thread costs more than that."""
+"""Bytes of compressed batches, before and after: a usual request is decompressed on the event loop,
+since a thread costs more."""
 
 Checked = BatchHeader | BadSent
 _Where = tuple[int, int]
-"""Which topic and which of its partitions, as the request counts them."""
+"""The positions of the topic and of the partition in the request."""
 Answers = dict[_Where, Checked]
 
 
 ZSTD_VERSION = 7
-"""Of the first request that may hold batches of this codec (KIP-110)."""
+"""The first request version that may hold batches of this codec (KIP-110)."""
 _NO_ZSTD = BadSent(Code.UNSUPPORTED_COMPRESSION_TYPE, "")
 
 Wanted = Callable[[str, int, int], Demand | None]
-"""Of a topic, a partition and a size; None: it may not be taken here at all."""
+"""By topic, partition and size; None: the batch may not be accepted here."""
 _Sent = tuple[_Where, memoryview | None, bool]
-"""`True`: its records need keys."""
+"""True: its records need keys."""
 
 
 def check_at_once(request: ProduceRequest, wanted: Wanted) -> Answers | None:
-    """What `check_batch` says of every batch that is wanted, or None: that takes longer than a
-    moment, or compressing or writing them does."""
+    """Return the results of `check_batch`, by position, for every batch that is wanted; None if
+    checking, compressing or writing them takes too long for the event loop."""
     if len(request.topics) == 1 and len(request.topics[0].partitions) == 1:
         return _check_single_batch(request.topics[0], wanted)
     room = _room(request)
@@ -82,8 +82,8 @@ def check_at_once(request: ProduceRequest, wanted: Wanted) -> Answers | None:
 
 
 def _check_single_batch(topic: ProduceTopic, wanted: Wanted) -> Answers | None:
-    """As `check_at_once`, of a request of one batch, as most producers send: it is looked at once
-    instead of twice, which halves what deciding costs beside the check itself."""
+    """As `check_at_once`, for a request of one batch, as most producers send: one look instead of
+    two halves the overhead."""
     index, records = topic.partitions[0]
     size = 0 if records is None else len(records)
     walked, opening = effort(records)
@@ -104,7 +104,7 @@ def _check_single_batch(topic: ProduceTopic, wanted: Wanted) -> Answers | None:
 
 
 def _room(request: ProduceRequest) -> int | None:
-    """How large each of its compressed batches may turn out to be, if all of them are short."""
+    """Return how large each compressed batch may become, or None if the request is too long."""
     partitions = records = opening = compressed = size = 0
     for topic in request.topics:
         partitions += len(topic.partitions)
@@ -120,12 +120,12 @@ def _room(request: ProduceRequest) -> int | None:
 
 
 def _is_short(records: int, opening: int, size: int) -> bool:
-    """Of all batches of a request together: what is walked over, opened, and written."""
+    """Return True if all batches of a request are short together."""
     return records <= RECORDS_AT_ONCE and opening <= OPENING_AT_ONCE and size <= BYTES_AT_ONCE
 
 
 def by_version(found: Answers, version: int) -> Answers:
-    """What was found, by whether a request of `version` may hold zstd."""
+    """Replace the results of zstd batches in a request version that does not allow them."""
     if version >= ZSTD_VERSION:
         return found
     return {
@@ -135,13 +135,13 @@ def by_version(found: Answers, version: int) -> Answers:
 
 
 class CheckedFor:
-    """What was `wanted` of each batch when its check began.  When it is written, another topic may
-    have the name, or the topic ask for keys: it has to be sent again then."""
+    """The demands of each batch when its check began. Before it is written the name may have passed
+    to another topic, or the topic may now require keys; then the client must send it again."""
 
     def __init__(self, wanted: Wanted, by_name: Callable[[str, int], Hosted | None]) -> None:
         self._wanted = wanted
         self._by_name = by_name
-        # By topic and partition: whose batch it was to be, and whether its records needed keys.
+        # By topic and partition: the hosted partition, and True if keys were required.
         self._asked: dict[tuple[str, int], tuple[Hosted | None, bool]] = {}
 
     def __call__(self, topic: str, index: int, size: int) -> Demand | None:
@@ -151,7 +151,7 @@ class CheckedFor:
         return demand
 
     def still(self, topic: str, index: int) -> bool:
-        """Whether what was checked is what is to be written; of what was not checked, yes."""
+        """Return True if the check still applies, or if there was none."""
         asked, hosted = self._asked.get((topic, index)), self._by_name(topic, index)
         if asked is None or hosted is None:
             return True
@@ -160,14 +160,14 @@ class CheckedFor:
 
 
 class InOrder:
-    """A broker's produces that take long: each in its connection's line, in threads by `aside`."""
+    """A broker's long produces: each in its connection's line, in threads by `aside`."""
 
     def __init__(self, aside: Aside) -> None:
         self.lines = ConnectionLines()
         self._aside = aside
 
     async def check_in_threads(self, request: ProduceRequest, wanted: Wanted) -> Answers:
-        """What `check_at_once` says where it says anything."""
+        """Return what `check_at_once` would return."""
         found: Answers = {}
         some: list[_Sent] = []
         size = walked = 0
@@ -193,8 +193,8 @@ class InOrder:
     async def recompressed(
         self, header: BatchHeader, records: memoryview, codec: int, size_max: int
     ) -> Recompressed | BadSent:
-        """In a thread.  One batch at a time, when its append is next: what a whole request opens to
-        is not bounded by its size."""
+        """Recompress one batch in a thread, when its append is next. A whole request's decompressed
+        size is not bounded, so it is done batch by batch."""
         return await self._aside.do(partial(recompressed, header, records, codec, size_max))
 
     async def _check_some(self, some: list[_Sent]) -> Answers:

@@ -1,6 +1,6 @@
 """Metadata: the brokers, and the leader of each partition.
 
-The answer every client starts with and comes back to after an error.  Source: the protocol's
+The request that every client starts with and repeats after an error. Source: the protocol's
 Metadata rules.
 """
 
@@ -34,18 +34,18 @@ from plimsoll_wire.messages import decode_request, encode_response
 _LISTENER_CODE_VERSION = 6
 _NULLABLE_NAME_VERSION = 12
 REMEMBERED_MAX = 64
-"""Answers: with rights, each of some principals' has its own."""
+"""Remembered replies; with authorization each of some principals has its own."""
 REMEMBERED_BYTES_MAX = 16 * 1024 * 1024
-"""Of all of them, with what they answer."""
+"""Bytes of all remembered requests and replies."""
 ASKED_BYTES_MAX = 256 * 1024
-"""Of a request whose answer is remembered."""
+"""The largest request whose reply is remembered."""
 OPENED_MS_MAX = 5_000
-"""For so long a client waits until a broker is known to which it could be sent."""
+"""How long a client waits until there is a broker to name."""
 _TOPIC = ResourceType.TOPIC
 
 
 class _MetadataQuestion(NamedTuple):
-    """What a remembered answer answers, but for the image."""
+    """The key of a remembered reply, besides the image."""
 
     listener: Listener
     version: int
@@ -53,7 +53,7 @@ class _MetadataQuestion(NamedTuple):
 
 
 class _Answering(NamedTuple):
-    """What an answer is made of; nothing of it changes."""
+    """The immutable inputs of a reply."""
 
     image: ClusterImage
     controller_id: int
@@ -70,7 +70,7 @@ class _Answering(NamedTuple):
             "topics": topics,
             "error_code": Code.NONE,
         }
-        # Of nobody in particular; where rights are asked for, the guard tells each client its own.
+        # All operations; if authorization is on, the guard replaces them by each client's own.
         if getattr(request, "include_cluster_authorized_operations", False):
             values["cluster_authorized_operations"] = shared.EVERY_OPERATION[ResourceType.CLUSTER]
         if getattr(request, "include_topic_authorized_operations", False):
@@ -80,9 +80,9 @@ class _Answering(NamedTuple):
         return encode_response(ApiKey.METADATA, self.version, values)
 
     def _brokers(self) -> list[dict[str, Any]]:
-        """Those that the listener is open on, and that clients may connect to, or did a moment
-        ago (`RecentFences`): to no other one, unless there is none.  librdkafka that is told of no
-        broker forgets those it had, and asks nobody any more."""
+        """Return the brokers that are open on the listener, without fenced ones unless they were
+        fenced a moment ago (`RecentFences`), or all of them if none is left: librdkafka forgets its
+        brokers if it is told of none, and then asks no more."""
         image, late = self.image, self.just_fenced
         opened = [
             (broker, endpoint)
@@ -96,7 +96,7 @@ class _Answering(NamedTuple):
         ]
 
     def _topics(self, asked: Any) -> list[dict[str, Any]]:
-        """Each that is asked for once, however often it is named, as in Kafka."""
+        """Return each requested topic once, as in Kafka."""
         image = self.image
         if _all_are_asked_for(asked, self.version):
             topics = sorted(image.topics.values(), key=lambda topic: topic.name)
@@ -113,21 +113,20 @@ class _Answering(NamedTuple):
         return found
 
     def of(self, body: memoryview) -> bytes:
-        """Decoded, too."""
+        """Decode the request and encode the reply."""
         return self.encoded(decode_request(ApiKey.METADATA, self.version, body))
 
 
 class MetadataHandler:
-    """Remembers its answers until the image changes: after an event every client asks the same.
-
-    What tells of many partitions is made in a thread, once for all who ask for it meanwhile.
+    """Remembers replies until the image changes: after an event every client asks the same. A reply
+    about many partitions is made in a thread, once for all clients that ask meanwhile.
     """
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
         self._image, self._late = view.image, view.watch.just_fenced
         self._answers: dict[_MetadataQuestion, bytes] = {}
-        # Bytes that they take.
+        # Bytes of the remembered replies.
         self._remembered = 0
         self._creation = AutoCreation(view)
         self._making: dict[_MetadataQuestion, SharedAnswer] = {}
@@ -141,7 +140,7 @@ class MetadataHandler:
         return self._answer(context)
 
     async def _after_registration(self, context: RequestContext) -> bytes:
-        """A new cluster's broker has yet to apply that there is one."""
+        """Wait until this broker has seen the first broker of a new cluster."""
         is_opened = partial(_is_opened, context.connection.listener)
         if not await self._view.watch.wait_for(is_opened, OPENED_MS_MAX):
             raise CloseConnection("no-broker")
@@ -176,7 +175,7 @@ class MetadataHandler:
             return self._later(context, asked, self._read_aside(context, answering, asked))
         request = decode_request(ApiKey.METADATA, version, context.body)
         if self._creation.enabled and self._want(context, self._to_be_made(image, request)):
-            return answering.encoded(request)  # not remembered: the next one asks anew
+            return answering.encoded(request)  # not remembered: the next request asks again
         if _told(image, request.topics, version) > THINGS_AT_ONCE:
             return self._later(context, asked, self._made_aside(asked, answering, request))
         answer = answering.encoded(request)
@@ -186,7 +185,7 @@ class MetadataHandler:
     async def _read_aside(
         self, context: RequestContext, answering: _Answering, asked: _MetadataQuestion | None
     ) -> bytes:
-        """`asked` None: the answer is not remembered."""
+        """Make the reply in a thread. `asked` None: it is not remembered."""
         aside, wanted = self._view.aside, False
         if not self._creation.enabled:
             answer = await aside.do(partial(answering.of, context.body))
@@ -200,11 +199,11 @@ class MetadataHandler:
         return answer
 
     def _want(self, context: RequestContext, names: list[str]) -> bool:
-        """Have those topics made; whether there are any."""
+        """Have these topics created. Return True if there are any."""
         return self._creation.want(names, context.charges, behalf_of(self._view, context))
 
     def _to_be_made(self, image: ClusterImage, request: Any) -> list[str]:
-        """The topics that the client asks for and that may soon be there."""
+        """Return the requested topics that may be created on demand."""
         return list(filter(self._creation.may_make, _unknown(image, request)))
 
     async def _made_aside(
@@ -217,7 +216,7 @@ class MetadataHandler:
     def _later(
         self, context: RequestContext, asked: _MetadataQuestion, answer: Coroutine[Any, Any, bytes]
     ) -> Awaitable[bytes]:
-        """Whoever asks first is charged."""
+        """Share the reply; the first client is charged."""
         making = self._making[asked] = SharedAnswer(context, answer)
         making.task.add_done_callback(partial(self._made, asked, making))
         return making.another()
@@ -225,7 +224,7 @@ class MetadataHandler:
     def _made(
         self, asked: _MetadataQuestion, making: SharedAnswer, task: asyncio.Future[bytes]
     ) -> None:
-        """A failure that nobody looks at would end the process."""
+        """Forget a finished reply, and retrieve its exception."""
         if self._making.get(asked) is making:
             del self._making[asked]
         heard(task)
@@ -240,7 +239,7 @@ class MetadataHandler:
 
 
 def _is_opened(listener: Listener, image: ClusterImage) -> bool:
-    """Whether there is a broker that clients of the listener can be told of."""
+    """Return True if there is a broker to name to clients of the listener."""
     return any(shared.endpoint_of(each, listener) for each in image.brokers.values())
 
 
@@ -253,7 +252,7 @@ def _all_are_asked_for(asked: Any, version: int) -> bool:
 
 
 def _told(image: ClusterImage, asked: Any, version: int) -> int:
-    """Of how many topics and partitions an answer tells, at most."""
+    """Return the number of topics and partitions in a reply, at most."""
     if _all_are_asked_for(asked, version):
         return len(image.topics) + len(image.partitions)
     topics = [image.topics.get(topic_id) for topic_id in _ids(asked, image)]
@@ -261,7 +260,7 @@ def _told(image: ClusterImage, asked: Any, version: int) -> int:
 
 
 def _named(asked: Any, version: int, image: ClusterImage) -> frozenset[UUID] | None:
-    """The topics that an answer tells of; None: all."""
+    """Return the topics of a reply, or None for all."""
     return None if _all_are_asked_for(asked, version) else frozenset(_ids(asked, image))
 
 
@@ -271,8 +270,8 @@ def _ids(asked: Any, image: ClusterImage) -> set[UUID]:
 
 
 def name_asked_for(item: Any) -> str | None:
-    """None: an item of the request names its topic by its id.  A name beside it says nothing, as in
-    Kafka; that of Java's admin client is empty."""
+    """Return the topic's name in an item of the request, or None if the item has a topic id. A name
+    beside an id is ignored, as in Kafka; Java's admin client sends an empty one."""
     name: str | None = item.name
     return None if getattr(item, "topic_id", None) else name
 
@@ -283,8 +282,8 @@ def _topic_id(image: ClusterImage, item: Any) -> UUID | None:
 
 
 def _unknown(image: ClusterImage, request: Any) -> list[str]:
-    """The names that a client knows of no topic for, and would have topics made for.  Versions
-    below 4 cannot say that they would not."""
+    """Return the unknown names that the client would have created. Versions below 4 always
+    would."""
     if not getattr(request, "allow_auto_topic_creation", True):
         return []
     names = map(name_asked_for, request.topics or ())

@@ -1,10 +1,8 @@
-"""`controller_mutation_rate`: what of a request to make or delete partitions may be done now.
+"""`controller_mutation_rate`: how much of a request to create or delete partitions is allowed now.
 
-Called by CreateTopics, CreatePartitions and DeleteTopics before the controller is asked, and with
-what it made of it; by `auto_creation`, too.  Each broker counts for its own clients.  Clients whose
-version of the request knows of the refusal are refused; for others all is done, and they are not
-read for a while.
-Source: KIP-599.
+Called by CreateTopics, CreatePartitions, DeleteTopics and `auto_creation`, before the controller is
+asked and with the result. Each broker counts for its own clients. Clients with a request version
+that knows the refusal are refused; for others all is done, and they are throttled. Source: KIP-599.
 """
 
 from __future__ import annotations
@@ -24,15 +22,15 @@ _T = TypeVar("_T")
 def within_quota(
     context: RequestContext, wanted: Sequence[tuple[_T, int]], strict_version: int
 ) -> list[_T]:
-    """`wanted`: each with how many partitions it would make or delete; what is left out is refused.
-    `charge_made` has to follow, whatever comes of the rest."""
+    """Return the items that are allowed; the rest is refused. `wanted`: each with the number of
+    partitions it creates or deletes. The caller must call `charge_made`, whatever the outcome."""
     return reserved(context.charges, wanted, strict=context.api_version >= strict_version)
 
 
 def reserved(
     charges: Charges | None, wanted: Sequence[tuple[_T, int]], *, strict: bool
 ) -> list[_T]:
-    """The same of any request; `strict`: what there is no room for is left out."""
+    """As `within_quota`, for any request. `strict`: leave out what the quota does not allow."""
     if charges is None:
         return [one for one, _ in wanted]
     taken = []
@@ -45,7 +43,7 @@ def reserved(
 
 
 def charge_made(context: RequestContext, partitions: int | None) -> None:
-    """So many were made or deleted in the end; and its client is told how long to wait.  None: it
-    is not known, and what was reserved is charged."""
+    """Charge the partitions created or deleted, and set the client's throttle time. None: not
+    known; charge the reservation."""
     if context.charges is not None:
         context.charges.mutated(partitions)

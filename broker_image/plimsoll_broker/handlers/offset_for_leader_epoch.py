@@ -1,6 +1,6 @@
-"""OffsetForLeaderEpoch: where a leader epoch ends in a log (KIP-320).
+"""OffsetForLeaderEpoch: the end offset of a leader epoch in a log (KIP-320).
 
-Called by the sessions.  What a consumer may be told is the replica's to say.
+Called by the sessions. The replica decides what a consumer may see.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class OffsetForLeaderEpochHandler:
         return encode_response(context.api_key, context.api_version, {"topics": topics})
 
     async def _later(self, context: RequestContext) -> Reply:
-        """Others are heard in between."""
+        """Serve a long request, in time slices."""
         request = await self._aside.decoded(context)
         topics: list[dict[str, Any]] = []
         async for topic in in_slices(request.topics):

@@ -1,4 +1,4 @@
-"""The results of a request's partitions, grouped by topic as responses hold them.
+"""The results of a request's partitions, grouped by topic as responses have them.
 
 Called by ElectLeaders and AlterPartitionReassignments, whose fields have other names.
 """
@@ -18,7 +18,7 @@ PartitionAnswer = ElectionAnswer | TargetAnswer
 def results_by_topic(
     answers: Iterable[PartitionAnswer], index_field: str
 ) -> dict[str, list[dict[str, Any]]]:
-    """`index_field`: what the response calls a partition's index."""
+    """Return the results by topic. `index_field`: the response's field for a partition's index."""
     found: dict[str, list[dict[str, Any]]] = {}
     for each in answers:
         result = {
@@ -31,6 +31,6 @@ def results_by_topic(
 
 
 def partition_of(image: ClusterImage, answer: PartitionAnswer) -> Partition | None:
-    """None: this broker knows no such partition."""
+    """Return the partition, or None if this broker does not know it."""
     topic_id = image.topic_ids.get(answer.topic)
     return None if topic_id is None else image.partitions.get(PartitionKey(topic_id, answer.index))

@@ -1,9 +1,9 @@
 """Produce: check each batch once, have it written, and answer when the protocol's rules allow.
 
-Called by the sessions.  Of a topic on which its client has no right nothing is looked up, and no
-batch is looked at, not even its header: what that took would tell whether the topic exists.
-The batch stays where it was received: it is stamped in place and written
-from there.  Whether it may be written, and when its writer hears of it, is the replica's to say.
+Called by the sessions. Of a topic on which its client has no right nothing is looked up, and no
+batch is looked at, not even its header: the time that takes would tell whether the topic exists. A
+batch stays where it was received: it is stamped in place and written from there. The replica
+decides whether it may be written and when the client is answered.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ from plimsoll_wire.produce import (
 TIMEOUT_MS_MAX = 10 * 60 * 1000
 LEADER_HINTS_VERSION = 10
 NOT_HERE = BadSent(Code.NOT_LEADER_OR_FOLLOWER, "")
-"""It was not checked, because it could not be taken then."""
+"""The batch was not checked, since it could not be accepted at that time."""
 OVERTAKES = "a batch that was sent before was refused; send that first"
 _NOT_HERE = frozenset({Code.NOT_LEADER_OR_FOLLOWER, Code.FENCED_LEADER_EPOCH})
 
 _Sent = tuple[str, int, memoryview | None]
-"""Topic, partition and what was sent for it."""
+"""Topic, partition and records."""
 
 
 def _places(request: ProduceRequest, denied: DeniedTopics) -> Iterator[tuple[str, int]]:
@@ -76,7 +76,7 @@ def _places(request: ProduceRequest, denied: DeniedTopics) -> Iterator[tuple[str
 
 
 def _without_contents(request: ProduceRequest, denied: DeniedTopics) -> ProduceRequest:
-    """What is denied has no records any more."""
+    """Return the request without the records of denied topics."""
     if not denied.names:
         return request
     topics = [
@@ -91,9 +91,9 @@ def _without_contents(request: ProduceRequest, denied: DeniedTopics) -> ProduceR
 class ProduceHandler:
     """`__call__` is the route's handler.
 
-    A request that is checked in a moment is served in that moment.  One that is not is looked at in
-    a thread, and what its connection sends behind it waits for it, so that nothing overtakes.  So
-    it is while there are new logs, whose first append must find them durable.
+    A request that can be checked quickly is served in the call. Otherwise it is checked in a
+    thread, and later requests of its connection wait for it, so that none overtakes. The same holds
+    while there are new logs, which must be durable before their first append.
     """
 
     def __init__(self, manager: ReplicaManager, aside: Aside) -> None:
@@ -133,7 +133,7 @@ class ProduceHandler:
     async def _serve(
         self, context: RequestContext, request: ProduceRequest, denied: DeniedTopics | None
     ) -> Reply | ReplyLater | None:
-        """A long one: others are heard in between.  `denied` None: it was not asked yet."""
+        """Serve a long request, in time slices. `denied` None: rights were not checked yet."""
         if denied is None:
             denied = await denied_in_slices(context.rights, request)
             request = _without_contents(request, denied)
@@ -155,13 +155,13 @@ class ProduceHandler:
                     size = 0
                     await asyncio.sleep(0)
         if context.charges is not None:
-            context.charges.took()  # before its client is told of it
+            context.charges.took()  # before the client is answered
         return self._finished(answer, context.connection.listener)
 
     async def _in_codec(
         self, topic: str, index: int, records: memoryview | None, checked: Checked
     ) -> tuple[memoryview | None, Checked]:
-        """A batch in the codec that its topic asks for, if it asks for one."""
+        """Return the batch in the codec that its topic requires, if any."""
         hosted = self._manager.by_name(topic, index)
         if hosted is None or records is None or isinstance(checked, BadSent):
             return records, checked
@@ -173,7 +173,7 @@ class ProduceHandler:
         return (records, made) if isinstance(made, BadSent) else made
 
     def _leading(self, denied: DeniedTopics) -> Wanted:
-        """`_leads` of what is not denied; nothing of the others is looked up."""
+        """Return `_leads` restricted to topics that are not denied; others are not looked up."""
         if not denied.names:
             return self._leads
         names = denied.names
@@ -184,7 +184,7 @@ class ProduceHandler:
         return leads
 
     def _leads(self, topic: str, index: int, size: int) -> Demand | None:
-        """What is asked of a batch of so many bytes; None: it may not be taken here at all."""
+        """Return the demands on a batch of this size, or None if it may not be accepted here."""
         hosted = self._manager.by_name(topic, index)
         if hosted is None or hosted.replica.leader is None or size > hosted.max_message_bytes:
             return None
@@ -195,7 +195,7 @@ class ProduceHandler:
         future = answer.whole()
         if acks == 0:
             if answer.failed:
-                # The only way to tell a client that asked not to be told.
+                # The only way to report an error to a client with acks=0.
                 raise CloseConnection("produce-failed")
             return None
         return future or self._reply(answer, listener)
@@ -211,9 +211,9 @@ class ProduceHandler:
         records: memoryview | None,
         checked: Checked,
     ) -> None:
-        """Take or refuse it, and let its writer wait if that is what it wants."""
+        """Append or refuse one batch, and park the request if it must wait."""
         name = answer.request.topics[topic].name
-        # In the turn of the append, however long the request has waited.
+        # Checked in the turn of the append, however long the request has waited.
         if answer.denied.rights is not None and not answer.denied.may(name):
             answer.add(topic, ProducedPartition(index, Code.TOPIC_AUTHORIZATION_FAILED))
             return
@@ -254,7 +254,7 @@ class ProduceHandler:
         sent: _Sent,
         checked: Checked,
     ) -> tuple[ProducedPartition, int | None]:
-        """`_one`, unless the batch was sent behind one that was refused."""
+        """As `_one`, unless the batch was sent behind a rejected one."""
         refused = connection.refused
         topic, index, records = sent
         if refused:
@@ -276,7 +276,7 @@ class ProduceHandler:
         checked: Checked,
         writer: str,
     ) -> tuple[ProducedPartition, int | None]:
-        """The partition's result, and the offset that must be committed before it is told."""
+        """Return the partition's result, and the offset that must be committed first, or None."""
         topic, index, records = sent
         if request.acks not in (-1, 0, 1):
             return _refused(index, Code.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1"), None
@@ -336,7 +336,8 @@ class ProduceHandler:
     def _leader_of(
         self, name: str, index: int, listener: Listener
     ) -> tuple[BrokerId, int, str, int] | None:
-        """Id, leader epoch, host and port, to tell a client that asked the wrong broker."""
+        """Return id, leader epoch, host and port of the leader, for a client that asked the wrong
+        broker."""
         topic_id, image = self._manager.topic_id(name), self._manager.image
         if topic_id is None or image is None:
             return None
@@ -365,27 +366,28 @@ class ProduceHandler:
 
 
 def _required(hosted: Hosted, end: int, acks: int) -> int | None:
-    """What must be committed (acks=all) or on this disk (acks=1) before the answer is told."""
+    """Return the end offset that must be committed (acks=all) or on this disk (acks=1) before the
+    answer, or None."""
     if acks == -1 or (acks == 1 and hosted.log.countable_end < end):
         return end
     return None
 
 
 def _refused_on(connection: ConnectionState) -> RejectedSequences:
-    """What it remembers, from its first refusal on."""
+    """Return the connection's rejected sequences, made with its first rejection."""
     if connection.refused is None:
         connection.refused = RejectedSequences()
     return connection.refused
 
 
 def _nothing(producer_id: int) -> None:
-    """What is known of a producer where there is no log."""
+    """The newest producer state where there is no log."""
 
 
 def _judged(
     hosted: Hosted, records: memoryview | None, checked: Checked, clock: WallClock
 ) -> Checked:
-    """What was found of the bytes, by what the partition asks for."""
+    """Apply the partition's configs to a check's result."""
     if records is not None and len(records) > hosted.max_message_bytes:
         message = f"{len(records)} bytes; max.message.bytes is {hosted.max_message_bytes}"
         return BadSent(Code.MESSAGE_TOO_LARGE, message)

@@ -1,4 +1,4 @@
-"""The answers to one Produce request, of which some wait for a commit or a flush.
+"""ProduceAnswer: the results of one Produce request, some of which wait for a commit or a flush.
 
 Made by the handler; replicas hold the waits (`AckWaiter`).
 """
@@ -19,7 +19,7 @@ Results = list[tuple[str, list[ProducedPartition]]]
 
 
 class ProduceAnswer:
-    """One request's answers, complete once `whole` was called and no partition's is pending."""
+    """One request's results, complete once `whole` was called and no partition is pending."""
 
     __slots__ = (
         "_charges",
@@ -47,12 +47,12 @@ class ProduceAnswer:
         self.request = request
         self.results: Results = [(topic.name, []) for topic in request.topics]
         self.failed = False
-        self._remaining = 1  # until `whole`
+        self._remaining = 1  # one until `whole`
         self._future: ReplyLater | None = None
 
     @property
     def throttle_ms(self) -> int:
-        """To be told."""
+        """The throttle time in the reply."""
         return 0 if self._charges is None else int(self._charges.throttle_ms)
 
     def add(self, topic: int, result: ProducedPartition) -> None:
@@ -62,27 +62,28 @@ class ProduceAnswer:
         self.results[topic][1].append(result)
 
     def waiter(self, topic: int, note: Callable[[int], None] | None) -> ProduceAck:
-        """For the partition that was added last: its answer is not final yet.  `note` hears the
-        code if it is not acknowledged."""
+        """Return the token for a pending partition, the one added last. `note` is called with the
+        error code if the batch is not acknowledged."""
         self._remaining += 1
         return ProduceAck(self, topic, len(self.results[topic][1]) - 1, note)
 
     def answered(self, topic: int, result: int, code: int) -> None:
-        """Of the partition at these positions in `results`."""
+        """Set the result of the partition at these positions in `results`."""
         if code != Code.NONE:
             self._errors["PRODUCE", code] += 1
             partitions = self.results[topic][1]
             partitions[result] = ProducedPartition(partitions[result].partition, code)
         self._remaining -= 1
-        # The client may have gone: its session cancelled the future then.
+        # If the client has disconnected, its session has cancelled the future.
         if not self._remaining and self._future is not None and not self._future.done():
             with Answering(self._future):
                 reply = encode_response(self.version, self.results, (), self.throttle_ms)
                 self._future.set_result(reply)
 
     def whole(self) -> ReplyLater | None:
-        """No partition is added any more; None: no answer is pending.  The reference to the request
-        is dropped, so that the memory of its batches is freed while the commit is waited for."""
+        """No partition is added any more. Return the future of the reply, or None if nothing is
+        pending. The reference to the request is dropped, to free its batches' memory while the
+        commit is awaited."""
         del self.request
         self._remaining -= 1
         if self._remaining:
@@ -91,7 +92,7 @@ class ProduceAnswer:
 
 
 class ProduceAck:
-    """What one partition's waiter holds."""
+    """The token of one partition's waiter."""
 
     __slots__ = ("_answering", "_note", "_result", "_topic")
 

@@ -1,7 +1,8 @@
-"""On which topics of a Produce its client may not write: asked before anything else of it is.
+"""DeniedTopics: the topics of a Produce that its client may not write, checked before anything
+else.
 
-Called by the produce handler.  A topic is asked for once; what changes until the append is asked
-for again then, so that a right that was taken away meanwhile is not there any more.
+Called by the produce handler. Each topic is checked once; if the rules have changed by the append
+it is checked again, so that a revoked right no longer counts.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ _WRITE = AclOperation.WRITE
 
 
 class DeniedTopics(NamedTuple):
-    """`names`: of topics that may not be written.  `rights` None: nobody asks for any.
-    `decided_by`: what they were decided by."""
+    """`names`: topics that may not be written. `rights` None: authorization is off. `decided_by`:
+    the rules by which they were decided."""
 
     names: frozenset[str] = frozenset()
     rights: Rights | None = None
     decided_by: Security | None = None
 
     def may(self, name: str) -> bool:
-        """Whether the topic may be written now."""
+        """Return True if the topic may be written now."""
         rights = self.rights
         if rights is None:
             return True
@@ -40,7 +41,7 @@ NOTHING = DeniedTopics()
 
 
 def denied_at_once(rights: Rights | None, request: ProduceRequest) -> DeniedTopics:
-    """Of a request that names few topics."""
+    """Check a request that names few topics."""
     if rights is None:
         return NOTHING
     decided_by = rights.security
@@ -49,7 +50,7 @@ def denied_at_once(rights: Rights | None, request: ProduceRequest) -> DeniedTopi
 
 
 async def denied_in_slices(rights: Rights | None, request: ProduceRequest) -> DeniedTopics:
-    """Of any number: others are heard in between."""
+    """Check a request that names any number of topics, in time slices."""
     if rights is None:
         return NOTHING
     decided_by = rights.security

@@ -1,7 +1,7 @@
-"""AlterPartitionReassignments and ListPartitionReassignments: which replicas are moved where.
+"""AlterPartitionReassignments and ListPartitionReassignments: where replicas are moved.
 
-The first is decided by the controller and answered once this broker sees what was decided; the
-second reads this broker's image.  Source: the protocol's rule for reassignments; KIP-455.
+The first is decided by the controller and answered once this broker sees the decision; the second
+reads this broker's image. Source: the protocol's rule for reassignments; KIP-455.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _NOTHING = ReassignmentsAnswer(partitions=())
 
 
 def _targets(request: Any) -> tuple[PartitionTarget, ...]:
-    """A partition without replicas is a cancel."""
+    """Return the targets; a partition without replicas is a cancellation."""
     return tuple(
         PartitionTarget(
             topic=topic.name,
@@ -64,7 +64,7 @@ def _targets(request: Any) -> tuple[PartitionTarget, ...]:
 
 
 def _may_change_factors(request: Any) -> bool:
-    """What versions below 1 do not ask, they allow."""
+    """Return True if the replication factor may change; versions below 1 always allow it."""
     return getattr(request, "allow_replication_factor_change", True)
 
 
@@ -87,13 +87,13 @@ async def _alter(
 
 
 def _visible(image: ClusterImage, begun: TargetAnswer) -> bool:
-    """This broker knows of the change, or of a later one, or the topic is gone."""
+    """Return True if this broker has seen this change or a later one, or the topic is gone."""
     found = partition_of(image, begun)
     return found is None or found.partition_epoch >= begun.partition_epoch
 
 
 def _altered(answer: Answer, targets: tuple[PartitionTarget, ...]) -> dict[str, Any]:
-    """What is refused as a whole is refused for each partition too."""
+    """Return the response's values; a refusal of the request is repeated for each partition."""
     code, message = 0, None
     if isinstance(answer, ReassignmentsAnswer):
         answers = answer.partitions
@@ -136,7 +136,7 @@ def _list(image: ClusterImage, version: int, body: memoryview) -> bytes:
 
 
 def _named(image: ClusterImage, topics: Any) -> Iterable[Partition]:
-    """All partitions when none are named; what is not there moves nowhere."""
+    """Return the named partitions that exist, or all if none are named."""
     if topics is None:
         return sorted(image.partitions.values(), key=lambda p: p.key)
     keys = {

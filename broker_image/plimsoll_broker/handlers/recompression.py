@@ -1,7 +1,7 @@
-"""A batch with its records in another codec, for topics whose `compression.type` asks for one.
+"""Re-encodes a batch's records in another codec, for topics whose `compression.type` requires one.
 
-Called by the produce handler's line, in a thread, with a batch that passed its checks.  All else of
-the batch stays: offsets, times, producer and sequence.  Source: Kafka's LogValidator.
+Called by the produce handler, in a thread, with a batch that passed its checks. Everything else of
+the batch stays: offsets, times, producer and sequence. Source: Kafka's LogValidator.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from plimsoll_wire.records import BadRecords
 
 
 class Recompressed(NamedTuple):
-    """The batch, as it is to be appended."""
+    """The batch to append."""
 
     records: memoryview
     header: BatchHeader
@@ -25,8 +25,8 @@ class Recompressed(NamedTuple):
 def recompressed(
     header: BatchHeader, records: memoryview, codec: int, size_max: int
 ) -> Recompressed | BadSent:
-    """`size_max`: of the new batch, in bytes; as for Kafka, the one that was sent had to be within
-    it, too."""
+    """Return the new batch, or the error. `size_max`: its size limit in bytes; as in Kafka, the
+    original had to meet it, too."""
     try:
         plain = opened(header.codec, records[HEADER_SIZE:], OPENED_BYTES_MAX)
     except BadRecords as error:

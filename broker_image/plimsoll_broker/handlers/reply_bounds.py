@@ -1,11 +1,11 @@
-"""How long a reply may become, asked before it is made: so much of its principal's share is taken
-first (`ReplyRoom`), and given back where the reply came to less.
+"""The bounds of replies: memory of the principal's share is taken before a reply is made
+(`ReplyRoom`).
 
-Made with a table of handlers, for each port that clients reach.  Each API has a row: a bound, from
-the length of its request and from what there is, or why it needs none.  A bound costs no more than
-a few multiplications, so it is a generous one; what a reply should exceed it by is counted once it
-is made.  Where there is no room at once, the request waits, as `Account.admit` says, and nobody
-else does.
+Made with a table of handlers, for each port that clients reach. Each API has a row: an upper bound,
+from the length of the request and the cluster's contents, or the reason that it needs none. A bound
+costs no more than a few multiplications, so it is generous; memory that a reply does not use is
+given back, and an excess is counted once the reply is made. If there is no memory the request
+waits, as `Account.admit` describes; other principals do not.
 """
 
 from __future__ import annotations
@@ -26,43 +26,43 @@ from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import NAMED_MAX
 
 FREE_BYTES = 64 * 1024
-"""A reply that cannot become longer takes no room beforehand: of each connection there is one."""
+"""A reply that cannot be longer takes no memory beforehand: there is one for each connection."""
 
 HEAD = 256
-"""Bytes of what every reply has: codes, a cluster's id, a sentence."""
+"""Bytes that every reply has: codes, a cluster id, a message."""
 TOPIC = 300
 """A topic without its partitions: a name of 249, an id, codes."""
 PARTITION = 200
-"""With six replicas, all of them in each list."""
+"""A partition with six replicas, all of them in each list."""
 BROKER = 600
-"""Its host's name and its rack."""
+"""A broker, with the names of its host and rack."""
 MESSAGE = 400
-"""A refusal: its name and a sentence."""
+"""A refusal: its name and a message."""
 CONFIG = 700
-"""With its documentation and its synonyms."""
+"""A config with its documentation and synonyms."""
 RULE = 2_400
 """An ACL, with the longest names that it may have."""
 QUOTA = 1_200
 USER = 1_200
 PRODUCER = 48
 CONFIGS = len(KEYS) + 40
-"""Of one topic or one broker."""
+"""The configs of one topic or broker."""
 
 
 class ToBeTold(NamedTuple):
-    """What is there to be told of."""
+    """The contents that a reply may describe."""
 
     image: ClusterImage
     hosted: int
 
 
 class RequestLength(NamedTuple):
-    """A request by its length."""
+    """A request, by its length."""
 
     size: int
 
     def rows(self, least: int) -> int:
-        """How many things it names at most, each of which takes so many bytes of it."""
+        """Return how many items it names at most, if each takes at least this many bytes."""
         return min(self.size // least, NAMED_MAX)
 
 
@@ -70,7 +70,8 @@ Bound = Callable[[RequestLength, ToBeTold], int]
 
 
 def by_request(least: int, row: int) -> Bound:
-    """What is named takes `least` bytes of a request, and `row` of its reply beside its name."""
+    """Return a bound for items that take `least` bytes of a request, and `row` bytes of the reply
+    beside their name."""
     return lambda asked, _: asked.size + asked.rows(least) * row
 
 
@@ -90,7 +91,7 @@ def _configs(asked: RequestLength, _: ToBeTold) -> int:
 
 
 def _created(asked: RequestLength, _: ToBeTold) -> int:
-    """From version 5 on the configs of each are told, without documentation."""
+    """From version 5 on the reply lists each topic's configs, without documentation."""
     return asked.rows(10) * (MESSAGE + len(KEYS) * 100)
 
 
@@ -165,7 +166,7 @@ BOUNDS: Mapping[ApiKey, Bound | str] = {
 def bounded(
     handlers: Mapping[ApiKey, Handler], there: Callable[[], ToBeTold]
 ) -> dict[ApiKey, Handler]:
-    """The same APIs, each of which takes room for its reply first."""
+    """Return the same APIs, each of which takes memory for its reply first."""
     table: dict[ApiKey, Handler] = {}
     for key, handler in handlers.items():
         bound = BOUNDS[key]
@@ -207,8 +208,8 @@ async def _when_there_is_room(
 
 
 async def _finished(room: ReplyRoom, result: Awaitable[Reply | None]) -> Reply | None:
-    """A task of it that is cancelled before its first turn belongs to a connection that is lost,
-    which gives back all that it has."""
+    """Complete the reply. If this task is cancelled before its first turn its connection is lost,
+    which gives back all memory."""
     with room:
         reply = await result
         return None if reply is None else room.reply(reply)

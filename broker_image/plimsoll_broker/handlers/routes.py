@@ -1,6 +1,6 @@
-"""Which handler serves which Kafka API: what is missing here is not advertised.
+"""The table of Kafka APIs and their handlers; an API that is missing here is not advertised.
 
-Called by `node.assembly`, once per lifetime.  Each port has a table of its own.
+Called by `node.assembly`, once per lifetime. Each port has a table of its own.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def routes(
     port: Port,
     aside: Aside,
 ) -> dict[ApiKey, Handler]:
-    """The APIs that clients and other peers of `port` may use."""
+    """Return the APIs for clients and other peers of `port`."""
 
     manager = coordinators.manager
 
@@ -67,7 +67,7 @@ def routes(
 
 
 def replication_routes(manager: ReplicaManager) -> dict[ApiKey, Handler]:
-    """What followers ask for, and nothing else."""
+    """Return the APIs that followers use."""
     return {
         ApiKey.FETCH: FetchHandler(manager, Port.REPLICATION),
         ApiKey.LIST_OFFSETS: ListOffsetsHandler(manager, Port.REPLICATION),

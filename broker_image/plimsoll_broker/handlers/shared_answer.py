@@ -1,7 +1,7 @@
-"""An answer that several clients wait for: made once, and not at all once all of them have gone.
+"""SharedAnswer: a reply that several clients wait for, made once, and cancelled when all have gone.
 
-Made by Metadata.  Its work is counted for the principal that asked first, and does not go with that
-one's connection while others wait.
+Made by Metadata. Its work is counted for the principal that asked first, and outlives that one's
+connection while others wait.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from plimsoll_broker.server.dispatch import SERVING, Closable, RequestContext
 
 
 class _First:
-    """As a `WorkOwner`, whoever asked first, without the connection."""
+    """A `WorkOwner` for the principal that asked first, without its connection."""
 
     def __init__(self, holder: str) -> None:
         self.holder = holder
@@ -24,7 +24,7 @@ class _First:
 
 
 class SharedAnswer:
-    """`task` makes it.  `given_up`: all that waited have gone."""
+    """`task` makes the reply. `given_up`: all clients have gone."""
 
     __slots__ = ("_waiting", "given_up", "task")
 
@@ -33,11 +33,11 @@ class SharedAnswer:
         self.given_up = False
         own = copy_context()
         own.run(SERVING.set, _First(context.connection.holder))
-        steps: Any = in_steps(context.charges, answer)  # a coroutine, as `answer` is one
+        steps: Any = in_steps(context.charges, answer)  # a coroutine, since `answer` is one
         self.task: asyncio.Task[bytes] = asyncio.get_running_loop().create_task(steps, context=own)
 
     def another(self) -> asyncio.Future[bytes]:
-        """For one more that waits.  When the last of them is cancelled, so is the task."""
+        """Return a future for one more client. When the last is cancelled, so is the task."""
         self._waiting += 1
         mine = asyncio.shield(self.task)
         mine.add_done_callback(self._done)

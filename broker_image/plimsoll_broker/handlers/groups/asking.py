@@ -1,9 +1,10 @@
-"""The one shape of the APIs of groups: operations asked of coordinators, a response of the answers.
+"""GroupApi and GroupHandler: the shape that all group APIs share: operations for coordinators, and
+a reply.
 
-A `GroupApi` says both for one API; `GroupHandler` carries it out.  A request is decided in the call
-itself, so that requests of one connection are decided in the order in which they were sent.  One
-that takes longer to read or to ask stands in its connection's line instead, and those that come
-meanwhile stand behind it.  Nothing is decided here: `plimsoll_core.groups.step` does.
+A `GroupApi` describes one API; `GroupHandler` carries it out. A request is decided in the call
+itself, so that requests of a connection are decided in the order in which they were sent. A request
+that takes longer stands in its connection's line, and later ones stand behind it.
+`plimsoll_core.groups.step` decides.
 """
 
 from __future__ import annotations
@@ -42,22 +43,22 @@ from plimsoll_wire.messages import decode_request, encode_response
 T = TypeVar("T")
 
 BYTES_AT_ONCE = 8 * 1024
-"""Of a request's body: whatever it says, it is read in a few milliseconds."""
+"""Bytes of a request's body that are parsed within a few milliseconds."""
 ASKED_AT_ONCE = 4
-"""Operations that are decided without others having their turn, each of a few milliseconds."""
+"""Operations decided without a break, each of a few milliseconds."""
 PARTITIONS_AT_ONCE = 500
-"""In one operation of a shard."""
+"""Partitions in one operation of a shard."""
 ROWS_AT_ONCE = 500
-"""Partitions, members or groups in an answer that is written in the event loop."""
+"""Partitions, members or groups in a reply that is encoded in the event loop."""
 TOLD_AT_ONCE = 64 * 1024
-"""Bytes of an answer that is written without asking for room first."""
+"""Bytes of a reply that is encoded without asking for memory first."""
 _ROW_BYTES = 512
-"""What one row takes as values while the answer is written."""
+"""The memory of one row's values while the reply is encoded."""
 
 
 class GroupRequest(NamedTuple):
-    """One request that has been read; `value` is kio's.  `refused`: topics of which its client
-    may not know, or may know nothing since the group was refused: `group_refused`."""
+    """A parsed request; `value` is kio's. `refused`: topics that the client may not see.
+    `group_refused`: the whole group was refused, with all topics."""
 
     context: RequestContext
     value: Any
@@ -66,7 +67,7 @@ class GroupRequest(NamedTuple):
 
     @property
     def topic_code(self) -> Code:
-        """Of topics that were refused."""
+        """The error code of refused topics."""
         if self.group_refused:
             return Code.GROUP_AUTHORIZATION_FAILED
         return Code.TOPIC_AUTHORIZATION_FAILED
@@ -78,10 +79,10 @@ class GroupRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupApi:
-    """One API.  `right`: what each group that is named needs; `topics`: those that a request
-    names, and `topic_right` what each of them needs.  `asks`: what a request asks of
-    coordinators, made while it is asked.  `tells`: the response's values, of the answers in the
-    same order; it may be called in a thread."""
+    """One API. `right`: required for each named group. `topics`: the topics that a request
+    names, and `topic_right`: required for each of them. `asks` yields the operations for
+    coordinators, while they are asked. `tells` returns the response's values from the answers,
+    in the same order; it may run in a thread."""
 
     asks: Callable[[GroupRequest], Iterator[Operation]]
     tells: Callable[[GroupRequest, list[object]], dict[str, Any]]
@@ -89,10 +90,11 @@ class GroupApi:
     topics: Callable[[Any], Iterable[str]] | None = None
     topic_right: AclOperation = AclOperation.READ
     writes: bool = False
-    """Its bytes count in `producer_byte_rate`."""
+    """True if its bytes count in `producer_byte_rate`."""
 
     def read(self, context: RequestContext) -> GroupRequest:
-        """Its topics are decided once, so that what is asked and what is told fit together."""
+        """Parse the request and decide its topics' rights once, so that operations and reply
+        agree."""
         value = decode_request(context.api_key, context.api_version, context.body)
         rights = context.rights
         if rights is None or self.topics is None:
@@ -105,7 +107,7 @@ class GroupApi:
         return GroupRequest(context, value, refused)
 
     def refuses(self, request: GroupRequest, op: Operation) -> bool:
-        """Whether the client may not ask it of this group."""
+        """Return True if the client may not ask this of the group."""
         rights = request.context.rights
         if rights is None or isinstance(op, ListGroups):
             return False
@@ -113,7 +115,7 @@ class GroupApi:
 
 
 class _Question(NamedTuple):
-    """One operation, and who hears the answer to it."""
+    """One operation, and the asker that receives its answer."""
 
     op: Operation
     asker: Asker
@@ -155,7 +157,7 @@ class GroupHandler:
         return self._answered(request, asked)
 
     def _ask(self, request: GroupRequest, ops: Iterable[Operation]) -> Iterator[_Question]:
-        """Each is asked when it is taken."""
+        """Yield the questions; each is asked when it is taken."""
         return (_Question(op, asker) for op in ops for asker in self._askers(request, op))
 
     def _askers(self, request: GroupRequest, op: Operation) -> Iterable[Asker]:
@@ -168,7 +170,7 @@ class GroupHandler:
     def _answered(
         self, request: GroupRequest, asked: list[_Question]
     ) -> Reply | asyncio.Future[Reply | None]:
-        """Now, if all answers are there and few."""
+        """Return the reply if all answers are ready and short, otherwise a future of it."""
         if len(asked) <= ROWS_AT_ONCE:
             answers = [one.asker.answer_value for one in asked]
             if None not in answers and _is_short(answers):
@@ -178,7 +180,7 @@ class GroupHandler:
         reply = asyncio.ensure_future(
             in_steps(request.context.charges, self._when_answered(request, asked))
         )
-        # Not in the task itself: one that is cancelled before its first turn never begins.
+        # Not in the task itself: one that is cancelled before its first turn never runs.
         reply.add_done_callback(partial(self._close, asked))
         return reply
 
@@ -191,7 +193,7 @@ class GroupHandler:
                 while isinstance(answer, GroupShrunk):
                     (again,) = self._ask(request, (one.op,))
                     answer = await _heard(again.asker)
-                # Rights that were taken away meanwhile are not there any more.
+                # The right may have been revoked meanwhile.
                 answers.append(_NOT_AUTHORIZED if self._api.refuses(request, one.op) else answer)
                 self._coordinators.stats.answered(one.op, answers[-1])
                 rows += _rows(answers[-1])
@@ -207,7 +209,8 @@ class GroupHandler:
         return encode_response(request.context.api_key, request.version, values)
 
     def _close(self, asked: list[_Question], reply: asyncio.Future[Reply | None]) -> None:
-        """The client has gone: nobody waits for a newcomer that cannot come back."""
+        """Close pending joins if the client has disconnected: the group must not wait for its
+        member."""
         for op, asker in asked if reply.cancelled() else ():
             if isinstance(op, JoinGroup) and not asker.answered:
                 gone = CloseRequest(group_id=op.group_id, token=asker)
@@ -215,7 +218,7 @@ class GroupHandler:
 
 
 async def _heard(asker: Asker) -> object:
-    """Its answer.  They come in any order: one that is there already waits for nobody."""
+    """Return the answer; one that is ready is taken at once."""
     return await asker.future() if asker.answer_value is None else asker.answer_value
 
 
@@ -223,14 +226,15 @@ _NOT_AUTHORIZED = RefusedAsWhole(Code.GROUP_AUTHORIZATION_FAILED)
 
 
 def _refused_asker() -> Asker:
-    """Who is answered at once, by nobody's coordinator."""
+    """Return an asker that is refused at once, without a coordinator."""
     asker = Asker()
     asker.answer(_NOT_AUTHORIZED)
     return asker
 
 
 def _rows(answer: object) -> int:
-    """How many it makes in a response; more than may be told at once of what is not told yet."""
+    """Return the number of rows in a response; above the limit for an answer that is not complete
+    yet."""
     match answer:
         case OffsetsCommitted(rows) | OffsetsFetched(rows) | GroupsListed(rows) | MembersLeft(rows):
             return len(rows)
@@ -244,7 +248,7 @@ def _rows(answer: object) -> int:
 
 
 def _is_short(answers: list[object]) -> bool:
-    """Whether it takes no room to speak of, nor time, to tell them."""
+    """Return True if the answers need little memory and time to encode."""
     if sum(map(_rows, answers)) > ROWS_AT_ONCE:
         return False
     return sum(size for answer in answers for size in _sizes(answer)) <= TOLD_AT_ONCE + (
@@ -253,7 +257,7 @@ def _is_short(answers: list[object]) -> bool:
 
 
 def _sizes(answer: object) -> Iterator[int]:
-    """Bytes that each of its rows takes at most while it is told."""
+    """Yield the memory that each row takes at most while it is encoded, in bytes."""
     match answer:
         case OffsetsFetched(rows):
             return (_text_bytes(row.topic, row.metadata) for row in rows)
@@ -276,7 +280,7 @@ def _sizes(answer: object) -> Iterator[int]:
 
 
 def _text_bytes(*texts: str) -> int:
-    """Of a row with these texts, in UTF-8 at most."""
+    """Return the memory of a row with these texts, in UTF-8 at most."""
     return _ROW_BYTES + sum(len(text) if text.isascii() else 4 * len(text) for text in texts)
 
 
@@ -284,12 +288,13 @@ def _text_bytes(*texts: str) -> int:
 
 
 def code_of(answer: object) -> Code:
-    """Of an answer to everything that an operation names."""
+    """Return the error code of a whole operation."""
     return answer.code if isinstance(answer, RefusedAsWhole) else Code.NONE
 
 
 def portions(items: Iterator[T]) -> Iterator[tuple[T, ...]]:
-    """So many as one operation takes; one empty portion of nothing."""
+    """Yield portions of the size that one operation takes; one empty portion if there are no
+    items."""
     portion = tuple(islice(items, PARTITIONS_AT_ONCE))
     yield portion
     while portion := tuple(islice(items, PARTITIONS_AT_ONCE)):
@@ -297,7 +302,7 @@ def portions(items: Iterator[T]) -> Iterator[tuple[T, ...]]:
 
 
 def by_topic(rows: Iterable[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Rows as responses show them: neighbours of one topic together."""
+    """Return rows grouped by topic, as responses have them."""
     return [
         {"name": name, "partitions": [row for _, row in found]}
         for name, found in groupby(rows, key=lambda row: row[0])

@@ -1,6 +1,6 @@
-"""DeleteGroups: groups without members go, with all that they committed.
+"""DeleteGroups: removes groups without members, with their offsets.
 
-A group of very many offsets goes in portions.  Source: docs/protocol.md §5.8.
+A group with very many offsets is removed in portions. Source: docs/protocol.md §5.8.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from plimsoll_core.security.acl import AclOperation
 
 
 def _named(request: GroupRequest) -> list[str]:
-    """Each once, as Kafka does."""
+    """Return each name once, as Kafka does."""
     return list(dict.fromkeys(request.value.groups_names))
 
 

@@ -1,8 +1,8 @@
-"""FindCoordinator: which broker coordinates a group.
+"""FindCoordinator: the broker that coordinates a group.
 
-Any broker answers, from its metadata.  The first question has the controller make the topic that
-groups are kept in; until it is there, and led, clients are told to come again.  Transactions are
-not served.  Source: KIP-699 (many keys); docs/protocol.md §5.8.
+Any broker answers, from its metadata. The first request has the controller create the topic of
+group offsets; until that has a leader, clients are told to retry. Transactions are not served.
+Source: KIP-699 (many keys); docs/protocol.md §5.8.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from plimsoll_core.groups.checks import check_group_id
 from plimsoll_wire.messages import decode_request, encode_response
 
 _MANY_KEYS_VERSION = 4
-"""Below it librdkafka asks, which looks for a transactions' coordinator until its time is up unless
-it is told that it may not: the one code with which it tells its application, with our sentence."""
+"""Older versions are librdkafka's. It looks for a transaction coordinator until its timeout, unless
+it gets the one error that it passes to its application, with our message."""
 _GROUP = 0
 _TRANSACTION = 1
 BYTES_AT_ONCE = 1024
-"""Of a request's body: a few hundred keys, whose answers take a few milliseconds."""
+"""Bytes of a request's body: a few hundred keys, answered within a few milliseconds."""
 
 
 class _Found(NamedTuple):
-    """One key's coordinator, or why there is none."""
+    """The coordinator of one key, or an error."""
 
     code: Code
     message: str | None = None
@@ -89,7 +89,7 @@ class FindCoordinatorHandler:
 
 
 def _answer(image: ClusterImage, context: RequestContext) -> tuple[bytes, bool]:
-    """The response, and whether the topic of groups is to be made."""
+    """Return the response, and True if the topic of group offsets must be created."""
     version = context.api_version
     request = decode_request(context.api_key, version, context.body)
     kind = getattr(request, "key_type", _GROUP)

@@ -1,4 +1,4 @@
-"""Heartbeat: a member says that it lives, and hears whether it is still one.
+"""Heartbeat: a member reports that it is alive, and learns whether it still belongs to the group.
 
 Source: KIP-62, KIP-345; docs/protocol.md §5.8.1.
 """
@@ -25,7 +25,8 @@ def _asks(request: GroupRequest) -> Iterator[MemberHeartbeat]:
 
 
 def _tells(_: GroupRequest, answers: list[object]) -> dict[str, Any]:
-    """Kafka tells no heartbeat COORDINATOR_LOAD_IN_PROGRESS: some clients take it for a fault."""
+    """Return the response's values. As in Kafka, a heartbeat never gets
+    COORDINATOR_LOAD_IN_PROGRESS, which some clients take for a fault."""
     code = code_of(answers[0])
     loads = code is Code.COORDINATOR_LOAD_IN_PROGRESS
     return {"error_code": Code.COORDINATOR_NOT_AVAILABLE if loads else code}

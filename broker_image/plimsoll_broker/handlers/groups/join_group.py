@@ -1,4 +1,4 @@
-"""JoinGroup: a member comes, and is answered when its group's members are known.
+"""JoinGroup: a member joins, and is answered when its group's members are known.
 
 Source: KIP-62, KIP-345, KIP-394, KIP-814; docs/protocol.md §5.8.1.
 """
@@ -49,7 +49,7 @@ def _asks(request: GroupRequest) -> Iterator[JoinGroup]:
 
 
 def _milliseconds(time: timedelta) -> int:
-    """kio's times in the core's unit."""
+    """Return kio's duration in whole milliseconds."""
     return time // timedelta(milliseconds=1)
 
 

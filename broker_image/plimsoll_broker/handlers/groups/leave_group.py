@@ -1,4 +1,4 @@
-"""LeaveGroup: members go, or an administrator sends them away; from version 3 several at once.
+"""LeaveGroup: members leave, or an administrator removes them; from version 3 several at once.
 
 Source: KIP-345, KIP-800; docs/protocol.md §5.8.1.
 """

@@ -17,7 +17,7 @@ from plimsoll_core.security.acl import AclOperation, ResourceType
 
 
 def _asks(request: GroupRequest) -> Iterator[ListGroups]:
-    """Of every shard that is here; of none, where the client may see no group at all."""
+    """Ask every shard on this broker; none if the client may see no group at all."""
     rights = request.context.rights
     if rights is None or rights.sees_any(ResourceType.GROUP) or _sees_all(rights):
         yield ListGroups(
@@ -35,7 +35,7 @@ def _tells(request: GroupRequest, answers: list[object]) -> dict[str, Any]:
     for answer in answers:
         if isinstance(answer, RefusedAsWhole):
             if answer.code is Code.NOT_COORDINATOR:
-                continue  # another broker tells of these groups
+                continue  # another broker reports these groups
             return {"error_code": answer.code, "groups": []}
         assert isinstance(answer, GroupsListed), answer
         listed += answer.groups

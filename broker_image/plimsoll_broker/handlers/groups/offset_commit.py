@@ -1,4 +1,4 @@
-"""OffsetCommit: how far a group has come, answered once it is committed.
+"""OffsetCommit: stores a group's offsets, answered once they are committed.
 
 Source: docs/protocol.md §5.8.
 """

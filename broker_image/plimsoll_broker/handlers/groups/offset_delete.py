@@ -1,4 +1,4 @@
-"""OffsetDelete: a group forgets what it committed for some partitions (KIP-496).
+"""OffsetDelete: removes a group's committed offsets of some partitions (KIP-496).
 
 Source: docs/protocol.md §5.8.
 """

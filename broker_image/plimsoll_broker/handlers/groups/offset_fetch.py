@@ -1,6 +1,6 @@
-"""OffsetFetch: what groups have committed, of some partitions or of all.
+"""OffsetFetch: the committed offsets of groups, for some partitions or for all.
 
-`require_stable` holds by itself: there are no transactions.  Source: KIP-709 (many groups);
+`require_stable` is always met: there are no transactions. Source: KIP-709 (many groups);
 docs/protocol.md §5.8.
 """
 
@@ -32,8 +32,8 @@ _GROUP_CODE_VERSION = 2
 
 
 def _groups(request: GroupRequest) -> Iterator[tuple[Any, bool]]:
-    """Each with whether it was named before: told once, it is refused the second time, lest an
-    answer be many times what is committed."""
+    """Yield each group, with True if it was named before. A repeated group is refused, so that a
+    reply is not a multiple of what is committed."""
     many = request.version >= _MANY_GROUPS_VERSION
     seen: set[str] = set()
     for group in request.value.groups if many else (request.value,):
@@ -77,7 +77,7 @@ def _tells(request: GroupRequest, answers: list[object]) -> dict[str, Any]:
     (values,) = told
     code: Code = values["error_code"]
     if request.version < _GROUP_CODE_VERSION and code is not Code.NONE:
-        # Before a group had a code, each partition told it.
+        # Before version 2, which has a code for the group, each partition has it.
         nothing = (
             FetchedOffset(topic.name, index)
             for topic in request.value.topics
@@ -92,7 +92,7 @@ def _refused(group: Any, code: Code) -> dict[str, Any]:
 
 
 def _told(request: GroupRequest, group: Any, answers: list[object]) -> dict[str, Any]:
-    """A group's own code and its offsets."""
+    """Return a group's error code and offsets."""
     found: list[Iterable[FetchedOffset]] = []
     for answer in answers:
         match answer:
@@ -119,7 +119,7 @@ def _told(request: GroupRequest, group: Any, answers: list[object]) -> dict[str,
 
 
 def _seen(request: GroupRequest, offsets: Iterable[FetchedOffset]) -> Iterable[FetchedOffset]:
-    """Of topics that the client may describe."""
+    """Return the offsets of topics that the client may describe."""
     rights = request.context.rights
     if rights is None:
         return offsets

@@ -1,7 +1,7 @@
-"""SyncGroup: a member gets its assignment once the leader's are committed.
+"""SyncGroup: a member gets its assignment once the leader's assignments are committed.
 
-From version 5 a member says which protocol it means, else it is refused.  Source: KIP-62, KIP-345,
-KIP-559; docs/protocol.md §5.8.1.
+From version 5 on a member must name its protocol. Source: KIP-62, KIP-345, KIP-559;
+docs/protocol.md §5.8.1.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ _APIS: dict[ApiKey, GroupApi] = {
 
 
 def group_handlers(view: ClusterView, coordinators: Coordinators) -> dict[ApiKey, Handler]:
-    """Everything that a coordinator answers, and where it is found."""
+    """Return the handlers of the group APIs."""
     lines = ConnectionLines()
     found = {key: GroupHandler(api, coordinators, view.aside, lines) for key, api in _APIS.items()}
     return {

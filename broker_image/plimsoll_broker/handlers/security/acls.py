@@ -1,7 +1,7 @@
 """DescribeAcls, CreateAcls, DeleteAcls: read from this broker's image, changed by the controller.
 
-An answer to a change is told once this broker sees it.  Where nothing is enforced there are no
-rules to speak of: SECURITY_DISABLED, as Kafka without an authorizer.  Source: KIP-140; `AclApis`.
+A change is answered once this broker sees it. If authorization is off the answer is
+SECURITY_DISABLED, as from Kafka without an authorizer. Source: KIP-140; `AclApis`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _E = TypeVar("_E", bound=Enum)
 
 
 class _NoForm(Exception):
-    """A rule or a filter that says nothing; a sentence."""
+    """A malformed rule or filter; the message says why."""
 
 
 def _by_number(numbers: Mapping[_E, int], what: str, number: int) -> _E:
@@ -131,7 +131,7 @@ def _described(request: Any, version: int, acls: Collection[Acl], *, off: bool) 
 
 
 def _grouped(acls: Iterable[Acl]) -> list[dict[str, Any]]:
-    """The rules of each resource together."""
+    """Return the rules grouped by resource."""
     resources: dict[tuple[Any, ...], dict[str, Any]] = {}
     for acl in sorted(acls, key=lambda one: one.order):
         resource = _resource(acl)
@@ -141,7 +141,7 @@ def _grouped(acls: Iterable[Acl]) -> list[dict[str, Any]]:
 
 
 def create_acls(view: ClusterView) -> Handler:
-    """Each that has a form is asked for; those that have are added together."""
+    """Return the handler of CreateAcls: well-formed rules are added together, others refused."""
 
     async def handle(context: RequestContext) -> bytes:
         many = things(context)
@@ -167,11 +167,11 @@ def create_acls(view: ClusterView) -> Handler:
 
 
 _Told = dict[int, tuple[int, str | None]]
-"""A code and a sentence, by the place in the request."""
+"""An error code and a message, by position in the request."""
 
 
 def _creations(request: Any) -> tuple[dict[int, Acl], _Told]:
-    """Those that have a form, and what is told of the others."""
+    """Return the well-formed rules, and the results of the others."""
     wanted: dict[int, Acl] = {}
     told: _Told = {}
     for at, asked in enumerate(request.creations):
@@ -186,7 +186,8 @@ def _creations(request: Any) -> tuple[dict[int, Acl], _Told]:
 
 
 def delete_acls(view: ClusterView) -> Handler:
-    """Each filter that has a form finds what it finds; an object's rules stay."""
+    """Return the handler of DeleteAcls: each well-formed filter is applied; rules of objects
+    stay."""
 
     async def handle(context: RequestContext) -> bytes:
         many = things(context)
@@ -215,7 +216,7 @@ def delete_acls(view: ClusterView) -> Handler:
 
 
 def _filters(request: Any) -> tuple[dict[int, AclFilter], dict[int, dict[str, Any]]]:
-    """Those that have a form, and the results of the others."""
+    """Return the well-formed filters, and the results of the others."""
     wanted: dict[int, AclFilter] = {}
     results: dict[int, dict[str, Any]] = {}
     for at, asked in enumerate(request.filters):

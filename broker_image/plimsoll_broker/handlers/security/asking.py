@@ -1,8 +1,8 @@
-"""One request whose rights are decided: read, changed, passed on, and what is told of the rest.
+"""Asking and Guarded: one request whose rights are decided, and a guard's verdict.
 
-What guards are written with.  A guard passes a request on as it came wherever all of it may be
-answered; else it takes out what may not, and puts refusals into the answer.  It says so in a
-`Guarded`, which `gate` carries out.
+The vocabulary of guards. A guard passes a request on unchanged if all of it is allowed. Otherwise
+it removes what is not, and adds refusals to the answer. It returns a `Guarded`, which `gate`
+carries out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def plain(value: Any) -> Any:
-    """kio's value as what encoders take."""
+    """Return kio's value in the form that encoders take."""
     if dataclasses.is_dataclass(value):
         names = (field.name for field in dataclasses.fields(value))
         return {name: plain(getattr(value, name)) for name in names}
@@ -39,8 +39,8 @@ def plain(value: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Guarded:
-    """What a guard decided.  `told`: the whole answer; else the request goes on to its handler,
-    with `body` if that is not what came, and each of `changes` is made to the handler's answer."""
+    """A guard's decision. `told`: the whole answer. Otherwise the request goes to its handler, with
+    `body` if it was changed, and `changes` are applied to the handler's answer."""
 
     told: bytes | None = None
     body: memoryview | None = None
@@ -49,8 +49,8 @@ class Guarded:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Asking:
-    """`value`: the request, as kio's.  Asks for rights and reads values, and nothing else: guards
-    of long requests run in a thread."""
+    """`value`: kio's request. It only asks for rights and reads values, since guards of long
+    requests run in a thread."""
 
     context: RequestContext
     value: Any
@@ -61,31 +61,31 @@ class Asking:
         return self.context.api_version
 
     def pass_on(self) -> Guarded:
-        """As it came."""
+        """Pass the request on unchanged."""
         return Guarded()
 
     def pass_on_with(self, **changed: Any) -> Guarded:
-        """With other fields."""
+        """Pass the request on with other fields."""
         return Guarded(body=memoryview(bytearray(self.encoded_with(**changed))))
 
     def encoded_with(self, **changed: Any) -> bytes:
-        """The request's body with other fields."""
+        """Encode the request's body with other fields."""
         values = {**plain(self.value), **changed}
         return encode_request(self.context.api_key, self.version, values)
 
     def tell(self, values: Values) -> Guarded:
-        """The whole answer."""
+        """Return the whole answer."""
         return Guarded(told=encode_response(self.context.api_key, self.version, values))
 
     def change(self, verdict: Guarded, change: Change) -> Guarded:
-        """Change the answer before it is sent, whoever gives it."""
+        """Change the answer before it is sent, whether the guard or the handler gives it."""
         if verdict.told is not None:
             return Guarded(told=changed(self.context, verdict.told, (change,)))
         return dataclasses.replace(verdict, changes=(*verdict.changes, change))
 
 
 def changed(context: RequestContext, reply: Buffer, changes: Iterable[Change]) -> bytes:
-    """An answer, read, changed and written anew."""
+    """Decode an answer, apply the changes and encode it again."""
     key, version = context.api_key, context.api_version
     values: Values = plain(decode_response(key, version, reply))
     for change in changes:
@@ -94,7 +94,7 @@ def changed(context: RequestContext, reply: Buffer, changes: Iterable[Change]) -
 
 
 def added(field: str, entries: Iterable[Values]) -> Change:
-    """Put entries behind those of a list."""
+    """Return a change that appends entries to a list."""
 
     def change(values: Values) -> None:
         values[field] = [*(values[field] or ()), *entries]

@@ -1,7 +1,8 @@
-"""DescribeClientQuotas and AlterClientQuotas.
+"""DescribeClientQuotas and AlterClientQuotas: read from this broker's image, changed by the
+controller.
 
-Read from this broker's image, changed by the controller; an answer to a change is told once this
-broker sees it.  Source: KIP-546; `ClientQuotasImage`, `ClientQuotaControlManager` of Kafka.
+A change is answered once this broker sees it. Source: KIP-546; `ClientQuotasImage`,
+`ClientQuotaControlManager` of Kafka.
 """
 
 from __future__ import annotations
@@ -31,13 +32,12 @@ _KEYS = (
     "controller_mutation_rate",
     "connection_creation_rate",
 )
-"""In the order in which Kafka tells them, as it tells `client-id` before `user`: there are clients
-whose own tests compare lists."""
+"""In Kafka's order, as `client-id` before `user` is: some clients' own tests compare lists."""
 _EXACT, _DEFAULT, _ANY = 0, 1, 2
 
 
 class _BadQuota(Exception):
-    """An entity or a filter that says nothing; a sentence."""
+    """A malformed entity or filter; the message says why."""
 
     def __init__(self, message: str, code: int = Code.INVALID_REQUEST) -> None:
         super().__init__(message)
@@ -49,7 +49,7 @@ class _BadQuota(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Filter:
-    """`names`: by type; None: any name.  `strict`: of nothing else."""
+    """`names`: by entity type; None: any name. `strict`: no other types."""
 
     names: Mapping[str, str | None]
     strict: bool
@@ -158,7 +158,8 @@ def _change(entry: Any) -> QuotaChange:
 
 
 def alter_quotas(view: ClusterView) -> Handler:
-    """Each entity for itself; the controller decides about those that have a form."""
+    """Return the handler of AlterClientQuotas: each entity is separate; the controller decides
+    about well-formed ones."""
 
     async def handle(context: RequestContext) -> bytes:
         many = things(context)
@@ -176,11 +177,11 @@ def alter_quotas(view: ClusterView) -> Handler:
 
 
 _Outcomes = dict[int, tuple[int, str | None]]
-"""A code and a sentence, by the place in the request."""
+"""An error code and a message, by position in the request."""
 
 
 def _changes(request: Any) -> tuple[dict[int, QuotaChange], _Outcomes]:
-    """Those that have a form, and what is told of the others."""
+    """Return the well-formed changes, and the results of the others."""
     wanted: dict[int, QuotaChange] = {}
     told: _Outcomes = {}
     for at, entry in enumerate(request.entries):

@@ -1,12 +1,10 @@
-"""The one place where every handler's rights are asked for, before it is called.
+"""The gate: every request's rights are checked here, before its handler is called.
 
-Made with a table of handlers, for each port that clients reach.  An API without a row in
-`security.requirements` or without a guard is not let through.  Where no rights are asked for,
-requests go straight to their handlers.
-
-A request that names many things, or asks for all there are where that is many, is read and decided
-in a thread, and what its answer must be changed for in another: no request is compared with the
-rules for long in the event loop.  `docs/design/006-event-loop.md`
+Made with a table of handlers, for each port that clients reach. An API without a row in
+`security.requirements` or without a guard is not let through. If authorization is off, requests go
+straight to their handlers. A request that names many items, or asks for all of many, is parsed and
+decided in a thread, and its answer changed in another: the event loop never compares one request
+with the rules for long. `docs/design/006-event-loop.md`
 """
 
 from __future__ import annotations
@@ -28,15 +26,15 @@ from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import decode_request
 
 Result = Reply | Awaitable[Reply | None] | None
-"""What a handler gives."""
+"""A handler's result."""
 REPLY_BYTES_AT_ONCE = 4096
-"""Of an answer that is read, changed and written anew in the event loop."""
+"""Bytes of an answer that is changed in the event loop."""
 
 
 def guarded(
     handlers: Mapping[ApiKey, Handler], authority: Authority, aside: Aside
 ) -> dict[ApiKey, Handler]:
-    """The same APIs, each behind its guard."""
+    """Return the same APIs, each behind its guard."""
     table: dict[ApiKey, Handler] = {}
     for key, handler in handlers.items():
         guard = GUARDS.get(key) if key in REQUIREMENTS else None
@@ -88,7 +86,7 @@ class _Passage:
         self._guard = guard
         self._handler = handler
         self._aside = aside
-        # It names many things, or asks for many: what it is refused may be long, too.
+        # True if it names or asks for many items: its refusals may be long, too.
         self._long = False
 
     def now(self, request: Any) -> Result:
@@ -100,7 +98,7 @@ class _Passage:
         return await result if isinstance(result, Awaitable) else result
 
     def _decide(self, request: Any | None) -> Guarded:
-        """In a thread."""
+        """Decide in a thread."""
         if request is None:
             context = self._context
             request = decode_request(context.api_key, context.api_version, context.body)

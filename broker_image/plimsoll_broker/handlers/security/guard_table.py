@@ -1,7 +1,7 @@
-"""Which guard stands before each API: a row for each key that `security.requirements` names.
+"""The guard of each API: a row for each key that `security.requirements` names.
 
-IN_HANDLER: what is decided where the request is served, since it is decided anew at each look
-(Fetch), in the turn of the append (Produce), or for each operation on a group.
+IN_HANDLER: rights that the handler checks, since they are decided anew at each look (Fetch), in the
+turn of the append (Produce), or for each operation on a group.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Op = AclOperation
 
 
 def asks_for_all(context: RequestContext, request: Any) -> bool:
-    """Whether it asks for all topics that there are, so that each is compared with the rules."""
+    """Return True if the request asks for all topics, so that each is compared with the rules."""
     return context.api_key in _OF_ALL and not request.topics
 
 
@@ -151,4 +151,4 @@ GUARDS: Mapping[ApiKey, Guard] = {
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: guards.describe_topic_partitions,
     ApiKey.SHARE_GROUP_HEARTBEAT: free,
 }
-"""What is not here is refused."""
+"""An API that is not listed is refused."""

@@ -1,7 +1,7 @@
-"""How an API is refused, in part or as a whole, where a right is missing.
+"""Guards: how an API is refused, in part or as a whole, if a right is missing.
 
-`guard_table` says which guard is whose.  Codes and order are Kafka's: `KafkaApis`,
-`ControllerApis`, `ConfigHelper`, `AclApis` of 4.1.
+`guard_table` assigns guards to APIs. Codes and order are Kafka's: `KafkaApis`, `ControllerApis`,
+`ConfigHelper`, `AclApis` of 4.1.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _IDS_VERSION = 6
 
 
 def free(asking: Asking) -> Guarded:
-    """No right is needed, or the handler decides."""
+    """Pass the request on: it needs no right, or the handler decides."""
     return asking.pass_on()
 
 
 def on_cluster(operation: AclOperation, refused: Callable[[Any], Values]) -> Guard:
-    """As a whole.  `refused`: the answer to who may not."""
+    """Return a guard for a right on the cluster. `refused`: the answer to a client without it."""
 
     def guard(asking: Asking) -> Guarded:
         if asking.rights.cluster(operation):
@@ -48,8 +48,9 @@ def on_cluster(operation: AclOperation, refused: Callable[[Any], Values]) -> Gua
 
 @dataclass(frozen=True, slots=True)
 class EachTopic:
-    """Where a request names topics, and where its answer tells of them.  `refused`: the entry of
-    one, with Kafka's code.  `on_all`: of the cluster, enough for all topics."""
+    """The fields in which a request names topics and its answer describes them. `refused`: the
+    entry of a denied topic, with Kafka's code. `on_all`: a cluster right that suffices for all
+    topics."""
 
     operation: AclOperation
     refused: Callable[[Any, int], Values]
@@ -70,7 +71,7 @@ class EachTopic:
 
 
 def left_out(asking: Asking, each: EachTopic, denied: list[Any]) -> Guarded:
-    """Pass the others on."""
+    """Pass the request on without the denied topics, and add their refusals."""
     code = Code.TOPIC_AUTHORIZATION_FAILED
     entries = [each.refused(one, code) for one in denied]
     gone = {id(one) for one in denied}
@@ -136,7 +137,8 @@ _CREATE = EachTopic(_Op.CREATE, _created)
 
 
 def create_topics(asking: Asking) -> Guarded:
-    """Create on the cluster, or on each topic; configs are shown with DescribeConfigs."""
+    """Require Create on the cluster or on each topic; configs are shown only with
+    DescribeConfigs."""
     rights = asking.rights
     result = asking.pass_on() if rights.cluster_quietly(_Op.CREATE) else _CREATE(asking)
 
@@ -151,7 +153,7 @@ def create_topics(asking: Asking) -> Guarded:
 
 
 def delete_topics(asking: Asking) -> Guarded:
-    """Delete on the cluster, or on each topic; what may not be described is hidden."""
+    """Require Delete on the cluster or on each topic; topics without Describe stay hidden."""
     rights = asking.rights
     if rights.cluster_quietly(_Op.DELETE):
         return asking.pass_on()
@@ -188,7 +190,8 @@ def _may_know_it_is_not(rights: Rights, name: str) -> bool:
 
 
 def describe_topic_partitions(asking: Asking) -> Guarded:
-    """All: what may be described; named: the others are refused."""
+    """Asked for all, show the topics that the client may describe; refuse named ones that it may
+    not."""
     return asking.change(_described(asking), partial(tell_topics, asking))
 
 
@@ -219,8 +222,8 @@ def _described(asking: Asking) -> Guarded:
 
 
 def metadata(asking: Asking) -> Guarded:
-    """What a client may not describe it is not told of: asked for all, it is as if it had named
-    those that it sees, so that no remembered answer is another one's."""
+    """Hide topics that the client may not describe. A request for all is changed into one that
+    names the visible topics, so that no remembered reply is another client's."""
     topics = asking.value.topics
     all_of_them = topics is None or (asking.version == 0 and not topics)
     verdict = _all_metadata(asking) if all_of_them else _named_metadata(asking)
@@ -236,7 +239,7 @@ def _tell_cluster(asking: Asking, values: Values) -> None:
 
 
 def tell_topics(asking: Asking, values: Values) -> None:
-    """What the client may do on each topic that it may describe (KIP-430)."""
+    """Add the operations that the client may perform on each visible topic (KIP-430)."""
     for topic in values["topics"]:
         if topic["name"] is not None and topic["error_code"] != Code.TOPIC_AUTHORIZATION_FAILED:
             may = asking.rights.operations(ResourceType.TOPIC, topic["name"])
@@ -292,7 +295,7 @@ def _named_metadata(asking: Asking) -> Guarded:
 
 
 def on_configs(operation: AclOperation, told: str, *, shows_configs: bool = False) -> Guard:
-    """Of topics, groups, and of brokers by the cluster."""
+    """Return a guard for configs of topics, groups, and (by the cluster) brokers."""
 
     def guard(asking: Asking) -> Guarded:
         denied: list[tuple[Any, Code]] = []
@@ -336,7 +339,7 @@ def _refused_configs(asking: Asking, operation: AclOperation, one: Any) -> Code 
 
 
 def find_coordinator(asking: Asking) -> Guarded:
-    """Describe of the group, or of the transactional id."""
+    """Require Describe of the group, or of the transactional id."""
     many = asking.version >= 4
     keys = list(asking.value.coordinator_keys) if many else [asking.value.key]
     kind = getattr(asking.value, "key_type", _GROUP)
@@ -344,7 +347,7 @@ def find_coordinator(asking: Asking) -> Guarded:
     may = asking.rights.group
     if kind == _TRANSACTION:
         code, may = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, asking.rights.transactional_id
-    # Each once: who names many is answered in a time that grows with their number alone.
+    # Each key once, so that the time grows only with the number of distinct keys.
     denied = dict.fromkeys(key for key in dict.fromkeys(keys) if not may(_Op.DESCRIBE, key))
     if not denied:
         return asking.pass_on()
@@ -362,7 +365,8 @@ def find_coordinator(asking: Asking) -> Guarded:
 
 
 def init_producer_id(asking: Asking) -> Guarded:
-    """For a transactional id Write of it; else IdempotentWrite, or Write of any topic (KIP-679)."""
+    """Require Write of the transactional id; without one, IdempotentWrite or Write of any topic
+    (KIP-679)."""
     rights, transactional_id = asking.rights, asking.value.transactional_id
     code = Code.CLUSTER_AUTHORIZATION_FAILED
     if transactional_id is not None:

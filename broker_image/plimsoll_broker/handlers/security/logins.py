@@ -1,9 +1,8 @@
 """SaslHandshake and SaslAuthenticate: a connection's login, which `security.sasl` decides.
 
-A login that fails is answered late, and then the connection is closed.  What was wrong with a
-password is told to nobody; what was wrong with a token, and who the client said that it was, to the
-audit log's reader alone.
-Source: KIP-43, KIP-152, KIP-255, KIP-368.
+A failed login is answered late, and then the connection is closed. The fault of a password is
+reported nowhere; that of a token, and the claimed user name, only in the audit log. Source: KIP-43,
+KIP-152, KIP-255, KIP-368.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ FAILED_AFTER_S = 0.1
 """Kafka's connection.failed.authentication.delay.ms."""
 
 NOT_HERE = LoginAnswer(Code.ILLEGAL_SASL_STATE)
-"""On a listener that asks nobody for a name."""
+"""The answer on a listener without login."""
 
 
 def login_handlers(authority: Authority, aside: Aside) -> dict[ApiKey, Handler]:
-    """Of listeners that ask for a login."""
+    """Return the handlers of listeners with login."""
     return {
         ApiKey.SASL_HANDSHAKE: Handshake(authority),
         ApiKey.SASL_AUTHENTICATE: Authenticate(authority, aside),
@@ -58,8 +57,8 @@ class Handshake:
 
 
 class Authenticate:
-    """`__call__` is the route's handler.  Tokens are verified in a thread, when their addresses'
-    turn has come; each connection has one at a time."""
+    """`__call__` is the route's handler. Tokens are verified in a thread, in the turn of the
+    client's address; each connection has one at a time."""
 
     def __init__(self, authority: Authority, aside: Aside) -> None:
         self._authority = authority
@@ -88,7 +87,7 @@ class Authenticate:
         assert asked.token is not None, "there is one to verify"
         issuers = self._authority.issuers_of(context.connection.listener.authentication)
         proof = await self._aside.do(partial(verified, asked.token, issuers, _wall_ms()))
-        # What was committed meanwhile counts.
+        # Changes committed meanwhile count.
         proof = self._authority.still_good(proof)
         told = self._tell(context, session.judged(proof, _wall_ms()))
         return await told if isinstance(told, asyncio.Future) else told

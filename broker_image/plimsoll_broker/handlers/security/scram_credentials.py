@@ -1,7 +1,7 @@
-"""DescribeUserScramCredentials and AlterUserScramCredentials.
+"""DescribeUserScramCredentials and AlterUserScramCredentials: SCRAM users of the cluster.
 
-A client sends its salted password, from which the keys that are kept are made here: the controller
-and the metadata log never see it.  Source: KIP-554.
+A client sends its salted password; the stored keys are derived here, so the controller and the
+metadata log never see it. Source: KIP-554.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def describe_scram(view: ClusterView) -> Handler:
 
 
 def _all_described(request: Any, version: int, credentials: Mapping[Any, ScramCredential]) -> bytes:
-    """`credentials`: by user and mechanism."""
+    """Encode the description. `credentials`: by user and mechanism."""
     known: dict[str, list[ScramCredential]] = {}
     for (user, _), credential in sorted(credentials.items()):
         known.setdefault(user, []).append(credential)
@@ -95,11 +95,12 @@ def alter_scram(view: ClusterView) -> Handler:
 
 
 _Told = dict[str, tuple[int, str]]
-"""A code and a sentence, by user."""
+"""An error code and a message, by user."""
 
 
 def _changes(request: Any) -> tuple[list[str], _Told, AlterScramCredentials]:
-    """Who is named, what is told of those that cannot be changed so, and what is asked for."""
+    """Return the named users, the results of unacceptable changes, and the command for the
+    others."""
     users = list(dict.fromkeys(one.name for one in (*request.deletions, *request.upsertions)))
     told: _Told = {}
     for one in (*request.deletions, *request.upsertions):
