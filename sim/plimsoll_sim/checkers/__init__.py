@@ -1,1 +1,1 @@
-"""What must hold after every step, one module a subject; named as the protocol names it."""
+"""Invariants that must hold after every step: one module per subject, named as in the protocol."""

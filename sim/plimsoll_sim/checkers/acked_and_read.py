@@ -1,6 +1,6 @@
-"""What clients were told, held against the committed logs: I6, I17 and I18 of the protocol.
+"""Checks the clients' answers against the committed logs: I6, I17 and I18 of the protocol.
 
-I16 is `oracle.acked_not_lost`, which is asked again here about late acknowledgements.
+I16 is `oracle.acked_not_lost`; it is checked here again for late acknowledgements.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from plimsoll_sim.oracle.partition_ghost import PartitionGhost, Violation
 
 
 class ClientChecker:
-    """`plimsoll_sim.hosts.clients.Witness`."""
+    """Implements `plimsoll_sim.hosts.clients.Witness`."""
 
     def __init__(self, ghost: MetadataGhost) -> None:
         self._ghost = ghost
@@ -60,9 +60,10 @@ class ClientChecker:
         )
 
     def latest(self, at: TopicPartition, offset: int, epoch: int = -1, who: str = "") -> None:
-        """I6: no client gets an end beyond what is committed, or one below an earlier answer.
+        """I6: no client is told an end above the committed one, or below an earlier answer.
 
-        `epoch`: the term of the answer; `who`: the client, which asks again only after an answer.
+        `epoch`: the leader epoch of the answer; `who`: the client, which asks again only after an
+        answer.
         """
         ghost = self._find(at)
         if ghost is None or ghost.unclean_epoch >= 0 or self._ghost.topics_recreated:

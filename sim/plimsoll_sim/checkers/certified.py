@@ -1,6 +1,7 @@
-"""Whether a client's certificate is somebody's login, read from what is committed row by row.
+"""Decides from the committed rows whether a client's certificate is a valid login.
 
-Called by `rights` for A1, A4 and A5 of clients that log in so, and by `tenancy` for A7.
+Called by `rights` for A1, A4 and A5 of clients that log in by certificate, and by `tenancy` for
+A7.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from plimsoll_sim.environment.certificates import of_der
 
 
 def issuers(security: Security, *, key: str = "", sha256: str = "") -> set[str]:
-    """Names of the authorities whose certificate has that key, or that fingerprint."""
+    """Return the names of the authorities that have a certificate with this key or fingerprint."""
     return {
         one.name
         for one in security.authorities
@@ -25,7 +26,7 @@ def issuers(security: Security, *, key: str = "", sha256: str = "") -> set[str]:
 
 
 def is_login(security: Security, der: bytes, user: str, now_ms: int) -> bool:
-    """Return True if who shows it is let in as this user."""
+    """Return True if a client that presents this certificate is logged in as this user."""
     one = of_der(der)
     signers = issuers(security, key=one.issuer)
     if OWN_AUTHORITY in signers:
@@ -36,7 +37,7 @@ def is_login(security: Security, der: bytes, user: str, now_ms: int) -> bool:
 
 
 def is_still_login(security: Security, proof: Any, now_ms: int) -> bool:
-    """Return True if who was let in by this `CertificateProof` may be there."""
+    """Return True if a connection that was let in by this `CertificateProof` may stay."""
     signers = issuers(security, sha256=proof.anchor)
     if proof.own:
         named = OWN_AUTHORITY in signers and _has(security, proof.user, proof.sha256)

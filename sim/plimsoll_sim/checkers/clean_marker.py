@@ -1,4 +1,4 @@
-"""What a volume must be like when its broker has stopped: I25 of the protocol."""
+"""I25 of the protocol: the state of a volume whose broker has stopped cleanly."""
 
 from __future__ import annotations
 

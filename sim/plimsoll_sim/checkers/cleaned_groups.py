@@ -1,7 +1,7 @@
-"""Cleaned logs of groups: replayed they give what coordinators wrote (G10, CompactedSame).
+"""Cleaned logs of groups: a replay gives what coordinators wrote (G10, CompactedSame).
 
-`GroupChecker` tells every record that it reads in a log that is led, so that each is known as it
-was written; `check` is called by the replica checker for every log whose segments are others now.
+`GroupChecker` reports every record that it reads in a leader's log, so that each is known as it
+was written. The replica checker calls `check` for every log whose segments a cleaner replaced.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from plimsoll_wire.record_sets import iter_records
 
 
 class LogPlaceOfRecord(NamedTuple):
-    """Where a record stands in a log, and of which leader epoch its batch is."""
+    """The offset of a record in a log, and the leader epoch of its batch."""
 
     offset: int
     epoch: int
@@ -47,13 +47,13 @@ def group_records(log: Log, start: int, end: int) -> Iterator[tuple[LogPlaceOfRe
 
 
 class UncleanedRecords:
-    """What coordinators wrote, whatever cleaners took of it since."""
+    """The coordinators' records as written, including those that a cleaner removed since."""
 
     def __init__(self) -> None:
         self._records: dict[PartitionKey, dict[LogPlaceOfRecord, GroupRecord]] = {}
 
     def saw(self, key: PartitionKey, place: LogPlaceOfRecord, record: GroupRecord) -> None:
-        """In a log that is led, where every record is looked at as soon as it is written."""
+        """Store one record of a leader's log; each is seen there as soon as it is written."""
         known = self._records.setdefault(key, {}).setdefault(place, record)
         if known != record:
             raise Violation("CompactedSame", f"{key}: {place} is {record}, written was {known}")
@@ -84,7 +84,7 @@ class UncleanedRecords:
 
 
 def shown(group: object) -> str:
-    """For people."""
+    """Format a group's state for an error message."""
     if group is None:
         return "nothing"
     return f"{getattr(group, 'offsets', '')} {getattr(group, 'stored', '')}"

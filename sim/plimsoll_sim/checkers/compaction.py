@@ -28,7 +28,7 @@ class BatchesLeft(NamedTuple):
 def uncleaned(
     ghost: PartitionGhost, copy: Copy, found: BatchesLeft, start: int
 ) -> list[CommittedBatch]:
-    """With what was taken; K2: only what was committed."""
+    """Restore the batches that a cleaner removed or shrank; K2: each of them was committed."""
     whole: list[CommittedBatch] = []
     expected = start
     for batch, count in zip(found.batches, found.counts, strict=True):
@@ -51,7 +51,7 @@ def uncleaned(
 
 
 def _same(known: CommittedBatch, batch: CommittedBatch) -> bool:
-    """But for what a cleaner makes anew."""
+    """Return True if both are equal in all that a cleaner leaves as it is."""
     return (
         known.last == batch.last
         and known.epoch == batch.epoch
@@ -75,7 +75,7 @@ def _base_of(ghost: PartitionGhost, start: int) -> int:
 def _between(
     ghost: PartitionGhost, start: int, following: CommittedBatch
 ) -> Iterator[CommittedBatch]:
-    """What was committed in a hole: of the history that the batch behind it belongs to."""
+    """Yield the committed batches of a hole, from the history that the next batch belongs to."""
     end = following.base
     if start < end:
         start = _base_of(ghost, start)
@@ -91,8 +91,10 @@ def _between(
 
 
 def _values(batches: Iterable[CommittedBatch], copy: Copy | None = None) -> dict[bytes, object]:
-    """Of each key the last record; `copy`: of what a cleaner left there of the batches.  A
-    client's batch has one key, and its name is what it says."""
+    """Return the last record of each key. With `copy`: of what a cleaner left in these batches.
+
+    A client's batch has one key and one value, its ident.
+    """
     values: dict[bytes, object] = {}
     for each in batches:
         if copy is not None and each.base in copy.emptied:
@@ -132,7 +134,7 @@ def _check_producers(ghost: PartitionGhost, broker_id: int, copy: Copy) -> None:
 
 
 def _lacking(ghost: PartitionGhost, copy: Copy) -> dict[bytes, tuple[object, object]]:
-    """Of which keys the copy has not the last record that is committed: what it has, and that."""
+    """Return the keys whose last committed record the copy lacks, as (held, committed)."""
     first = max(copy.start, ghost.start)
     last = _values(each for each in ghost.committed if each.base >= first)
     held = _values((each for each in copy.batches[: copy.same] if each.base >= first), copy)
@@ -142,8 +144,9 @@ def _lacking(ghost: PartitionGhost, copy: Copy) -> dict[bytes, tuple[object, obj
 
 
 def _elected(ghost: PartitionGhost, broker_id: int, copy: Copy) -> None:
-    """Uncleanly: what it kept of the log is committed, and by that its keys are judged, not by what
-    is in it.  Where more was lost than there may be, those that it lacks are lost, too."""
+    """Check the keys after an unclean election: the part of the log that the new leader kept is
+    the committed one, and its keys are compared with that. If more was lost than allowed, the
+    missing keys count as lost."""
     lacking = _lacking(ghost, copy) if copy.is_cleaned else {}
     if not ghost.excused and any(key not in ghost.lost_keys for key in lacking):
         raise Violation(

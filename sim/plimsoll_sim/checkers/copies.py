@@ -52,7 +52,7 @@ def read(ghost: PartitionGhost, copy: Copy, hosted: Hosted, start: int) -> list[
 
 
 def reread(ghost: PartitionGhost, copy: Copy, hosted: Hosted) -> None:
-    """All of it anew."""
+    """Read the whole log again."""
     copy.cut(0)
     extend(ghost, copy, read(ghost, copy, hosted, hosted.log.log_start_offset))
 

@@ -1,4 +1,4 @@
-"""What a log's companions must say: its terms, its producers, and the order of what they sent.
+"""Checks what is stored beside a log: leader epochs, producers, and the order of their batches.
 
 Called by the replica checker for what changed.  I19, I21 and I22 of the protocol.
 """

@@ -24,22 +24,22 @@ from plimsoll_sim.oracle.committed import MetadataGhost
 from plimsoll_sim.oracle.partition_ghost import Violation
 
 STEP_MS = 100
-"""Between a decision and the step after which its record is seen, at most."""
+"""The longest time between a decision and the step after which its record is seen."""
 
 _Said = tuple[str, tuple[str, int] | None, int]
-"""Of a group: that a partition has this offset, or that the group has this generation."""
+"""A group with either a partition and its offset, or the number of its generation."""
 
 
 class OffsetsKept(NamedTuple):
-    """For how long brokers keep offsets that nobody commits again.  `drawn`: the run is about it,
-    so the time of every tombstone is looked at."""
+    """How long brokers keep offsets that are not committed again. `drawn`: the run tests expiry,
+    so the time of every tombstone is checked."""
 
     ms: int
     drawn: bool
 
 
 class ExpiryChecker:
-    """`expired`: how many offsets did."""
+    """`expired`: the number of offsets that expired."""
 
     def __init__(self, ghost: MetadataGhost, now_us: Callable[[], int], kept: OffsetsKept) -> None:
         self._ghost = ghost
@@ -47,7 +47,8 @@ class ExpiryChecker:
         self._kept = kept
         # Records that were looked at, where they stand.
         self._seen: dict[tuple[PartitionKey, LogPlaceOfRecord], None] = {}
-        # When the last record was seen first that says this: in milliseconds since the run began.
+        # The time at which the last such record was first seen, in milliseconds since the run
+        # began.
         self._said_ms: dict[tuple[PartitionKey, _Said], int] = {}
         self.expired = 0
 
@@ -90,7 +91,7 @@ class ExpiryChecker:
             emptied = key, (record.group_id, None, stored.generation)
             since_ms = max(since_ms, self._said_ms.get(emptied, 0))
         kept_ms = self._now_us() // 1_000 - since_ms
-        # It is seen, or may be, a moment after it was stamped.
+        # A record is seen a moment after its timestamp.
         if kept_ms + STEP_MS < self._kept.ms:
             raise Violation(
                 "KeptLongEnough", f"{told} expires after {kept_ms} ms, not {self._kept.ms}"

@@ -1,5 +1,5 @@
-"""What a leader knows of its followers is of their present lifetimes: I10 of the protocol, as it is
-to be seen in each broker."""
+"""I10 of the protocol, as seen in each broker: a leader's knowledge of its followers is of their
+present lifetimes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LifetimeChecker:
                 continue
             known[broker_id] = epoch
             broker = None if image is None else image.brokers.get(broker_id)
-            # In a step that also brought metadata, the order of the two is unknown.
+            # A step that also brought metadata leaves the order of the two unknown.
             if image is not self._image or broker is None or epoch is None:
                 continue
             if epoch != broker.broker_epoch:
@@ -39,5 +39,5 @@ class LifetimeChecker:
                 )
 
     def looked(self, image: ClusterImage | None) -> None:
-        """At everything of a step."""
+        """Store the image after all of a step was checked."""
         self._image = image

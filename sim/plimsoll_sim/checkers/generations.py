@@ -21,7 +21,7 @@ def generation_in(commit: OffsetCommitted) -> int | None:
 
 
 def a_log() -> GroupLog:
-    """For one replay of one log."""
+    """Return an empty `GroupLog`, for one replay of one log."""
     return GroupLog(generation_in)
 
 
@@ -42,7 +42,7 @@ class GenerationChecker:
     def __init__(self, holder: Callable[[str], PartitionGhost | None]) -> None:
         self._holder = holder
         self._told = ToldGenerations()
-        # What was seen stored of each generation, on whatever log, and where.
+        # Each generation's members as seen stored in any log, with the offset.
         self._stored: dict[tuple[str, int], list[tuple[int, _Parts]]] = {}
         self.syncs = 0
 

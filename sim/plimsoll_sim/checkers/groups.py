@@ -49,9 +49,12 @@ class _Watched:
 
 
 class AskedOffset(NamedTuple):
-    """What was known when an OffsetFetch was sent: the offset that its answer must not be below,
-    the one up to which all were deleted, where the newest tombstone stood that was committed, and
-    whether who was asked does not lead."""
+    """The state when an OffsetFetch was sent.
+
+    `least`: the answer must not be below this offset. `dead`: all offsets up to this one were
+    deleted. `gone`: the place of the newest committed tombstone. `deposed`: the broker that was
+    asked does not lead.
+    """
 
     least: int
     dead: int
@@ -69,12 +72,12 @@ class _ToldGroup:
     dead: int = NOTHING
     """All up to this one were certainly deleted."""
     places: dict[int, dict[LogPlaceOfRecord, int]] = field(default_factory=dict)
-    """By offset, -1 for tombstones: the places in a log where it was seen, with the leader epoch of
-    the batch there, and when it was seen first, in microseconds since the run began."""
+    """By offset, -1 for tombstones: the places in a log where it was seen, with the batch's leader
+    epoch, and the time when it was first seen, in microseconds since the run began."""
 
 
 class GroupChecker:
-    """`plimsoll_sim.hosts.committers.GroupWitness`."""
+    """Implements `plimsoll_sim.hosts.committers.GroupWitness`."""
 
     def __init__(self, ghost: MetadataGhost, now_us: Callable[[], int], kept: OffsetsKept) -> None:
         self._ghost = ghost
@@ -93,7 +96,7 @@ class GroupChecker:
     # --- after a step -----------------------------------------------------------------------------
 
     def look(self, host: BrokerHost) -> None:
-        """After a step in which this broker did something."""
+        """Check a broker after a step in which it ran."""
         if self._violation is not None:
             raise self._violation
         manager, node = host.manager, host.node
@@ -109,7 +112,7 @@ class GroupChecker:
             self._compare(watched)
 
     def _account(self, host: BrokerHost, coordinators: Coordinators) -> None:
-        """What the groups of a broker take is within its budget, and counted by shard."""
+        """Check that a broker's groups fit its budget and that their memory is counted by shard."""
         memory = coordinators.memory
         held = sum(shard.state.memory.used for shard in coordinators.shards())
         if memory.pool.used != held or held > memory.budget:
@@ -213,7 +216,7 @@ class GroupChecker:
                 silent_ms = (self._now_us() - since_us) // 1_000
                 newer = epoch > shard.leader.epoch and other != broker_id
                 if newer and silent_ms > window_ms and self._violation is None:
-                    # Who asks must not catch it: it is raised after the step.
+                    # The client must not catch it: raised after the step.
                     self._violation = Violation(
                         "ReadUnderLease",
                         f"{ghost.name}: {broker_id} tells what it remembers of LE "
@@ -227,7 +230,7 @@ class GroupChecker:
         return self._told.setdefault(group, _ToldGroup())
 
     def _partition(self, group: str) -> PartitionGhost | None:
-        """That holds the group; None: nothing can be said of it."""
+        """Return the partition that holds the group; None if its state cannot be known."""
         image = self._ghost.image
         topic_id = image.topic_ids.get(GROUP_OFFSETS)
         if topic_id is None:
@@ -260,7 +263,7 @@ class GroupChecker:
         return AskedOffset(told.least, told.dead, gone, not self._leads(group, host))
 
     def _newest_place(self, group: str, offset: int) -> int:
-        """Where the newest record of this offset stands that is committed; -1: there is none."""
+        """Return the place of the newest committed record of this offset, or -1."""
         ghost, places = self._partition(group), self._of(group).places.get(offset, {})
         if ghost is None:
             return NOTHING
@@ -272,8 +275,8 @@ class GroupChecker:
         return partition is not None and f"broker-{partition.leader}" == host
 
     def fetched(self, group: str, asked: object, offset: int) -> None:
-        """G1 and G2: not below what was told before it was asked, by who leads; never more than was
-        sent, and (G7) committed."""
+        """G1 and G2: a leader's answer is not below what was told before the request, and never
+        more than was sent; G7: it is committed."""
         self.fetches += 1
         assert isinstance(asked, AskedOffset)
         told, ghost = self._of(group), self._partition(group)
@@ -292,7 +295,7 @@ class GroupChecker:
         if offset == NOTHING and self._has_expired(told, ghost):
             told.least = NOTHING
             return
-        # Who was replaced and does not know it may tell what was so, for as long as a lease (G9).
+        # A replaced leader that does not know it may answer with old state for one lease (G9).
         if offset < asked.least and not asked.deposed:
             name = "CommitKept" if offset == NOTHING else "OffsetForward"
             raise Violation(
@@ -302,7 +305,7 @@ class GroupChecker:
             told.least = max(told.least, offset)
 
     def _check_not_gone(self, group: str, asked: AskedOffset, offset: int) -> None:
-        """What was deleted or has expired does not come back."""
+        """Check that a deleted or expired offset does not come back."""
         if NOTHING < offset <= asked.dead:
             raise Violation("OffsetForward", f"{group}: {offset} is told, which was deleted")
         if NOTHING < self._newest_place(group, offset) < asked.gone and offset != NOTHING:

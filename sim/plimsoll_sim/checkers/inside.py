@@ -1,7 +1,7 @@
-"""Who is inside: nobody whom what is committed does not name.
+"""Checks connections inside the cluster: each peer is one that the committed metadata names.
 
-`InsideChecker.look` is called with each broker that did something in a step.  What it knows of a
-connection is not what its ends believe: the network knows whose process is at the other end.
+`InsideChecker.look` is called with each broker that ran in a step. It does not trust the ends of a
+connection: the network knows which process is at the other end.
 
 A2 NoForeignFollower · A3 OneKeyOneBroker · A6 TrustOnlyCommitted · A7 RotationCutsNobody · A8
 PhaseMonotone
@@ -27,13 +27,15 @@ from plimsoll_sim.oracle.committed import MetadataGhost
 from plimsoll_sim.oracle.partition_ghost import Violation
 
 Issuer = Callable[[str], str]
-"""By the fingerprint of a certificate: of the authority that signed it."""
+"""Maps a certificate's fingerprint to the authority that signed it."""
 
 
 class InsideChecker:
-    """One for all brokers of a world.  `calm`: nothing but rotations and operators may take a
-    broker from its peers, so whoever leaves an ISR was cut off by one of them.  `stays_open`:
-    nobody wants certificates."""
+    """One for all brokers of a world.
+
+    `calm`: only rotations and operators may cut a broker off its peers, so they caused every
+    departure from an ISR. `stays_open`: certificates are not requested.
+    """
 
     def __init__(
         self,
@@ -53,17 +55,17 @@ class InsideChecker:
         self._authority = labels.inside_authority(cluster_id)
         # The newest image that was looked at.
         self._image = ghost.image
-        # What signs and is trusted, as it is stored.
+        # The stored authorities: the one that signs and those that are trusted.
         self.authorities: Authorities | None = None
         # Brokers that have taken part ever since the authorities changed last: their epochs.
         self._steady: dict[BrokerId, int] = {}
-        # How often an authority was replaced to the end.
+        # The number of rotations that were completed.
         self.rotations = 0
 
     # --- a broker's connections -------------------------------------------------------------------
 
     def look(self, host: BrokerHost) -> None:
-        """After a step in which this broker did something."""
+        """Check a broker after a step in which it ran."""
         manager = host.manager
         image = None if manager is None else manager.image
         if image is None or host.node is None or host.node._serving is None:
@@ -90,7 +92,7 @@ class InsideChecker:
     # --- what is committed ------------------------------------------------------------------------
 
     def committed(self) -> None:
-        """Records were committed."""
+        """Check the newest committed image against the one before."""
         before, self._image = self._image, self._ghost.image
         after = self._image
         if after.brokers is not before.brokers:
@@ -105,8 +107,8 @@ class InsideChecker:
             self._check_isrs(before, after)
 
     def _check_mode(self, before: ClusterImage, after: ClusterImage) -> None:
-        """Required is wanted, for as long as a run lasts: each step leads there.  An old cluster of
-        which nobody wants it takes none."""
+        """While a run lasts, the goal is Required, and each step moves towards it. A cluster that
+        did not ask for certificates stays without."""
         if self.stays_open and after.inside.mode is not InsideMode.OFF:
             text = f"{after.inside.mode.value}, and nobody has asked for it"
             raise Violation("PhaseMonotone", text)
@@ -116,7 +118,7 @@ class InsideChecker:
             raise Violation("PhaseMonotone", text)
 
     def _check_shown(self, after: ClusterImage) -> None:
-        """What a broker that takes part shows stays allowed until it shows another."""
+        """Check that an active broker's certificate stays allowed until it has another."""
         if after.inside.mode is InsideMode.OFF:
             return
         for broker_id in [one.id for one in after.brokers.values() if not one.fenced]:
@@ -161,7 +163,7 @@ class InsideChecker:
         self._steady = {one.id: int(one.broker_epoch) for one in brokers.values() if not one.fenced}
 
     def _check_trusted(self, sha256: str) -> None:
-        """An authority signs from now on."""
+        """Check that every active broker trusts the authority that signs from now on."""
         for broker_id in self._steady:
             host = self._brokers[int(broker_id)]
             if host.running and host.node is not None:
@@ -171,7 +173,7 @@ class InsideChecker:
                     raise Violation("TrustOnlyCommitted", text)
 
     def _check_renewed(self, sha256: str) -> None:
-        """Nobody trusts the authority before this one any more."""
+        """Check that no active broker's certificate is of the previous authority any more."""
         for broker_id in self._steady:
             host = self._brokers[int(broker_id)]
             if host.running and host.node is not None:

@@ -1,4 +1,4 @@
-"""What must come about once faults stop, as a list of what has not: the protocol's liveness."""
+"""The protocol's liveness: lists what has not come about once faults have stopped."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from plimsoll_sim.oracle.committed import MetadataGhost
 
 
 class Unfinished(Protocol):
-    """What a part of the cluster has not come to."""
+    """A part of the cluster that lists its unfinished work."""
 
     def unfinished(self) -> Iterator[str]: ...
 
 
 class Healed(Protocol):
-    """What is looked at of a simulated cluster."""
+    """The parts of a simulated cluster that are checked for liveness."""
 
     ghost: MetadataGhost
     objects: AppliedObjects
@@ -32,7 +32,7 @@ class Healed(Protocol):
 
     @property
     def secured(self) -> Unfinished | None:
-        """None: nobody shows certificates."""
+        """None if certificates are not in use."""
 
 
 def unfinished(world: Healed) -> list[str]:

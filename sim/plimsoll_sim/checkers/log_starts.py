@@ -1,10 +1,10 @@
-"""Where logs begin: a record is gone only when retention, or a client, let a log that held it go.
-And what a client was told is deleted does not come back with another leader.
+"""Checks log starts: a record disappears only by retention, or by a client's request, in a log
+that held it. Records that a client was told are deleted do not come back with another leader.
 
-Called by the replica checker for what changed.  A log begins where it may when everything below was
-let go by a log that held it: by age or by size, by the configs and the wall clock of its broker, or
-by a DeleteRecords request, or when it begins where another one does that may.  Whoever was cut
-below its own start has nothing to rely on any more but where the others begin.
+Called by the replica checker for each change. A log start is allowed if everything below was
+removed in a log that held it: by age or size, by its broker's configs and wall clock, or by a
+DeleteRecords request. It is also allowed if another log validly begins there. A log that was
+truncated below its own start may rely only on where the others begin.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from plimsoll_sim.oracle.partition_ghost import (
 )
 
 CLOCK_STEP_MS_MAX = 600_000
-"""A broker whose wall clock steps by more than this deletes nothing for its age."""
+"""A broker whose wall clock steps by more than this deletes no records by age."""
 
 
 class BrokerClock(NamedTuple):
-    """What age is told by: the broker's wall clock, and the size up to which a segment grows."""
+    """What retention by age depends on: the broker's wall clock, and the maximum size of a
+    segment."""
 
     wall_ms: int
     segment_bytes: int
@@ -76,7 +77,7 @@ def retention_of(hosted: Hosted) -> LogRetention:
 
 
 def check(ghost: PartitionGhost, broker_id: int, copy: Copy, *, leads: bool) -> None:
-    """Who leads as committed, or may, begins where it may."""
+    """Check that a leader, or a possible leader, begins at an allowed log start."""
     if copy.start <= max(ghost.start, copy.begins):
         if leads:
             ghost.start = max(ghost.start, copy.start)
@@ -97,7 +98,7 @@ def check(ghost: PartitionGhost, broker_id: int, copy: Copy, *, leads: bool) -> 
 
 
 def check_deleted(ghost: PartitionGhost, broker_id: int, copy: Copy) -> None:
-    """Who leads, or may be elected cleanly, has nothing below a deletion that was answered."""
+    """Check that a leader, or a possible clean leader, has nothing below an answered deletion."""
     if copy.start < ghost.answered and copy.end > copy.start:
         raise Violation(
             "DeletedStays",
@@ -119,7 +120,7 @@ def _retained(
     if not gone or gone[-1].last + 1 < start:
         return False
     left = sum(batch.size for batch in copy.batches if batch.last >= start)
-    # How far back the segment of a batch of the future may reach.
+    # How many bytes the segment of a batch from the future may still reach back.
     reach = 0
     for batch in reversed(gone):
         # A segment with one of the future goes by its file's time, which is not looked at here.
@@ -132,6 +133,6 @@ def _retained(
 
 
 def _offset_ms(host: BrokerHost) -> int:
-    """How wrong its wall clock is, as far as it counts."""
+    """Return the error of the broker's wall clock; 0 if it is too large for retention by age."""
     offset = 0 if host.process is None else host.process.wall_offset_ms
     return offset if abs(offset) <= CLOCK_STEP_MS_MAX else 0

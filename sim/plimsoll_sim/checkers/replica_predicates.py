@@ -32,8 +32,8 @@ class ReplicaChecker:
         proposed: Callable[[], None],
         cleaned: Callable[[PartitionGhost, Copy, Hosted], None],
     ) -> None:
-        """`proposed` hears of every proposed in-sync set, `cleaned` of every log whose segments are
-        others than before, once its broker leads or may."""
+        """`proposed` is called with every proposed in-sync set; `cleaned` with every log whose
+        segments a cleaner replaced, once its broker leads or may be elected."""
         self._cleaned = cleaned
         self._ghost = ghost
         self._now_us = now_us
@@ -44,7 +44,7 @@ class ReplicaChecker:
         self._lifetimes: dict[int, LifetimeChecker] = {}
 
     def look(self, host: BrokerHost) -> None:
-        """After a step in which this broker did something."""
+        """Check a broker after a step in which it ran."""
         if host.crashed:
             self._look_back(host)
             return
@@ -161,7 +161,7 @@ class ReplicaChecker:
     def _check_quorum(
         self, ghost: PartitionGhost, broker_id: int, replica: Replica, leader: Leader
     ) -> None:
-        """I7: who counts has it."""
+        """I7: every member that counts for the quorum has the data."""
         hw, partition = replica.high_watermark, replica.partition
         if len(leader.isr.committed) < partition.effective_min_isr:
             raise Violation(
@@ -198,8 +198,8 @@ class ReplicaChecker:
             ghost.note_producer(batch)
 
     def _look_back(self, host: BrokerHost) -> None:
-        """At a process that crashed in the midst of this step: of what it had done by then, only
-        what clients may have been told of counts."""
+        """Check a process that crashed in this step: of its work, only what clients may have been
+        told counts."""
         with host.as_if_alive():
             for hosted in host.manager or ():
                 ghost = self._ghost.partitions.get(hosted.key)
@@ -214,8 +214,8 @@ class ReplicaChecker:
         hosted: Hosted,
         before: tuple[Any, ...] | None,
     ) -> None:
-        """What a leader committed in the very step in which its disk, or its process, failed:
-        clients hear of it."""
+        """Account for what a leader committed in the step in which its disk or process failed:
+        clients may have been told."""
         replica, leader = hosted.replica, None if before is None else before[4]
         if before is None or leader is None or replica.high_watermark <= before[2]:
             return
@@ -253,7 +253,7 @@ class ReplicaChecker:
     def _check_bounds(
         self, ghost: PartitionGhost, broker_id: int, copy: Copy, replica: Replica
     ) -> None:
-        """I5."""
+        """I5: log start ≤ high watermark ≤ log end."""
         hw = replica.high_watermark
         if not copy.start <= hw <= copy.end:
             raise Violation(
@@ -301,8 +301,8 @@ class ReplicaChecker:
     def _check_cleaned(
         self, ghost: PartitionGhost, host: BrokerHost, copy: Copy, *, whole: bool
     ) -> None:
-        """Who copies a cleaned log lacks what was superseded until it comes to what superseded
-        it."""
+        """Check a cleaned log once its copy is whole: until then a copy lacks superseded records
+        without having those that superseded them."""
         hosted = host.hosted(ghost.key)
         if copy.reshaped and whole and hosted is not None and not copy.suspect:
             copy.reshaped = False
@@ -342,7 +342,7 @@ class ReplicaChecker:
 
 
 def _shape(hosted: Hosted) -> tuple[int, ...] | None:
-    """What is another one once a cleaned segment has taken the place of others."""
+    """Identify the segments of a log with holes; changes when a cleaned segment replaces others."""
     log = hosted.log
     return tuple(map(id, log.segments)) if log.holes else None
 

@@ -1,7 +1,7 @@
-"""What clients were let do, against what was committed: logins, rules, quotas.
+"""Checks clients' logins, permissions and quotas against what was committed.
 
-The rules are read here one by one, as Kafka's `StandardAuthorizer` says: whoever finds them by an
-index is held against that.  A1 NoAnswerBeforeAuthentication · A4 DecidedOnCommitted · A5
+The rules are read one by one, as Kafka's `StandardAuthorizer` specifies: the broker's indexed
+lookup is compared with that. A1 NoAnswerBeforeAuthentication · A4 DecidedOnCommitted · A5
 RevokedWithin (in the turn in which a broker applies it) · A9 QuotaBound · A10 NoCrossTenantAnswer
 """
 
@@ -27,14 +27,14 @@ MECHANISM: ScramMechanism = "SCRAM-SHA-512"
 _Op = AclOperation
 DESCRIBES = frozenset({_Op.READ, _Op.WRITE, _Op.DELETE, _Op.ALTER})
 LATE_MS = 1_000
-"""After the end of an old password, until nobody who logged in by it is there any more."""
+"""The time after an old password's end within which its connections are closed."""
 WINDOW_US = 30_000_000
 LENT_S = 11
-"""For so long who used nothing before may use the bound at once (`quotas.rates`)."""
+"""An idle user may use up this many seconds of its rate at once (`quotas.rates`)."""
 
 
 class RightAsked(NamedTuple):
-    """By a principal, of one resource."""
+    """One operation that a principal asks for on one resource."""
 
     principal: str
     host: str
@@ -75,7 +75,7 @@ def _names(acl: Acl, kind: ResourceType, name: str) -> bool:
 
 
 class CommittedImage(NamedTuple):
-    """From this metadata offset on."""
+    """The image that is current from this metadata offset on."""
 
     offset: int
     image: ClusterImage
@@ -91,21 +91,21 @@ class RightsChecker:
         self._wall_ms = wall_ms
         # Images with other rules, users or topics than the one before.
         self._images = [CommittedImage(0, ghost.image)]
-        # What each broker had applied, since when.
+        # The metadata offsets that each broker had applied, with their times.
         self._applied: dict[str, deque[tuple[int, int]]] = {}
-        # By broker and user: what was accepted, and when.
+        # By broker and user: the accepted bytes with their times.
         self._used: dict[tuple[str, str], deque[tuple[int, int]]] = {}
 
     # --- what is committed, and what brokers know of it -------------------------------------------
 
     def committed(self) -> None:
-        """Records were committed."""
+        """Store the committed image if its rules, users or topics changed."""
         last, image = self._images[-1].image, self._ghost.image
         if image.security is not last.security or image.topic_ids is not last.topic_ids:
             self._images.append(CommittedImage(int(image.next_offset), image))
 
     def look(self, host: BrokerHost) -> None:
-        """After a step in which this broker did something."""
+        """Check a broker after a step in which it ran."""
         manager = host.manager
         image = None if manager is None else manager.image
         if image is None or host.node is None or host.node._serving is None:
@@ -144,11 +144,11 @@ class RightsChecker:
 
     @property
     def _now_ms(self) -> int:
-        """The wall clock."""
+        """Return the wall clock, in milliseconds."""
         return self._wall_ms + self._now_us() // 1_000
 
     def _good_keys(self, security: Security, user: str, late_ms: int) -> tuple[bytes, ...]:
-        """By which the user may be logged in."""
+        """Return the stored keys that the user may be logged in by."""
         declared = security.users.get(user)
         found = security.credentials.get((user, MECHANISM))
         if found is None or (declared is not None and declared.disabled):
@@ -159,12 +159,12 @@ class RightsChecker:
         return (found.stored_key, previous.stored_key)
 
     def applied(self, host: str, us: int) -> int:
-        """What a broker had applied at this time."""
+        """Return the metadata offset that a broker had applied at this time."""
         known = self._applied.get(host, ())
         return max((offset for when, offset in known if when <= us), default=0)
 
     def _between(self, first: int, last: int) -> list[ClusterImage]:
-        """Whatever was committed while somebody had applied so much."""
+        """Return the images that were current while between `first` and `last` were applied."""
         before = [one for one in self._images if one.offset <= first][-1:]
         later = [one for one in self._images if first < one.offset <= last]
         return [one.image for one in (*before, *later)]
@@ -172,7 +172,7 @@ class RightsChecker:
     # --- what tenants were told -------------------------------------------------------------------
 
     def logged_in(self, host: str, since_us: int, user: str, password: str) -> None:
-        """It was let in."""
+        """Check that the password that let a user in was committed."""
         images = self._between(self.applied(host, since_us), self.applied(host, self._now_us()))
         for image in images:
             found = image.security.credentials.get((user, MECHANISM))
@@ -183,7 +183,7 @@ class RightsChecker:
         raise Violation("DecidedOnCommitted", f"{host} lets {user} in by what is no password")
 
     def certified(self, host: str, since_us: int, user: str, der: bytes) -> None:
-        """It was let in by a certificate, which it began to show then."""
+        """Check a login by a certificate, which the client presented from `since_us` on."""
         images = self._between(self.applied(host, since_us), self.applied(host, self._now_us()))
         since_ms = self._wall_ms + since_us // 1_000
         if not any(is_login(image.security, der, user, since_ms) for image in images):
@@ -197,8 +197,11 @@ class RightsChecker:
     def decided(
         self, host: str, since_us: int, asked: RightAsked, *, allowed: bool, late_us: int
     ) -> None:
-        """It was answered, as who may, or refused, as who may not; `late_us`: how long an answer
-        takes at most.  What was asked before waited, and was decided again."""
+        """Check that a request was allowed, or refused, by rules that held then.
+
+        `late_us`: the longest time that an answer takes; a request that waited longer was decided
+        again.
+        """
         now_us = self._now_us()
         since_us = max(since_us, now_us - late_us)
         images = self._between(self.applied(host, since_us), self.applied(host, now_us))
@@ -206,16 +209,16 @@ class RightsChecker:
 
     @property
     def newest(self) -> int:
-        """How much is committed."""
+        """Return the end offset of the committed metadata."""
         return int(self._ghost.image.next_offset)
 
     def carried_out(self, since: int, asked: RightAsked) -> None:
-        """By a controller, which decides on what is committed when it does so; `since`: how much
-        was when it was asked for."""
+        """Check a request that a controller carried out: it decides by what is committed then.
+        `since`: the committed end when the request was made."""
         self._decided("the controller", self._between(since, self.newest), asked, True)
 
     def refused_by_anybody(self, host: str, since_us: int, asked: RightAsked) -> None:
-        """By the broker or by a controller."""
+        """Check a refusal, which is either the broker's or a controller's."""
         images = self._between(self.applied(host, since_us), self.newest)
         self._decided(f"{host} or a controller", images, asked, False)
 
@@ -227,7 +230,7 @@ class RightsChecker:
             raise Violation("DecidedOnCommitted", f"{who}: {asked} is {told}")
 
     def told_topics(self, host: str, since_us: int, principal: str, names: set[str]) -> None:
-        """By Metadata of all there are."""
+        """Check the topics of an answer to Metadata for all topics."""
         last = self.applied(host, self._now_us())
         images = self._between(self.applied(host, since_us), last)
         if all(self._visible(image, principal, host) != names for image in images):
@@ -240,7 +243,7 @@ class RightsChecker:
         }
 
     def used(self, host: str, user: str, size: int, bound: int) -> None:
-        """So many bytes were taken of a user who may write so many a second."""
+        """Count the bytes taken from a user in 30 s, against its quota of bytes a second."""
         taken, now_us = self._used.setdefault((host, user), deque()), self._now_us()
         taken.append((now_us, size))
         while taken[0][0] <= now_us - WINDOW_US:

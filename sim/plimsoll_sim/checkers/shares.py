@@ -1,8 +1,8 @@
-"""What brokers' pools hold for principals: A11 HeldWithinShare · A12 RoomForNewcomers.
+"""Checks principals' shares of brokers' pools: A11 HeldWithinShare · A12 RoomForNewcomers.
 
-Looks at the pools themselves after each step of a broker, in runs whose tenants log in or whose
-clients hoard groups.  What a coordinator loads from its log counts whatever it is, so that the
-memory of groups is judged while all of them are loaded.
+Reads the pools after each step of a broker, in runs with tenants that log in or clients that hoard
+groups. A coordinator's loading counts in full, whatever the share, so the memory of groups is
+checked only while all of them are loaded.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from plimsoll_sim.hosts.brokers import BrokerHost
 from plimsoll_sim.oracle.partition_ghost import Violation
 
 OF_GROUPS = ("group memory", "groups", "members")
-"""What coordinators load counts in these."""
+"""The pools in which groups count while coordinators load them."""
 SLACK_PART = 16
-"""Of a pool, beyond a share: what was admitted in one moment, and replies that are counted once
-they are made."""
+"""The allowance beyond a share, as a part of the pool: requests admitted in one moment, and
+replies that are counted once they are made."""
 WANTED_US_MAX = 10_000_000
-"""For so long somebody who holds less than an equal share may find no room."""
+"""A principal with less than an equal share may be refused for at most this long."""
 
 
 class ShareChecker:
@@ -34,7 +34,7 @@ class ShareChecker:
         self._wanted_us: dict[str, int] = {}
 
     def look(self, host: BrokerHost) -> None:
-        """After a step in which this broker did something."""
+        """Check a broker after a step in which it ran."""
         node = host.node
         if not self._looks or host.manager is None or node is None or node._serving is None:
             return

@@ -1,6 +1,6 @@
-"""What objects must show once faults have stopped: a status says how things are, not how they were.
+"""Checks that statuses show the present state, not an old one, once faults have stopped.
 
-Called by the checker of liveness.  An administrator, and whoever writes scripts, go by it.
+Called by the checker of liveness. Administrators and scripts rely on statuses.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def unshown(objects: AppliedObjects, image: ClusterImage) -> Iterator[str]:
         for name in objects.names(kind):
             body = objects.body(kind, name)
             phase = (body.get("status") or {}).get("phase")
-            # What cannot begin as it stands waits for a person, and says why.
+            # A change that cannot begin as it stands waits for a person, and its status says why.
             if phase not in FINAL and not is_true(body, "Blocked"):
                 yield f"{kind.kind} {name} shows {phase}"
     wanted = {labels.broker(objects.name, broker_id) for broker_id in image.members}

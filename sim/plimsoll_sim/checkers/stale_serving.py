@@ -62,7 +62,7 @@ class LeaseChecker:
                 silent_ms = (self._now_us() - since_us) // 1_000
                 newer = epoch > leader.epoch and other != broker_id
                 if newer and silent_ms > lease.window_ms and self._violation is None:
-                    # Who asks must not catch it: it is raised after the step.
+                    # The client must not catch it: raised after the step.
                     self._violation = Violation(
                         "NoStaleServing",
                         f"{ghost.name}: {broker_id} answers as leader of LE {leader.epoch}, "

@@ -1,7 +1,8 @@
-"""NoStandstill: whoever paused because its peer did not read goes on once the peer has.
+"""NoStandstill: a connection that paused because its peer did not read resumes once the peer has
+read.
 
-Looked at after each step of a broker, in runs in which a kernel takes only so much.  A peer that
-gives up and calls again would hide a connection on which nothing happens any more.
+Checked after each step of a broker, in runs in which a kernel's buffers are bounded. A peer that
+gives up and reconnects would hide a connection that has stopped for good.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def _check(end: BoundedEnd) -> None:
 
 
 def _is_held_up(session: Session) -> bool:
-    """By something else than its peer."""
+    """Return True if something other than the peer holds the session up."""
     flow, starved = session._flow, session.activity.starved_s is not None
     held = flow.held or flow.state is not FlowState.OPEN
     return bool(held or starved or not session._connection.account.may_serve)

@@ -28,7 +28,7 @@ DATA = f"/{MOUNT}"
 
 
 class BrokerEnvironment(NamedTuple):
-    """What every broker's machine finds around it."""
+    """The surroundings of a broker's machine."""
 
     loop: SimLoop
     network: Network
@@ -37,8 +37,8 @@ class BrokerEnvironment(NamedTuple):
 
 
 class BrokerHost:
-    """Its kubelet gives it a pod (`nodes`), whose container is started and ends, perhaps again and
-    again; `node` is the present process's broker, None while there is none."""
+    """A broker's machine. Its kubelet gives it a pod (`nodes`), whose container may start and end
+    many times. `node` is the broker of the present process, None if there is none."""
 
     def __init__(
         self,
@@ -53,24 +53,24 @@ class BrokerHost:
         self.configs = configs
         self.rack: str | None = None
         self.on_controller_loss: Literal["KeepServing", "StopServing"] = "KeepServing"
-        # Where its Secret is mounted; None: everything inside is in plaintext.
+        # Where its Secret is mounted; None if traffic inside the cluster is in plaintext.
         self.certificates: str | None = None
         self._loop, self._network, rng = around
-        # A file's time is that of the wall clock of whoever writes it.
+        # A file's time is that of the wall clock of the process that writes it.
         entropy = random.Random(rng.getrandbits(64))
         self.volume = Volume(entropy, lambda: time.time_ns() // 1_000)
         self.process: Process | None = None
         self.node: BrokerNode | None = None
-        # How many pods it was given.
+        # The number of pods it was given.
         self.lives = 0
-        # How often the present pod's container was started again.
+        # How often the container of the present pod was restarted.
         self.restarts = 0
         self.needs_restart = False
         # The uid of the pod that it runs, None: it was given none.
         self.pod_uid: str | None = None
         # The tag of the pod's image, and the revision that the pod names.
         self.tag = self.revision = ""
-        # Its pod is being deleted.
+        # True while its pod is being deleted.
         self.going = False
         self._claim_uid = ""
 
@@ -86,7 +86,7 @@ class BrokerHost:
 
     @contextmanager
     def as_if_alive(self) -> Iterator[None]:
-        """For a checker, which reads what a process held when it died."""
+        """Treat a dead process as alive, for a checker that reads the state it died with."""
         assert self.process is not None
         self.process.alive = True
         try:
@@ -96,7 +96,8 @@ class BrokerHost:
 
     @property
     def manager(self) -> ReplicaManager | None:
-        """Who hosts the partitions, from when the logs are loaded until the process ends."""
+        """Return the manager of the partitions, from when the logs are loaded until the process
+        ends."""
         process, node = self.process, self.node
         if process is None or not process.alive or node is None:
             return None
@@ -104,7 +105,7 @@ class BrokerHost:
         return serving.data.manager if serving is not None and serving.loaded else None
 
     def hosted(self, key: PartitionKey) -> Hosted | None:
-        """Its replica of a partition, while there is a manager that has it."""
+        """Return the replica of a partition; None if there is no manager or it does not host it."""
         manager = self.manager
         return None if manager is None else manager.by_key(*key)
 
@@ -115,14 +116,14 @@ class BrokerHost:
 
     @property
     def epoch(self) -> int | None:
-        """This lifetime's broker epoch."""
+        """Return the broker epoch of this lifetime; None if it has not registered."""
         if not self.running or self.node is None or self.node._epoch is None:
             return None
         return int(self.node._epoch)
 
     @property
     def powered_off(self) -> bool:
-        """Nothing runs there, its kubelet neither."""
+        """Return True if the machine is off, including its kubelet."""
         return self.name in self._network.dark
 
     def power_on(self) -> None:
@@ -135,13 +136,13 @@ class BrokerHost:
         self._claim_uid = claim_uid
 
     def give(self, pod_uid: str, tag: str) -> None:
-        """Another pod, whose container does not run yet."""
+        """Give it another pod, whose container does not run yet."""
         self.lives += 1
         self.pod_uid, self.tag, self.going = pod_uid, tag, False
         self.process, self.node, self.restarts = None, None, -1
 
     def take(self) -> None:
-        """Its pod has ended, for good."""
+        """Remove the pod, which has ended for good."""
         self.pod_uid, self.going = None, False
 
     def start(self) -> Process:
@@ -188,6 +189,6 @@ class BrokerHost:
         self.volume.lose_power(cut)
 
     def stop(self) -> None:
-        """SIGTERM."""
+        """Send SIGTERM."""
         if self.running and self.node is not None and self.process is not None:
             self.process.call(self.node.stop)

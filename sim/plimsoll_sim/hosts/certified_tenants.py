@@ -16,11 +16,11 @@ from plimsoll_sim.hosts.client_calls import ClientConnection, Lost
 from plimsoll_sim.hosts.tenants import CERTIFIED_PORT, RightsWitness, Tenancy, Tenant
 
 FORMER_SHARE, FORGED_SHARE, NONE_SHARE = 0.15, 0.1, 0.05
-"""How often it shows what is no login any more, never was one, or nothing."""
+"""How often a tenant presents an outdated certificate, a forged one, or none."""
 
 
 class CertifiedConnection(ClientConnection):
-    """A client's end of simulated TLS.  Whom it reached it does not ask."""
+    """A client's end of simulated TLS. It does not verify the server."""
 
     def __init__(self, shown: KeyPair | None) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class CertifiedConnection(ClientConnection):
         self._shown = b"" if shown is None else ders(shown.certificate)[0]
         self._records = Records()
         self._shaken = False
-        # What was to be sent before the handshake was over.
+        # Data to send once the handshake is over.
         self._queued: list[bytes] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -77,7 +77,7 @@ class CertifiedTenant(Tenant):
         self._forged = forged
 
     def shown(self, what: str) -> KeyPair | None:
-        """Its newest pair, the one before, the first, a forged one, or nothing.  Raises Lost."""
+        """Return the newest pair, the one before, the first, a forged one, or None; raises Lost."""
         if what == "nothing":
             return None
         if what == "forged":

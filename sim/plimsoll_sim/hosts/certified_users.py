@@ -1,5 +1,4 @@
-"""Users who log in by certificates: what an administrator declares of them, and the pairs that they
-ever had.
+"""Users who log in by certificates: their declarations, and every key pair that they ever had.
 
 The operator makes those of the clients' own authority, into Secrets; a partner's authority, which
 the LogCluster names by a ConfigMap, signs the others.
@@ -29,33 +28,33 @@ from plimsoll_sim.desired.users import WHOLE, EditedUsers
 from plimsoll_sim.environment import certificates
 
 CERTIFIED = ("dave", "erin")
-"""Whose certificates the operator makes."""
+"""Users with certificates from the operator."""
 EXTERNAL = "frank"
-"""Whose certificates a partner's authority signs."""
+"""A user with certificates from a partner's authority."""
 SUBJECT = "CN=frank"
-"""His name, by these."""
+"""The subject of frank's certificates."""
 PARTNERS = "partners"
-"""That authority, and its ConfigMap."""
+"""The name of the partner's authority, and of its ConfigMap."""
 SUFFIX = "-kafka"
-"""Of the Secret that a User gets."""
+"""The suffix of the name of a User's Secret."""
 
 
 def user_name(user: str) -> str:
-    """By the name of the object."""
+    """Return the login name of the User with this object name."""
     return SUBJECT if user == EXTERNAL else user
 
 
 class CertifiedUsers(EditedUsers):
-    """`now_ms`: the wall clock."""
+    """`now_ms`: returns the wall clock."""
 
     def __init__(self, objects: AppliedObjects, now_ms: Callable[[], int]) -> None:
         super().__init__(objects)
         self._now_ms = now_ms
-        # What each could log in by once, the newest last.
+        # Every pair that a user could once log in by, the newest last.
         self.pairs: dict[str, list[KeyPair]] = {}
-        # What signs them, as it is stored.
+        # The stored authorities that sign them.
         self.authorities: Authorities | None = None
-        # By the fingerprint of a certificate that the operator made: the key that signed it.
+        # The signing key, by the fingerprint of each certificate that the operator made.
         self.issuers: dict[str, str] = {}
         # The partner's present authority; None: there is none yet.
         self._partner: KeyPair | None = None
@@ -63,7 +62,8 @@ class CertifiedUsers(EditedUsers):
     # --- what is declared -------------------------------------------------------------------------
 
     def declare(self, user: str, *, days: int | None = None) -> None:
-        """With all rules of a tenant; `days`: for which a certificate of the operator is good."""
+        """Declare a user with all rules of a tenant. `days`: the lifetime of the operator's
+        certificate."""
         if user == EXTERNAL:
             login = Authentication(tls_external=ExternalCertificate(subject=SUBJECT))
         else:
@@ -79,11 +79,11 @@ class CertifiedUsers(EditedUsers):
         return user in self._objects.names(USERS)
 
     def remove(self, user: str) -> None:
-        """Its object."""
+        """Delete the User object."""
         self._objects.delete(USERS, user)
 
     def set_days(self, user: str, days: int | None) -> None:
-        """Of its next certificate."""
+        """Set the lifetime of the next certificate."""
         self.change(user, authentication=Authentication(tls=UserCertificate(validity_days=days)))
 
     def lose_key(self, user: str) -> None:
@@ -104,7 +104,7 @@ class CertifiedUsers(EditedUsers):
             self._touch(LOG_CLUSTERS, self._objects.name)
 
     def sign_external(self, *, days: int = 90) -> None:
-        """Another certificate for who comes by the partner's."""
+        """Sign another certificate by the partner's authority."""
         assert self._partner is not None, "a run begins with one"
         pair = certificates.client_of(self._partner, SUBJECT, self._now_ms(), days)
         self.pairs.setdefault(EXTERNAL, []).append(pair)
@@ -132,7 +132,7 @@ class CertifiedUsers(EditedUsers):
         return self.pairs.get(user, [])
 
     def forged(self, user: str) -> KeyPair:
-        """What an authority of an intruder's own says is the user's newest certificate."""
+        """Return a pair that an intruder's authority signed, like the user's newest one."""
         known = self.pairs.get(user)
         names = certificates.all_of(known[-1].certificate)[0].names if known else ()
         authority = certificates.new_authority("intruder", self._now_ms())
@@ -141,7 +141,7 @@ class CertifiedUsers(EditedUsers):
 
 
 def change_certified(users: CertifiedUsers, rng: random.Random) -> str:
-    """What an administrator does to a user; for people."""
+    """Make one random change to a user, as an administrator does; return its description."""
     user = rng.choice((*CERTIFIED, EXTERNAL))
     if not users.is_declared(user):
         users.declare(user, days=rng.choice((None, 1)))

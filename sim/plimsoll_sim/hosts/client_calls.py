@@ -1,6 +1,6 @@
-"""What clients say to brokers: connections, and the requests that producers and consumers make.
+"""Clients' connections to brokers, and the requests of producers and consumers.
 
-Used by the clients that live by themselves (`clients`) and by those of a scenario.
+Used by the autonomous clients (`clients`) and by those of a scenario.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def stale(self) -> bool:
-        """Closed, or whoever is asked over it would find out that its server is gone."""
+        """True if the connection is closed, or its server's process has died."""
         return self.closed or not self._transport.peer.process.alive
 
     def data_received(self, data: bytes) -> None:
@@ -129,7 +129,7 @@ class Sent:
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """What InitProducerId answered."""
+    """The answer of InitProducerId."""
 
     producer_id: int
     epoch: int
@@ -145,7 +145,7 @@ def sealed(sent: Sent, producer: ProducerIdAndEpoch | None) -> bytes:
 
 
 def produce_values(at: TopicPartition, acks: int, batch: bytes) -> dict[str, Any]:
-    """A Produce request."""
+    """Return the body of a Produce request."""
     partition = {"index": at.partition, "records": batch}
     return {
         "transactional_id": None,

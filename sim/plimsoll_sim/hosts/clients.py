@@ -34,7 +34,7 @@ from plimsoll_wire.batches import iter_headers
 
 WINDOW = 5
 MANY_RECORDS = (9, 20)
-"""In some batches, for segments that do not all end alike."""
+"""The size of some batches, so that segments do not all end alike."""
 EARLIEST, LATEST = -2, -1
 FATAL_FOR_PRODUCER = frozenset(
     {Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.INVALID_PRODUCER_EPOCH, Code.INVALID_RECORD}
@@ -42,7 +42,7 @@ FATAL_FOR_PRODUCER = frozenset(
 
 
 class Witness(Protocol):
-    """Who remembers what clients did and saw."""
+    """Records what clients did and saw."""
 
     def sent(self, at: TopicPartition, ident: bytes) -> None: ...
     def acked(self, at: TopicPartition, ident: bytes, offset: int, acks: int) -> None: ...
@@ -52,7 +52,7 @@ class Witness(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Habits:
-    """How a client behaves.  `stopped` says when it shall come to an end."""
+    """The settings of a client. `stopped` returns True once it should end."""
 
     name: str
     topic: str
@@ -66,11 +66,12 @@ class Habits:
     keyed: bool = False
     deletes_groups: bool = False
     kept_ms: int | None = None
-    """For how long its offsets are kept: now and then it rests for longer."""
+    """The retention of its offsets, in milliseconds: now and then it rests for longer. None: it
+    does not."""
 
 
 class Client(Caller):
-    """What producers and consumers share: finding the leader, and going on for ever."""
+    """Base class of producers and consumers: finds the leader and runs sessions without end."""
 
     def __init__(self, habits: Habits, rng: random.Random, witness: Witness) -> None:
         super().__init__(habits.name)
@@ -109,7 +110,7 @@ class Client(Caller):
         return self.habits.stopped() and self.idle
 
     async def forever(self) -> None:
-        """Sessions, one after another."""
+        """Run sessions one after another until the client is over."""
         while not self.over:
             try:
                 await self.session()
@@ -202,7 +203,8 @@ class Producer(Client):
         if code == Code.NONE:
             return
         if self._producer is not None and code in FATAL_FOR_PRODUCER:
-            # What is in flight may or may not have happened: begin again under another id.
+            # It is unknown if the batches in flight were written: start again with another
+            # producer id.
             self._producer = None
             self._unacked.clear()
             self.idle = True
@@ -223,8 +225,8 @@ class Producer(Client):
         return code
 
     def _next_epoch(self) -> None:
-        """As librdkafka does when what it sent behind a refused batch is out of order: whatever was
-        not acknowledged is sent again as if it were new, also what may have been written."""
+        """Bump the epoch as librdkafka does when batches behind a refused one are out of order:
+        all unacknowledged batches are sent again as new, even if some of them were written."""
         known = self._producer
         assert known is not None
         self._producer = known._replace(epoch=known.epoch + 1)
@@ -257,7 +259,7 @@ class Consumer(Client):
         self._witness.latest(self.at, offset, epoch, self.habits.name)
 
     async def _offset(self, connection: ClientConnection, which: int) -> tuple[int, int]:
-        """Where the log begins or ends, and in which term."""
+        """Return where the log begins or ends, and the leader epoch there."""
         values = list_offsets_values(self.at, which)
         reply = await self.ask(connection, ApiKey.LIST_OFFSETS, 7, values)
         one = reply.topics[0].partitions[0]
@@ -266,8 +268,8 @@ class Consumer(Client):
         return int(one.offset), int(one.leader_epoch)
 
     async def _begin_anew(self, connection: ClientConnection) -> None:
-        """Its next record is not there: it was let go of, or, only where committed records were
-        lost, the log ends before it."""
+        """Restart at the log start because the next record is missing: it was removed, or the log
+        ends before it, which is allowed only if committed records were lost."""
         start, _ = await self._offset(connection, EARLIEST)
         if start <= self.offset:
             self._witness.latest(self.at, -1)

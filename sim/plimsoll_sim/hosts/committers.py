@@ -19,33 +19,33 @@ from plimsoll_sim.hosts.clients import Client, Habits, Witness
 from plimsoll_wire.api_versions import ApiKey
 
 FORMER_SHARE = 0.2
-"""How often a broker is asked that was the coordinator before."""
+"""How often it asks a former coordinator."""
 FETCH_SHARE = 0.5
 FORGET_SHARE = 0.1
-"""How often what was committed is deleted, in place of another commit."""
+"""How often it deletes its committed offset instead of committing another."""
 DELETE_SHARE = 0.5
-"""How often that is by deleting the whole group, in runs where that is done at all."""
+"""How often it deletes the whole group for that, in runs that delete groups."""
 HOARDED = 400
 """Groups of one hoarder: many times what there is room for."""
 REST_SHARE = 0.15
-"""How often it rests so long that its offset may expire, in runs where offsets do."""
+"""How often it rests so long that its offset may expire, in runs in which offsets expire."""
 
 
 class GroupWitness(Protocol):
-    """Who remembers what committers did and were told."""
+    """Records what committers did and were told."""
 
     def committing(self, group: str, offset: int | None) -> None:
-        """None: its offset is to be forgotten."""
+        """Note a commit that is about to be sent. `offset` None: a deletion."""
 
     def committed(self, group: str, offset: int | None) -> None: ...
     def asks(self, group: str, host: str) -> object:
-        """Before an OffsetFetch is sent; what it says is handed to `fetched`."""
+        """Return the state before an OffsetFetch is sent; passed to `fetched` as `asked`."""
 
     def fetched(self, group: str, asked: object, offset: int) -> None: ...
 
 
 def commit_rows(partitions: Iterable[int], offset: int, metadata: str = "") -> list[dict[str, Any]]:
-    """The same offset for each of a topic's partitions."""
+    """Return one request row per partition, all with the same offset."""
     return [
         {
             "partition_index": partition,
@@ -81,7 +81,7 @@ def fetch_offset_values(group: str, topic: str, partition: int) -> dict[str, Any
 
 
 async def coordinator_of(client: Client, rng: random.Random, group: str) -> str:
-    """Its host, from any broker."""
+    """Return the host of the group's coordinator, as any broker names it."""
     connection = await client.connect(rng.choice(client.habits.hosts))
     try:
         values = {"key_type": 0, "coordinator_keys": [group]}
@@ -120,7 +120,7 @@ class GroupHoarder(Client):
 
 
 class OffsetCommitter(Client):
-    """One group's only client."""
+    """The only client of one group."""
 
     def __init__(
         self, habits: Habits, rng: random.Random, witness: Witness, groups: GroupWitness
@@ -128,7 +128,7 @@ class OffsetCommitter(Client):
         super().__init__(habits, rng, witness)
         self._groups = groups
         self._offset = 0
-        # What is being asked for until the answer is certain; None: the offset is forgotten.
+        # The requested offset until the answer is certain; None if it is to be deleted.
         self._wanted: int | None = None
         self._former: list[str] = []
         self.group = habits.name
@@ -139,7 +139,7 @@ class OffsetCommitter(Client):
         connection = await self.connect(host)
         try:
             while not (self.habits.stopped() and self.idle):
-                # Also while it is not known what became of what was asked for last.
+                # It also fetches while the outcome of the last request is unknown.
                 if self._rng.random() < FETCH_SHARE:
                     await self._fetch(connection, host)
                 await self._change(connection)
@@ -183,8 +183,8 @@ class OffsetCommitter(Client):
         self.idle = True
 
     def _deletes_group(self) -> bool:
-        """The same answer until it is certain what became of it; by dice of its own, so that runs
-        that delete no groups are what they were."""
+        """Return the same answer until the request's outcome is certain. Its own random source
+        keeps runs that delete no groups unchanged."""
         dice = random.Random(f"{self.group} {self._offset}")
         return self.habits.deletes_groups and dice.random() < DELETE_SHARE
 
@@ -197,7 +197,7 @@ class OffsetCommitter(Client):
         self._groups.fetched(self.group, asked, int(reply.topics[0].partitions[0].committed_offset))
 
     async def _ask_former(self) -> None:
-        """It may not know yet that it is no coordinator any more."""
+        """Ask a former coordinator, which may not know yet that it was replaced."""
         host = self._rng.choice(self._former)
         try:
             connection = await self.connect(host)

@@ -20,7 +20,7 @@ from plimsoll_wire.api_versions import ApiKey
 
 PARTS = 6
 COMMITTED_PARTITIONS = 3
-"""Of these a commit is about some; of a topic that has fewer the others are refused."""
+"""The partitions that commits choose from. If the topic has fewer, the others are refused."""
 SESSION_MS = 4_000
 REBALANCE_MS = 6_000
 _LOST_IDS = frozenset({Code.UNKNOWN_MEMBER_ID, Code.FENCED_INSTANCE_ID})
@@ -28,7 +28,7 @@ _AGAIN = frozenset({Code.ILLEGAL_GENERATION, Code.REBALANCE_IN_PROGRESS})
 
 
 class MemberWitness(Protocol):
-    """Who remembers what members were told."""
+    """Records what members were told."""
 
     def synced(self, group: str, generation: int, seat: str, part: bytes) -> None: ...
 
@@ -98,15 +98,15 @@ class GroupMember(Client):
         self._groups = groups
         self._wish = 0
         self._offset = 0
-        # What the coordinator told; the id outlives a lost connection, the join does not.
+        # The coordinator's answers. The id outlives a lost connection, the join does not.
         self.member_id = ""
         self._joined: Any = None
         self._part: bytes | None = None
-        # What it works on, which a cooperative one keeps while it joins again.
+        # The parts that it works on; a cooperative member keeps them while it rejoins.
         self.owned: set[int] = set()
         # True if its coordinator has said in this session that it is of its generation.
         self.sure = False
-        # How often it was told that another has its instance.
+        # How often it was fenced because another member has its instance id.
         self.fenced = 0
         # The generation before the one that it is in.
         self._former: int | None = None
@@ -118,7 +118,7 @@ class GroupMember(Client):
 
     @idle.setter
     def idle(self, value: bool) -> None:
-        """It follows from what was told."""
+        """Ignored: it is derived from the members' state."""
 
     @property
     def over(self) -> bool:
@@ -126,7 +126,7 @@ class GroupMember(Client):
 
     @property
     def settled(self) -> int | None:
-        """The generation whose part it has."""
+        """The generation whose assignment it has; None if it has none."""
         return None if self._part is None else int(self._joined.generation_id)
 
     @property
@@ -134,7 +134,7 @@ class GroupMember(Client):
         return self.kind.instance or self.member_id
 
     def told(self) -> str:
-        """A line for people."""
+        """Describe the member in a line for people."""
         if self._joined is None:
             return f"{self.name}: joins"
         if self._part is None:
@@ -204,7 +204,7 @@ class GroupMember(Client):
     # --- requests ---------------------------------------------------------------------------------
 
     async def _coordinator(self) -> str:
-        """Its host, from any broker."""
+        """Return the host of the group's coordinator, as any broker names it."""
         connection = await self.connect(self._rng.choice(self.habits.hosts))
         try:
             values = {"key_type": 0, "coordinator_keys": [self.kind.group]}
@@ -289,8 +289,8 @@ class GroupMember(Client):
             self._refused(int(reply.error_code))
 
     async def _commit(self, connection: ClientConnection) -> None:
-        """What it commits says in which generation; for some partitions at once, so that a cleaner
-        finds batches of which it may take a part."""
+        """Commit with the generation in the metadata. Several partitions at once give cleaners
+        batches of which they may remove a part."""
         self._offset += 1
         generation = int(self._joined.generation_id)
         partitions = [
@@ -303,15 +303,15 @@ class GroupMember(Client):
             self._refused(code)
 
     async def _commit_late(self, connection: ClientConnection) -> None:
-        """What it would have committed in the generation before, and sends only now: whatever it is
-        told, it has no say any more (NoStaleCommit)."""
+        """Send a commit of the previous generation late: it must have no effect, whatever the
+        answer (NoStaleCommit)."""
         if self._former is not None:
             await self.commit(connection, [self.at.partition], self._former)
 
     async def commit(
         self, connection: ClientConnection, partitions: Iterable[int], generation: int
     ) -> set[int]:
-        """As of that generation; the codes of the answer."""
+        """Commit as of a generation; return the error codes of the answer."""
         rows = commit_rows(partitions, self._offset, f"@{generation}")
         values = {
             "group_id": self.kind.group,

@@ -1,8 +1,8 @@
-"""Who does not belong in: a process that calls brokers and controllers as if it were one of them.
+"""A process outside the cluster that calls brokers and controllers as if it were a broker.
 
 It has what it stole: nothing, an older Secret of a broker, the present one of another broker, or
-keys of its own authority.  It judges its answers by what was committed, as whoever it asked knew it
-when it asked: what names nobody who is allowed may get no answer.
+keys of its own authority. It judges each answer by the metadata that the asked process had applied
+at the time: credentials that are not allowed there must get no answer.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from plimsoll_wire.replication import FetchSender, MalformedReply
 ANSWER_S = 10.0
 FOREIGN = UUID(int=0xBAD)
 REQUESTS = ("heartbeat", "register", "metadata", "forward")
-"""What it asks a controller for."""
+"""The requests that it sends to a controller."""
 
 
 class Loot(NamedTuple):
-    """What it shows: PEM, and whose certificate it is; `files` None: nothing."""
+    """The PEM that it presents, and the broker that it belongs to; `files` None: none."""
 
     name: str
     files: dict[str, bytes] | None = None
@@ -61,7 +61,7 @@ def stolen(name: str, broker_id: int, files: dict[str, bytes]) -> Loot:
 
 
 def forged(cluster_id: UUID, broker_id: int, trusted: bytes) -> Loot:
-    """What an authority of its own says is this broker's."""
+    """Return a certificate for this broker, signed by the intruder's own authority."""
     authority = certificates.new_authority("intruder", 0)
     identity = broker_identity(cluster_id, broker_id)
     pair = certificates.issue_inside(authority, identity, 0)
@@ -70,7 +70,7 @@ def forged(cluster_id: UUID, broker_id: int, trusted: bytes) -> Loot:
 
 
 def is_allowed(image: ClusterImage, loot: Loot, broker_id: int) -> bool:
-    """Return True if who shows it may be this broker, going by what is committed alone."""
+    """Return True if the committed metadata allows this broker to present these credentials."""
     inside = image.inside
     if loot.files is None or inside.mode is InsideMode.OFF:
         return inside.mode is not InsideMode.REQUIRED
@@ -79,14 +79,15 @@ def is_allowed(image: ClusterImage, loot: Loot, broker_id: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntrudedHost:
-    """Whom it asks, and what that one has applied when it does; None: it serves nobody."""
+    """The host that it asks; `image` returns the metadata applied there, None if it is not
+    serving."""
 
     host: str
     image: Callable[[], ClusterImage | None]
 
 
 class Intruder:
-    """`claims`: as which broker."""
+    """`claims`: the broker that it claims to be."""
 
     def __init__(self, cluster_id: UUID, loot: Loot, claims: Broker) -> None:
         self._cluster_id = cluster_id
@@ -203,5 +204,5 @@ class Intruder:
 
 
 def _anybody(_: object) -> str:
-    """Whom it reached it does not ask."""
+    """Accept any server."""
     return ""

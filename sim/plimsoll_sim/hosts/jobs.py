@@ -16,9 +16,9 @@ from plimsoll_operator.kube.resources import CONFIG_MAPS, JOBS
 from plimsoll_sim.engine.loop import SimLoop
 
 DRIVER_US = (1_000_000, 8_000_000)
-"""How long each half of a driver's life takes, at least and at most."""
+"""Shortest and longest time of each half of a driver's life."""
 FAILED_SHARE = 0.3
-"""How many drivers end without a verdict."""
+"""The share of drivers that end without a verdict."""
 
 
 class Jobs:

@@ -31,11 +31,11 @@ from plimsoll_sim.environment.api_server_faults import Weather
 from plimsoll_sim.hosts.brokers import BrokerHost
 
 RESTART_US = (500_000, 6_000_000)
-"""How long it takes until a container that ended is started again, at least and at most."""
+"""Shortest and longest delay before a container that ended is restarted."""
 PERIOD_US = 5_000_000
 """Controllers look at everything again at least so often."""
 AWAY_US = 500_000
-"""How long controllers wait for an API server that is away."""
+"""How long controllers wait while the API server is unavailable."""
 WATCHED = frozenset({PODS.plural, STATEFUL_SETS.plural, VOLUME_CLAIMS.plural, JOBS.plural})
 
 
@@ -56,9 +56,9 @@ class Nodes:
         self._weather = weather
         self._brokers = brokers
         self._workloads = Workloads(server, self)
-        # When the controllers run next (µs), None: no run is due.
+        # When the controllers run next (µs); None if no run is due.
         self._due_us: int | None = None
-        # By the revision that a pod or a template names: the tag of its image.
+        # The image tag of each revision that a pod or a template names.
         self.tags: dict[str, str] = {}
         # Called with each broker whose process has been started.
         self.started: Callable[[BrokerHost], None] = lambda host: None
@@ -160,7 +160,7 @@ class Nodes:
     # --- containers -------------------------------------------------------------------------------
 
     def start_container(self, host: BrokerHost) -> None:
-        """Of the pod that the machine was given, unless it runs, or cannot."""
+        """Start the container of the machine's pod, unless it runs already or cannot run."""
         host.power_on()
         self.look_soon()
         if host.running or host.going or host.pod_uid is None or not revisions.starts(host.tag):
@@ -170,7 +170,7 @@ class Nodes:
         self.started(host)
 
     def start_soon(self, host: BrokerHost) -> None:
-        """As a kubelet does with a container that has ended."""
+        """Restart a container that has ended after a delay, as a kubelet does."""
         uid = host.pod_uid
 
         def start() -> None:

@@ -43,7 +43,7 @@ LOG_TIMEOUT_MS = 60_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorContext:
-    """What every operator process finds."""
+    """The surroundings of an operator process."""
 
     loop: SimLoop
     network: Network
@@ -57,7 +57,7 @@ class OperatorContext:
 
 
 class _Leaders(dict[Key, Led]):
-    """Who leads here; and who led last."""
+    """The clusters that this process leads, and the controller that led last."""
 
     last: Controller | None = None
 
@@ -83,19 +83,19 @@ class OperatorHost:
 
     @property
     def active(self) -> bool:
-        """True if it leads."""
+        """True if it leads a cluster."""
         return self.running and any(led.controller.active for led in self._leaders.values())
 
     @property
     def image(self) -> ClusterImage | None:
-        """What it takes for committed; None: it leads nothing."""
+        """The metadata that it holds to be committed; None if it leads no cluster."""
         if not self.active:
             return None
         return next((led.controller.image for led in self._leaders.values()), None)
 
     @property
     def ended(self) -> Outcome | None:
-        """How the last term of this process ended."""
+        """The outcome of the last term of this process."""
         return None if self._leaders.last is None else self._leaders.last.outcome
 
     def start(self) -> Process:
@@ -156,7 +156,7 @@ class OperatorHost:
         return True
 
     def metrics(self) -> bytes:
-        """What Prometheus would read of this process."""
+        """Render the metrics of this process, as Prometheus would scrape them."""
         assert self.process is not None
         assert self._shown is not None
         return bytes(self.process.call(self._shown.metrics.render))

@@ -1,8 +1,7 @@
-"""What simulated producers write: records that a broker lets pass, the first with the batch's name.
+"""The records of simulated producers: valid for a broker, the first with the batch's name.
 
-Called by the clients that write and by all code that reads a log back.  The other records are
-empty.  Records of compacted topics have a key, one for all of a batch, and the batch's name in a
-header each.
+Used by the clients that write and by all code that reads a log back. The other records are empty.
+Records of compacted topics all have the batch's key, and the batch's name in a header.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ KEYS = 3
 
 
 def key_of(ident: bytes) -> bytes:
-    """Of every record of a batch of that name; what is before a colon, if there is one."""
+    """Return the key of every record of this batch: the part before a colon, if there is one."""
     key, written, _ = ident.partition(b":")
     return key if written else b"k%d" % (crc32(ident) % KEYS)
 
@@ -44,7 +43,7 @@ def deletes(ident: bytes) -> bool:
 
 
 def keyed_records_of(ident: bytes, count: int) -> bytes:
-    """The same for a compacted topic."""
+    """Return the records of a batch for a compacted topic."""
     assert len(ident) <= IDENT_BYTES_MAX, "so that its lengths take a byte each"
     key, value = key_of(ident), b"\x01" if deletes(ident) else b"\x02v"
     header = b"\x02\x00%c%b" % (len(ident) << 1, ident)
@@ -70,8 +69,9 @@ def _zigzag(value: int) -> bytes:
 
 
 def ident_of(data: bytes | bytearray | memoryview, at: int) -> bytes:
-    """The name of the batch that begins at byte `at`; nothing, if none of its records is left; of a
-    coordinator's, whose records have keys and no header, what `coordinator_payload` makes of it."""
+    """Return the name of the batch that begins at byte `at`; empty if none of its records is left.
+    The name of a coordinator's batch, whose records have keys and no header, is made by
+    `coordinator_payload`."""
     if not int.from_bytes(data[at + HEADER_BYTES - 4 : at + HEADER_BYTES], "big"):
         return b""
     if data[at + HEADER_BYTES + 4] != _NO_KEY or data[at + HEADER_BYTES + 2]:

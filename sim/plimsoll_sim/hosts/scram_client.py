@@ -19,7 +19,7 @@ def salted(password: str, salt: bytes, iterations: int) -> bytes:
 
 
 def stored_key(password: str, salt: bytes, iterations: int) -> bytes:
-    """What a server keeps of it."""
+    """Return the key that a server stores for this password."""
     client_key = hmac.digest(salted(password, salt, iterations), b"Client Key", HASH)
     return hashlib.new(HASH, client_key).digest()
 

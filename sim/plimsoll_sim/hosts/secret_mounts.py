@@ -1,6 +1,6 @@
-"""Secrets as kubelets mount them: a container finds what is there when it starts, and what changes
-later comes late.  What each broker's Secret once held is kept, for those who stole it.
-"""
+"""Secrets as kubelets mount them: a container finds the present content when it starts, and later
+changes arrive late. Every former content of a broker's Secret is kept, for intruders that stole
+it."""
 
 from __future__ import annotations
 
@@ -14,28 +14,27 @@ from plimsoll_sim.engine.loop import SimLoop
 from plimsoll_sim.hosts.brokers import BrokerHost
 
 LATE_US = (100_000, 3_000_000)
-"""How long a kubelet takes to notice, at least and at most; real ones take up to a minute or two,
-which a run has no time for."""
+"""Shortest and longest delay of a kubelet. Real ones take a minute or two, too long for a run."""
 Files = dict[str, bytes]
 
 
 class SecretMounts:
-    """Of all brokers' machines."""
+    """The mounted Secrets of all brokers' machines."""
 
     def __init__(self, loop: SimLoop, rng: random.Random) -> None:
         self._loop = loop
         self._rng = rng
         self._brokers: dict[int, BrokerHost] = {}
-        # What each broker's Secret holds now, and what its machine shows of it.
+        # The present content of each broker's Secret, and the content mounted on its machine.
         self._stored: dict[int, Files] = {}
         self._mounted: dict[str, Files] = {}
-        # Machines whose kubelet looks at no Secret.
+        # Machines with a kubelet that updates no Secret.
         self.held: set[int] = set()
         # Every content that held a key, the newest last.
         self.once: dict[int, list[Files]] = {}
 
     def add(self, brokers: dict[int, BrokerHost]) -> None:
-        """From now on each has a mounted Secret."""
+        """Give each broker a mounted Secret from now on."""
         self._brokers = brokers
         for host in brokers.values():
             host.certificates = f"/secrets/{host.id}"
@@ -59,7 +58,7 @@ class SecretMounts:
         self._loop.later(self._rng.randint(*LATE_US), lambda: self._mount(broker_id, files))
 
     def release(self, broker_id: int) -> None:
-        """Its kubelet looks again."""
+        """Let a held machine's kubelet update its Secret again."""
         self.held.discard(broker_id)
         if broker_id in self._stored:
             self._mount(broker_id, self._stored[broker_id])

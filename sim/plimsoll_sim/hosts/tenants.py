@@ -1,7 +1,5 @@
-"""Clients that log in: each is somebody, with the password that it has, and asks for what it may
-and for what it may not.  What it was told goes to the witness (`RightsWitness`), which holds it
-against what was committed.
-"""
+"""Clients that log in: each has a user and a password, and sends both permitted and forbidden
+requests. The witness (`RightsWitness`) compares the answers with what was committed."""
 
 from __future__ import annotations
 
@@ -31,17 +29,17 @@ SECURED_PORT = 9095
 CERTIFIED_PORT = 9096
 OTHER_PASSWORD_SHARE = 0.1
 STRANGER_SHARE = 0.1
-"""How often it asks for something before it has logged in."""
+"""How often it sends a request before it has logged in."""
 REQUESTS = ("metadata", "metadata", "produce", "produce", "fetch", "fetch", "fetch", "create")
 FETCH_MS = 2_000
 WAITING_SHARE = 0.7
-"""How often a fetch is at the end of the log."""
+"""The share of fetches at the end of the log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantQuestion:
-    """Of one question: by whom it was answered, since when it was on its way (virtual µs), and how
-    much was committed then."""
+    """One request: the host that answered, when it was sent (virtual µs), and how much was
+    committed then."""
 
     host: str
     user: str
@@ -50,7 +48,7 @@ class TenantQuestion:
 
 
 class RightsWitness(Protocol):
-    """Who hears what tenants were told."""
+    """Records what tenants were told."""
 
     def logged_in(self, told: TenantQuestion, password: str) -> None: ...
     def certified_by(self, told: TenantQuestion, shown: KeyPair) -> None: ...
@@ -63,8 +61,11 @@ class RightsWitness(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tenancy:
-    """`passwords`: those that it has heard of, the newest last; `leader`: the host of who leads a
-    topic's first partition, None: nobody; `greedy`: it writes all the time, whatever it is told."""
+    """The settings of a tenant.
+
+    `passwords`: those it has heard of, the newest last. `leader`: the host that leads a topic's
+    first partition, or None. `greedy`: it writes without pause, whatever the answers.
+    """
 
     user: str
     hosts: tuple[str, ...]
@@ -113,7 +114,7 @@ class Tenant(Caller):
             connection.close()
 
     async def _ask_on(self, connection: ClientConnection, host: str, topic: str) -> None:
-        """Once it has logged in."""
+        """Send requests after a login."""
         while not self._tenancy.stopped():
             if self._tenancy.greedy:
                 await self.produce(connection, host, topic)
@@ -147,7 +148,7 @@ class Tenant(Caller):
     # --- what it asks -----------------------------------------------------------------------------
 
     async def ask_first(self, connection: ClientConnection, host: str) -> None:
-        """Before a login: whatever is answered is one answer too many."""
+        """Send a request before a login; any answer is a violation."""
         told = self._told(host)
         await self.ask(connection, ApiKey.METADATA, 9, _metadata())
         self._witness.answered_first(told)
@@ -168,7 +169,7 @@ class Tenant(Caller):
         self._witness.logged_in(told, password)
 
     async def metadata(self, connection: ClientConnection, host: str, _: str) -> set[str]:
-        """All that it is told of."""
+        """Return the names of all topics that the broker shows it."""
         told = self._told(host)
         reply = await self.ask(connection, ApiKey.METADATA, 9, _metadata())
         names = {str(topic.name) for topic in reply.topics}
@@ -176,7 +177,7 @@ class Tenant(Caller):
         return names
 
     async def produce(self, connection: ClientConnection, host: str, topic: str) -> int:
-        """The answer's code."""
+        """Produce one batch; return the error code."""
         told = self._told(host)
         self._number += 1
         sent = Sent(f"{self.name}{self._number}".encode(), 0, 1)
@@ -190,13 +191,13 @@ class Tenant(Caller):
         return code
 
     async def fetch(self, connection: ClientConnection, host: str, topic: str) -> int:
-        """From anywhere.  The answer's code."""
+        """Fetch from the end of the log or far beyond it; return the error code."""
         if self._rng.random() < WAITING_SHARE:
             return await self.wait_for_records(connection, host, topic)
         return await self._fetch(connection, host, topic, 2**40)
 
     async def wait_for_records(self, connection: ClientConnection, host: str, topic: str) -> int:
-        """At the end of the log.  The answer's code."""
+        """Fetch from the end of the log; return the error code."""
         end = await self._end(connection, topic)
         return await self._fetch(connection, host, topic, end)
 
@@ -216,7 +217,7 @@ class Tenant(Caller):
         return max(int(reply.topics[0].partitions[0].offset), 0)
 
     async def create(self, connection: ClientConnection, host: str, topic: str) -> int:
-        """The answer's code."""
+        """Create a topic; return the error code."""
         told = self._told(host)
         wish: dict[str, Any] = {
             "name": f"{topic}-of-{self.name}",
@@ -237,7 +238,7 @@ class Tenant(Caller):
 
 
 def _metadata() -> dict[str, Any]:
-    """Of all topics."""
+    """Return a Metadata request for all topics."""
     return {
         "topics": None,
         "allow_auto_topic_creation": False,
