@@ -1,6 +1,6 @@
-"""What a power cut, or another disk, does to a broker's machine, and to what is known of its logs.
+"""Power cuts and replaced disks: their effect on a broker's machine and on the ghosts of its logs.
 
-Called for random faults and by scenarios.
+Used by random faults and by scenarios.
 """
 
 from __future__ import annotations
@@ -15,14 +15,12 @@ from plimsoll_sim.hosts.brokers import DATA, BrokerHost
 
 
 def cut_power(world: World, host: BrokerHost, cut: PowerCut | None = None) -> list[TopicPartition]:
-    """The machine stops at once; returns the partitions whose logs lost data.
-
-    Where every batch is flushed before anybody hears of it, no loss is excused by that.
-    """
+    """Stop the machine at once; return the partitions whose logs lost data. If every batch is
+    flushed before it is acknowledged, a loss is not excused by the cut."""
     before = _logs(host)
     host.lose_power(cut)
     after = _logs(host)
-    # Old segments whose removal came undone lie in front of what was there.
+    # Old segments with a removal that came undone lie in front of the former content.
     lost = sorted(name for name, data in before.items() if not _ends(after.get(name), data))
     if world.options.flush_messages != 1:
         world.ghost.lossy(host.id, lost)
@@ -39,7 +37,7 @@ def image_of(host: BrokerHost) -> Folder:
 
 
 def change_disk(world: World, host: BrokerHost, image: Folder | None) -> None:
-    """It is killed, and its next process finds an empty disk, or one as of the image."""
+    """Kill the broker; its next process finds an empty disk, or the disk of the image."""
     names = list(_logs(host))
     host.kill()
     if image is None:

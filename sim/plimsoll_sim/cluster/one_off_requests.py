@@ -1,4 +1,4 @@
-"""Requests of those who ask a broker once and go: a client's DeleteRecords, a stranger's Fetch.
+"""Single requests of callers that then end: a client's DeleteRecords, a stranger's Fetch.
 
 Used by random faults, and by the verbs of a scenario.
 """
@@ -30,8 +30,8 @@ NOT_DONE = frozenset({Code.OFFSET_OUT_OF_RANGE, Code.NOT_LEADER_OR_FOLLOWER})
 
 
 class Claim(NamedTuple):
-    """What a stranger says: that it is this broker, in this epoch, and has all below `offset`; and
-    which controller it knows of (`heard`, 0: none)."""
+    """The claim of a stranger: it is this broker in this epoch, has everything below `offset`, and
+    knows of the controller `heard` (0: none)."""
 
     broker_id: int
     broker_epoch: int
@@ -40,7 +40,7 @@ class Claim(NamedTuple):
 
 
 def by_somebody(world: World, work: Coroutine[Any, Any, Any]) -> None:
-    """In a process of its own, which ends with that."""
+    """Run the work in a process of its own, which ends with it."""
     name = f"somebody-{len(world.client_processes)}"
     process = Process(world.loop, name, name)
     process.start(work)
@@ -67,7 +67,7 @@ async def delete_records(
 
 
 async def delete_once(host: str, ghost: PartitionGhost, offset: int) -> None:
-    """By a client that ignores the outcome."""
+    """Delete records as a client that ignores the outcome."""
     caller = Caller("somebody")
     try:
         connection = await caller.connect(host)
@@ -78,7 +78,7 @@ async def delete_once(host: str, ghost: PartitionGhost, offset: int) -> None:
 
 
 async def pretend(host: str, port: int, p: Partition, claim: Claim) -> list[str]:
-    """Fetch as a replica of the partition from whoever leads it; what that led to, for people."""
+    """Fetch from the partition's leader as one of its replicas; return the outcome, for people."""
     sender = FetchSender(claim.broker_id, claim.broker_epoch, claim.heard)
     frame = posed_fetch(p, sender, claim.offset)
     try:

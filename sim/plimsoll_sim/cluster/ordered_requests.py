@@ -1,4 +1,4 @@
-"""What clients ask a controller for in a run, beside the requests of its tenants."""
+"""Clients' requests to a controller in a run, other than those of its tenants."""
 
 from __future__ import annotations
 
@@ -17,5 +17,6 @@ _ANONYMOUS = OnBehalf(principal=ANONYMOUS, host="client")
 
 
 def in_nobodys_name(request: Ordered, options: RunOptions) -> Ordered:
-    """As a broker passes it on of a listener that asks for no login, where others ask for one."""
+    """Return the request as a broker passes it on from a listener without logins; unchanged if no
+    listener asks for logins."""
     return replace(request, behalf=_ANONYMOUS) if options.tenants else request

@@ -1,4 +1,4 @@
-"""How long a run waits for what should come about once everything is healed."""
+"""The time that a healed cluster has to converge."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WAIT_STEPS_MAX = 200_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """Of virtual time and of steps: whatever should come about does so within both."""
+    """The most virtual time, and the most steps, until an expected condition must hold."""
 
     us_max: int = HEALED_US_MAX
     steps_max: int = WAIT_STEPS_MAX

@@ -15,7 +15,7 @@ from plimsoll_sim.hosts.committers import GroupHoarder, OffsetCommitter
 
 
 class Witnesses(NamedTuple):
-    """Who hears what they were told."""
+    """The checkers that are told what clients sent and were answered."""
 
     clients: ClientChecker
     groups: GroupChecker

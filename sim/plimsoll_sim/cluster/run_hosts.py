@@ -14,7 +14,7 @@ from plimsoll_sim.hosts.operators import OperatorContext, OperatorHost
 def broker_hosts(
     options: RunOptions, cluster_id: UUID, around: BrokerEnvironment
 ) -> dict[int, BrokerHost]:
-    """By broker id; none runs yet."""
+    """Return the machines by broker id; no broker runs yet."""
     configs = _broker_configs(options)
     hosts = {n: BrokerHost(n, cluster_id, dict(configs), around) for n in options.broker_ids}
     for host in hosts.values():
@@ -42,12 +42,12 @@ def _broker_configs(options: RunOptions) -> dict[str, str | int | bool]:
 
 
 def operator_hosts(options: RunOptions, around: OperatorContext) -> list[OperatorHost]:
-    """None runs yet."""
+    """Return the machines of the operators; no operator runs yet."""
     return [OperatorHost(n, around) for n in range(options.operators)]
 
 
 def settings_of(options: RunOptions) -> Settings:
-    """The controllers'."""
+    """Return the controllers' settings."""
     return Settings(
         slice_partitions_max=options.slice_partitions_max,
         flap_wait_ms_max=options.flap_wait_ms_max,

@@ -1,6 +1,6 @@
-"""What one run is like: sizes, settings, and which faults happen how often.
+"""The options of one run: sizes, settings, and how often each fault happens.
 
-`runs.options` draws it from a seed, a scenario writes it down; `World` is built from it.
+`runs.options` draws them from a seed, a scenario states them; `World` is built from them.
 """
 
 from __future__ import annotations
@@ -81,15 +81,15 @@ class RunOptions:
     nervous: float = 0.0
     at_once: int = 100
     faults: tuple[tuple[str, int], ...]
-    # For how long offsets are kept after the last commit; then committers rest for longer now and
-    # then, and delete nothing.  Drawn behind all others, by dice of its own.
+    # How long offsets are kept after the last commit; committers then rest for longer now and
+    # then, and delete nothing. Drawn after all others, by dice of its own.
     offsets_kept_ms: int | None = field(default=None, repr=False)
     # True if committers delete their groups, too.  Drawn behind all others, by dice of its own.
     deletes_groups: bool = field(default=False, repr=False)
     # Drawn behind all others, by dice of its own.
     slices_end: float = field(default=0.0, repr=False)
     refused_max: int | None = field(default=None, repr=False)
-    # Not drawn: seeds depend on what is shown of all others.
+    # Not drawn: seeds depend on the text of all other options.
     inside: bool = field(default=False, repr=False)
     inside_says: Literal["stated", "unstated", "before"] = field(default="stated", repr=False)
     calm: bool = field(default=False, repr=False)

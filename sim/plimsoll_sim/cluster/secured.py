@@ -1,5 +1,6 @@
-"""What a secured cluster has besides: certificates, mounts of Secrets, who looks at them, and who
-breaks in.  A `World` has one if its options want it, and asks it after every step.
+"""The additional parts of a secured cluster: certificates, mounts of Secrets, checkers, intruders.
+
+A `World` has one if its options ask for it, and calls it after every step.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Secured:
         self.mounts = SecretMounts(parts.loop, rng)
         if parts.options.inside or parts.options.certified:
             self.mounts.add(parts.brokers)
-        # Who logs in; None: nobody does.
+        # The users that log in; None if none do.
         self.tenants = Tenants(parts) if parts.options.tenants else None
         calm = parts.options.calm
         self._stays_open = parts.options.inside_says == "before"
@@ -57,7 +58,7 @@ class Secured:
         )  # fmt: skip
         # How often the administrator asked for another authority.
         self.asked = 0
-        # What became of the intruders' attempts.
+        # The outcomes of the intruders' attempts.
         self.attempts: Counter[str] = Counter()
 
     @contextmanager
@@ -92,8 +93,8 @@ class Secured:
         self._check_due(known, self.inside.authorities)
 
     def _check_due(self, before: Authorities | None, after: Authorities | None) -> None:
-        """Another authority is announced when two thirds of the present one's life are over by the
-        API server's clock, whatever operators' clocks say, or when somebody asks for it."""
+        """Check that a new authority is announced only after two thirds of the present one's life
+        by the API server's clock, whatever the operators' clocks show, or on request."""
         if before is None or after is None or before.announced is not None:
             return
         replaced = after.announced is not None or before.current != after.current
@@ -104,7 +105,7 @@ class Secured:
             raise Violation("ReplacedWhenDue", f"an authority is replaced {left} days too early")
 
     def look(self, host: BrokerHost) -> None:
-        """After a step in which this broker did something."""
+        """Check a broker after a step in which it ran."""
         self.inside.look(host)
         if self.tenants is not None:
             self.tenants.rights.look(host)
@@ -160,8 +161,8 @@ class Secured:
         objects.annotate(LOG_CLUSTERS, objects.name, ROTATE_INSIDE, f"request-{self.asked}")
 
     def days_pass(self, days: int, operators: list[OperatorHost], weather: Weather) -> None:
-        """By the operators' clocks, for as long as their processes live, and by the API server's,
-        which never goes back."""
+        """Move the clocks of the operators' present processes ahead by days, and that of the API
+        server, which never goes back."""
         weather.ahead_ms = max(weather.ahead_ms, days * DAY_MS)
         self.mislead(days, operators)
 
@@ -174,7 +175,7 @@ class Secured:
 
     @property
     def closed(self) -> bool:
-        """True if everybody is asked who he is, as is declared."""
+        """True if every listener asks for the declared credentials."""
         image, options = self._parts.ghost.image, self._parts.options
         if options.tenants and image.security.authorization.mode is not Mode.ENFORCE:
             return False
@@ -187,7 +188,7 @@ class Secured:
         return InsideMode.OFF if self._stays_open else InsideMode.REQUIRED
 
     def unfinished(self) -> Iterator[str]:
-        """What has not come about, once faults stop."""
+        """Yield what has not come about after faults have stopped."""
         if self.tenants is not None:
             yield from self.tenants.unfinished()
         if not self._parts.options.inside:
@@ -210,7 +211,7 @@ class Secured:
     # --- intruders --------------------------------------------------------------------------------
 
     def loot(self, rng: random.Random, claimed: int) -> Loot:
-        """What an intruder has who says that it is this broker."""
+        """Return what an intruder that claims to be this broker has stolen."""
         once = self.mounts.once
         kind = rng.choice(("nothing", "older", "older", "older", "another's", "forged"))
         others = [one for one in sorted(once) if one != claimed]
@@ -226,21 +227,21 @@ class Secured:
         return intruder.NOTHING
 
     def newest_of(self, broker_id: int) -> Loot:
-        """What a broker's Secret holds now."""
+        """Return the present content of a broker's Secret."""
         held = self.mounts.once.get(broker_id)
         if not held:
             return intruder.NOTHING
         return self._with_newest_trust(f"the Secret of broker {broker_id}", broker_id, held[-1])
 
     def _with_newest_trust(self, name: str, broker_id: int, files: dict[str, bytes]) -> Loot:
-        """Authorities are no secret."""
+        """Add the authorities that are trusted now: they are no secret."""
         known = self.inside.authorities
         if CERTIFICATE not in files or known is None:
             return intruder.NOTHING
         return intruder.stolen(name, broker_id, {**files, AUTHORITIES: known.trusted})
 
     def intruder(self, loot: Loot, claimed: int) -> Intruder | None:
-        """None: nobody is registered by that number."""
+        """Return an intruder that claims to be this broker; None if no broker has that id."""
         broker = next(
             (one for one in self._parts.ghost.image.brokers.values() if one.id == claimed), None
         )
@@ -250,8 +251,9 @@ class Secured:
 
 
 def _serves_certified(host: BrokerHost) -> bool:
-    """And has heard that rights are enforced: before, whoever shows a partner's certificate may do
-    all there.  Or it does not serve at all."""
+    """Return True if the broker serves the certificates' listener and knows that rights are
+    enforced (before that, any holder of a partner's certificate may do all there), or does not
+    serve at all."""
     serving = None if host.node is None else host.node._serving
     if serving is None:
         return True

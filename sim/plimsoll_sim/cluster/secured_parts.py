@@ -1,4 +1,4 @@
-"""What a secured cluster knows of the world that it belongs to."""
+"""The parts of its world that a secured cluster uses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from plimsoll_sim.oracle.committed import MetadataGhost
 
 
 class SecuredParts(Protocol):
-    """A `World`."""
+    """Implemented by `World`."""
 
     options: RunOptions
     loop: SimLoop

@@ -41,11 +41,11 @@ LISTENERS = (
 CERTIFIED = DeclaredListener(
     name="certified", port=CERTIFIED_PORT, tls=ListenerTls(), authentication=("Tls",)
 )
-"""By certificates of clients' own authority, and of another one."""
+"""Certificates of the clients' own authority, and of a partner's."""
 SOON_GONE = ClusterUsers(deletion=UserDeletion(grace_seconds=1))
-"""A run is short."""
+"""Shorter than the default because a run is short."""
 ENFORCED = DeclaredAuthorization(mode="Enforce", super_users=(ANONYMOUS,))
-"""Who comes by the listener that asks for no login may do all."""
+"""A client of the listener without logins may do everything."""
 INSIDE: dict[str, Certificates | None] = {
     "stated": Certificates(internal=InternalCertificates(mode="Required")),
     # A cluster that was there before, and stays as it is; its owner says nothing later.
@@ -62,8 +62,8 @@ LITTLE_ROOM_FOR_GROUPS = {
 
 
 def cleaning_configs(options: RunOptions) -> dict[str, str | int | bool]:
-    """Of brokers: age takes the newest segment, too; where topics are compacted, or there are
-    groups, they clean all the time; and what a scenario wants."""
+    """Return the brokers' configs for retention and cleaning, and those of a scenario. Retention
+    by age includes the newest segment; compacted topics and groups are cleaned all the time."""
     wanted: dict[str, str | int | bool] = dict(options.broker_configs)
     # No run takes so long that age would take a segment that was written in it.
     wanted.setdefault("log.retention.check.interval.ms", 1)
@@ -92,7 +92,7 @@ def offsets_kept(options: RunOptions) -> OffsetsKept:
 
 
 def cluster_spec(options: RunOptions, cluster_id: UUID) -> LogClusterSpec:
-    """What brokers are configured with besides is each machine's (`BrokerHost`)."""
+    """Return the declared cluster; further configs are each machine's (`BrokerHost`)."""
     below = tuple(range(options.first_broker))
     pinned = options.metadata_version
     return LogClusterSpec(

@@ -1,6 +1,5 @@
-"""Users of a cluster that asks for logins and rights: what is declared of them, the clients that
-they are, and who holds the answers against what was committed.
-"""
+"""Users of a cluster with logins and rights: their declarations, their clients, and the checks of
+the answers against what was committed."""
 
 from __future__ import annotations
 
@@ -49,14 +48,14 @@ class Tenants:
 
     def __init__(self, parts: SecuredParts) -> None:
         self._parts = parts
-        # Who logs in by certificates; None: nobody does.
+        # The users that log in by certificates; None if none do.
         self.certified = (
             CertifiedUsers(parts.objects, lambda: self._now_ms) if parts.options.certified else None
         )
         self.users = DeclaredUsers(parts.objects)
         self.rights = RightsChecker(parts.ghost, self._now_us, EPOCH_NS // 1_000_000)
         self.told: Counter[str] = Counter()
-        # What was looked at last.
+        # The security state that was checked last.
         self._security = parts.ghost.image.security
 
     def _now_us(self) -> int:
@@ -64,10 +63,11 @@ class Tenants:
 
     @property
     def _now_ms(self) -> int:
-        """The wall clock."""
+        """The wall clock, in milliseconds."""
         return EPOCH_NS // 1_000_000 + self._now_us() // 1_000
 
-    # --- what is declared, and who they are -------------------------------------------------------
+    # --- declarations and clients
+    # -----------------------------------------------------------------
 
     def declare(self) -> None:
         for user in (*TENANTS, GREEDY):
@@ -109,7 +109,7 @@ class Tenants:
         return CertifiedTenant(tenancy, rng, self, partial(certified.pairs_of, user), forged)
 
     def unfinished(self) -> Iterator[str]:
-        """What has not come about, once faults stop."""
+        """Yield what has not come about after faults have stopped."""
         security = self._parts.ghost.image.security
         for user in CERTIFIED if self.certified is not None else ():
             assert self.certified is not None

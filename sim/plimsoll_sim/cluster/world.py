@@ -62,10 +62,10 @@ CLIENT_TOPIC = "asked-for"
 """A topic that a client makes and no object declares, in some runs."""
 CLUSTER_NAME = "sim"
 ORDER_US = 500_000
-"""How long a client waits before it asks again."""
+"""The delay before a client repeats its request."""
 UP_US_MAX = 120_000_000
 ENDINGS = (LifetimeOver, CannotStart, StorageError)
-"""How a broker may end by itself: its pod is started again."""
+"""The errors by which a broker may end by itself; its container is then restarted."""
 
 
 class Crash(Exception):
@@ -73,7 +73,7 @@ class Crash(Exception):
 
 
 class NotAlive(Exception):
-    """After everything was healed, something still has not happened."""
+    """Raised if an expected condition does not hold in time after everything was healed."""
 
 
 class World:
@@ -138,7 +138,7 @@ class World:
     # --- building ---------------------------------------------------------------------------------
 
     def _secured(self, seed: int) -> Secured | None:
-        """With dice of its own: all others fall as they would without it."""
+        """Build the secured parts with dice of their own, so that all other draws stay the same."""
         if not self.options.inside and not self.options.tenants:
             return None
         return Secured(self, random.Random(f"secured {seed}"))
@@ -221,7 +221,7 @@ class World:
         return member
 
     def start_client_topic_producer(self) -> None:
-        """Once; it looks for its topic until that is there."""
+        """Start it once; it looks for its topic until the topic exists."""
         name = f"producer-of-{CLIENT_TOPIC}"
         if any(client.habits.name == name for client in self.clients):
             return
@@ -293,7 +293,8 @@ class World:
                 self.start_operator(operator)
 
     def later(self, us: int, action: Callable[[], object]) -> None:
-        """Something the world does, not a process: it happens whoever is gone by then."""
+        """Run an action of the world, not of a process: it happens even if every process has
+        ended."""
         self.loop.later(us, action)
 
     def _tempt(self) -> None:
@@ -310,7 +311,7 @@ class World:
             if self.secured is not None:
                 self.secured.stored(change, before)
         except Violation as violation:
-            # Whose call this is must not catch it.
+            # The caller that wrote the object must not catch it.
             self._violation = self._violation or violation
         for record in self.ghost.history[before:]:
             self.note(f"committed {short(record)}")
@@ -356,7 +357,7 @@ class World:
         rebalances.heal(self.objects, self.options.factor_max)
 
     def settle(self, patience: Patience) -> None:
-        """After healing: clients come to an end, and everything becomes as it should."""
+        """Heal everything, let clients end, and wait until the cluster has converged."""
         self.heal()
         self.stop_clients = True
         if self.expect_liveness:
@@ -365,7 +366,7 @@ class World:
             compaction.check_agreement(self.ghost, self.brokers)
 
     def end(self) -> None:
-        """Nothing of it happens any more, and nothing refers to anything."""
+        """End all processes and drop all references."""
         for process in [*self._hosts, *self.client_processes]:
             process.die()
         for operator in self.operators:

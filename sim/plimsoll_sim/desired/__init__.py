@@ -1,1 +1,1 @@
-"""What an administrator has applied, and edits of it.  Knows no operator and no broker."""
+"""An administrator's applied objects, and edits of them. Imports no operator and no broker."""

@@ -1,4 +1,4 @@
-"""What an administrator has applied: custom resources in the simulated API server, and their edits.
+"""An administrator's applied objects: custom resources in the simulated API server, and edits.
 
 An administrator's requests always succeed, and no other client writes these specs: what is read
 here is what is asked for.  Called by the world, faults, scenarios and the liveness checker.
@@ -63,9 +63,9 @@ class AppliedObjects:
         self.name = name
         # Objects that were deleted, by uid: their names.
         self.gone: dict[str, str] = {}
-        # How many objects of each kind were ever made, for names that are used once.
+        # The number of objects of each kind ever made, so that each name is used once.
         self.made: dict[Kind, int] = {}
-        # Of a Topic that was deleted, by uid: the others that declared its topic then.
+        # By a deleted Topic's uid: the other Topics that declared its topic then.
         self._beside: dict[str, frozenset[str]] = {}
         self._server = server
         self._read: dict[tuple[Kind, str], tuple[StoredObject, Any]] = {}
@@ -90,7 +90,7 @@ class AppliedObjects:
         self._server.writes.replace(self._target(kind, name), new, dry_run=False)
 
     def drop_status(self, kind: Kind, name: str) -> None:
-        """As of an object that was restored from a backup."""
+        """Remove the status, as if the object had been restored from a backup."""
         stored = self._stored(kind, name)
         where = target(self._server, kind, self.namespace, name, status=True)
         body = {field: value for field, value in stored.body.items() if field != "status"}
@@ -113,7 +113,7 @@ class AppliedObjects:
         self._put(SECRETS, name, text)
 
     def put_config_map(self, name: str, data: dict[str, str]) -> None:
-        """The same of a ConfigMap."""
+        """Create or replace a ConfigMap."""
         self._put(CONFIG_MAPS, name, data)
 
     def _put(self, kind: Kind, name: str, data: dict[str, str]) -> None:
@@ -188,7 +188,7 @@ class AppliedObjects:
 
     @property
     def image_tag(self) -> str:
-        """Which revision of the brokers' image is asked for; empty at the beginning."""
+        """The tag of the wanted image of the brokers; empty at first."""
         return tag_of(self.cluster.spec.image or IMAGE)
 
     def set_image_tag(self, tag: str) -> None:
@@ -198,7 +198,7 @@ class AppliedObjects:
 
     @property
     def topics(self) -> dict[str, DeclareTopic]:
-        """What each Topic asks the controller for, by the object's name."""
+        """Return each Topic's declaration to the controller, by the object's name."""
         found = {name: self.declared(name) for name in self.names(TOPICS)}
         return {name: one for name, one in found.items() if one is not None}
 
@@ -209,7 +209,7 @@ class AppliedObjects:
         return any(self.uid(TOPICS, name) in beside for name in self.names(TOPICS))
 
     def declared(self, name: str) -> DeclareTopic | None:
-        """What a Topic asks the controller for, None when there is none."""
+        """Return a Topic's declaration to the controller; None if there is no such Topic."""
         if name not in self.names(TOPICS):
             return None
         wanted = declare(self.get(TOPICS, name), self.cluster)
@@ -228,7 +228,7 @@ class AppliedObjects:
 
 
 def _plain(spec: Spec) -> Object:
-    """As a client sends it."""
+    """Return the spec as a client sends it."""
     found: Object = msgspec.json.decode(msgspec.json.encode(spec))
     return found
 

@@ -1,4 +1,4 @@
-"""What healing changes of an administrator's Rebalances."""
+"""Heals an administrator's Rebalances."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from plimsoll_sim.desired.objects import AppliedObjects
 
 
 def heal(objects: AppliedObjects, replication_factor: int) -> None:
-    """Nothing stays paused, and what contradicts the topics or the members is deleted.
-    `replication_factor`: the greatest of topics without an object, or that are made again."""
+    """Resume every paused Rebalance and delete those that contradict the topics or members.
+
+    `replication_factor`: the greatest of topics that have no object or are created again.
+    """
     factors = [topic.replication_factor for topic in objects.topics.values()]
     most = max([*factors, replication_factor])
     for name, found in objects.rebalances.items():

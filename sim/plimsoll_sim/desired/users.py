@@ -21,15 +21,15 @@ from plimsoll_sim.desired.objects import AppliedObjects
 
 TENANTS = ("alice", "bob")
 GREEDY = "carol"
-"""Who writes all the time, and may write so much."""
+"""A user that writes without pause, up to its quota."""
 GREEDY_BYTES_PER_SECOND = 200
-"""Unless it is changed."""
+"""The quota until an administrator changes it."""
 TENANT_TOPICS = ("payments", "invoices")
 TOUCHED = "plimsoll.dev/touched"
 
 
 def rule(*operations: str, name: str, denied: bool = False, prefixed: bool = False) -> Rule:
-    """About topics."""
+    """Return a rule for a topic."""
     return Rule(
         resource=RuleResource(type="Topic", name=name, pattern="Prefixed" if prefixed else None),
         operations=operations,  # type: ignore[arg-type]  # of Kafka's words
@@ -47,7 +47,7 @@ RULES: tuple[tuple[Rule, ...], ...] = (
     (*WHOLE, rule("Describe", name="invoices", denied=True)),
     (rule("Describe", name="*"), rule("Read", "Write", name="invoices")),
 )
-"""What a user may be let do."""
+"""The sets of rules that an administrator gives to users."""
 
 
 def _produced(bytes_per_second: int) -> DeclaredClientQuotas:
@@ -55,15 +55,15 @@ def _produced(bytes_per_second: int) -> DeclaredClientQuotas:
 
 
 class EditedUsers:
-    """What an administrator does to Users of one cluster, however they log in."""
+    """An administrator's edits of the Users of one cluster, by any kind of login."""
 
     def __init__(self, objects: AppliedObjects) -> None:
         self._objects = objects
-        # How often something was touched: each time is another change.
+        # The number of annotations: each touch needs another value.
         self._touches = 0
 
     def touch(self, user: str) -> None:
-        """What belongs to it is looked at within a minute, or as soon as its object changes."""
+        """Annotate the User, so that its reconciliation is not delayed up to a minute."""
         self._touch(USERS, user)
 
     def _touch(self, kind: Kind, name: str) -> None:
@@ -71,34 +71,34 @@ class EditedUsers:
         self._objects.annotate(kind, name, TOUCHED, str(self._touches))
 
     def change(self, user: str, **changes: object) -> None:
-        """Fields of its spec."""
+        """Change fields of its spec."""
         self._objects.edit(USERS, user, **changes)
 
     def disabled(self, user: str) -> bool:
         return bool(self._objects.get(USERS, user).spec.disabled)
 
     def change_rules(self, user: str, rng: random.Random) -> str:
-        """For people."""
+        """Give it one of `RULES`; return a line for people."""
         chosen = rng.randrange(len(RULES))
         self.change(user, acls=RULES[chosen])
         return f"{user} has rules {chosen}"
 
     def toggle(self, user: str) -> str:
-        """For people."""
+        """Disable or enable it; return a line for people."""
         self.change(user, disabled=not self.disabled(user))
         return f"{user} is {'disabled' if self.disabled(user) else 'enabled'}"
 
 
 class DeclaredUsers(EditedUsers):
-    """Those who log in by passwords."""
+    """Users who log in by passwords."""
 
     def __init__(self, objects: AppliedObjects) -> None:
         super().__init__(objects)
-        # What each could log in by, the newest last.
+        # Every password that a user could log in by, the newest last.
         self.passwords: dict[str, list[str]] = {}
 
     def declare(self, user: str, *, overlap_s: int | None = None) -> None:
-        """With all rules of a tenant."""
+        """Declare a user with all rules of a tenant."""
         self.set_password(user, f"first-of-{user}")
         greedy = user == GREEDY
         spec = UserSpec(
@@ -122,11 +122,11 @@ class DeclaredUsers(EditedUsers):
             self.touch(user)
 
     def set_quota(self, user: str, bytes_per_second: int) -> None:
-        """For what it writes."""
+        """Set the quota of what it writes."""
         self.change(user, quotas=_produced(bytes_per_second))
 
     def quota(self, user: str) -> int:
-        """Bytes a second that it may write; of one who has a quota."""
+        """Return a user's write quota in bytes a second; the user must have one."""
         return int(self._objects.get(USERS, user).spec.quotas.producer_bytes_per_second)
 
     def set_overlap(self, user: str, seconds: int | None) -> None:
@@ -136,7 +136,7 @@ class DeclaredUsers(EditedUsers):
 
 
 def change_anything(users: DeclaredUsers, rng: random.Random) -> str:
-    """What an administrator does to a user; for people."""
+    """Make one random change to a user, as an administrator does; return a line for people."""
     user = rng.choice(TENANTS)
     number = rng.randrange(10)
     if number < 5:
