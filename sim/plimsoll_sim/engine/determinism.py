@@ -1,4 +1,5 @@
-"""Where reality would come in: clocks and randomness are the simulation's while a world exists.
+"""Replaces the sources of nondeterminism: while a world exists, clocks and randomness are
+simulated.
 
 `instead` replaces them in the standard library's modules, so that the code under test runs
 unmodified.  A process that is not the simulation's must not run in the same interpreter meanwhile.
@@ -57,8 +58,8 @@ def shorter_minutes(minute_ms: int | None) -> Iterator[None]:
 
 @contextmanager
 def fewer_refused(most: int | None) -> Iterator[None]:
-    """Of so many partitions and producers a connection remembers what was refused on it.  None: of
-    as many as ships."""
+    """Limit the number of refused partitions and producers that a connection remembers. None: as
+    shipped."""
     before = rejected_sequences.REMEMBERED_MAX
     rejected_sequences.REMEMBERED_MAX = before if most is None else most
     try:
@@ -75,7 +76,7 @@ def instead(loop: SimLoop, entropy: random.Random) -> Iterator[None]:
         return 1_000_000_000 + loop.now_us * 1_000
 
     def monotonic() -> float:
-        """What cuts its work up looks at this one."""
+        """The clock that code reads to cut long work into slices."""
         if loop.slices_end and loop.slice_dice.random() < loop.slices_end:
             loop.pass_time(SLICE_US)
         return monotonic_ns() / 1e9
@@ -134,4 +135,4 @@ def _unregistered_tasks() -> Iterator[None]:
 
 
 def _ignored(_: object) -> None:
-    """Instead of `WeakSet.add`."""
+    """Replaces `WeakSet.add`."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 
 def numbers_below(rng: random.Random, end: int) -> Callable[[], int]:
-    """What `rng.randrange(end)` would return, each time that it is called."""
+    """Return a function that draws as `rng.randrange(end)` does."""
     assert end > 0
     if type(rng) is not random.Random:
         return lambda: rng.randrange(end)  # loaded dice
@@ -27,7 +27,7 @@ def numbers_below(rng: random.Random, end: int) -> Callable[[], int]:
 
 
 def numbers_between(rng: random.Random) -> Callable[[int, int], int]:
-    """`rng.randint`."""
+    """Return a function that draws as `rng.randint` does."""
     if type(rng) is not random.Random:
         return rng.randint
     getrandbits = rng.getrandbits

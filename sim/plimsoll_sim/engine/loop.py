@@ -1,4 +1,4 @@
-"""An asyncio event loop whose time is virtual and whose every choice comes from one seed.
+"""An asyncio event loop with virtual time, in which every choice comes from one seed.
 
 A step takes the earliest event (a timer, a delivery, the end of an I/O, a fault) and runs it with
 all that follows from it at once.  Nothing in here looks at a real clock, and nothing is ever
@@ -57,7 +57,7 @@ def _still_matters(handle: Handle) -> bool:
 
 
 class SimLoop(asyncio.AbstractEventLoop):
-    """`network` is set by whoever builds the world; `crashes` are the bugs that surfaced."""
+    """`network` is set by the builder of the world; `crashes` are the bugs that surfaced."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -69,7 +69,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.touched: dict[Process, None] = {}
         self._ready: deque[Handle] = deque()
         self._missed: deque[Handle] = deque()
-        # What has come due while a processor was busy, and what waits for its turn behind that.
+        # Callbacks that came due while a processor was busy, and those that wait for their turn
+        # behind.
         self._due: deque[Handle] = deque()
         self._behind: deque[Handle] = deque()
         self._interrupted = False
@@ -78,7 +79,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._graveyard: list[asyncio.Task[Any]] = []
         self._closed = False
         self.slow_io: dict[str, tuple[int, int]] = {}
-        # At what share of looks at the clock a slice of long work has taken its time.
+        # The share of looks at the clock at which a slice of long work is over.
         self.slices_end = 0.0
         self.slice_dice = random.Random(0)
 
@@ -137,8 +138,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.at_us(self.now_us + us, action, context=Context())
 
     def put_back(self, handles: list[Handle]) -> None:
-        """What a paused process missed happens now, in its order, one thing a step: a process may
-        end with the last of them, and what it did before that is looked at."""
+        """Run what a paused process missed, in its order, one callback a step: the process may end
+        with the last of them, and each step is checked."""
         self._missed.extend(handles)
 
     def bury(self, tasks: list[asyncio.Task[Any]]) -> None:
@@ -150,7 +151,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         """The next event and all that follows at once; False when there is none."""
         self.touched.clear()
         if self._ready:
-            # What was put back between steps is looked at before anybody can hear of it.
+            # Callbacks put back between steps run first, so that they are checked before others
+            # see them.
             self._drain()
             return True
         if self._missed:
@@ -206,11 +208,11 @@ class SimLoop(asyncio.AbstractEventLoop):
         return bool(self._due or self._behind)
 
     def next_us(self) -> int | None:
-        """When the next event is due."""
+        """The time of the next event; None if there is none."""
         return self.now_us if self._missed or self.behind else self._event_us()
 
     def _event_us(self) -> int | None:
-        """Of the earliest that still matters; drops those before it that do not."""
+        """Return the time of the earliest event that still matters; drop those before it."""
         events = self._events
         while events and not _still_matters(events[0][2]):
             heappop(events)
@@ -341,7 +343,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         return await self.network.connect(factory, host, port)
 
     async def sock_connect(self, sock: socket.socket, address: Any) -> None:
-        """Whether it would connect: the socket itself stays as it is, and what was made is cut."""
+        """Check that the address accepts connections: the socket stays as it is, and the simulated
+        connection is aborted."""
         transport, _ = await self.network.connect(asyncio.Protocol, *address)
         transport.abort()
 

@@ -1,4 +1,4 @@
-"""A simulated process: what belongs to it dies with it, and nothing else does.
+"""A simulated process: its tasks and callbacks end with it, and nothing else does.
 
 Every callback carries its process in its context (`contextvars`), so the loop knows whose it is: a
 dead process's callbacks are dropped, a paused one's are kept until it goes on.  The code of
@@ -50,7 +50,7 @@ class Handle:
 
 
 class ProcessLoop(Protocol):
-    """What a process asks of the event loop that runs it (`loop.SimLoop`)."""
+    """The part of the event loop that a process uses (`loop.SimLoop`)."""
 
     def create_task(
         self, coro: Coroutine[Any, Any, Any], *, context: Context
@@ -106,7 +106,7 @@ class Process:
         self._loop.put_back(held)
 
     def die(self) -> None:
-        """From now on nothing of it happens any more."""
+        """End the process at once: none of its callbacks run any more."""
         if not self.alive:
             return
         self.alive = False
@@ -122,5 +122,5 @@ class Process:
 
 
 def current() -> Process | None:
-    """Whose code is running."""
+    """Return the process that is running; None outside of processes."""
     return PROCESS.get(None)

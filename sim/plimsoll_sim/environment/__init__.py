@@ -1,1 +1,1 @@
-"""What processes find around them: network, disks, the Kubernetes API server and its etcd."""
+"""The surroundings of processes: network, disks, the Kubernetes API server and its etcd."""

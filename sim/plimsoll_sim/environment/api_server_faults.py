@@ -47,7 +47,7 @@ class Weather:
     down: bool = False
     hung: bool = False
     latency_us: LatencyUs = QUICK_US
-    # How far its clock is ahead of the time in which a run began; nothing makes it right.
+    # How far its clock is ahead of the start of the run; healing does not correct it.
     ahead_ms: int = 0
     away_from: dict[Process, None] = field(default_factory=dict)
     kept: dict[tuple[Process, str], list[HttpRequest]] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Weather:
 
 
 def simulated_server(loop: SimLoop, rng: random.Random, weather: Weather) -> MemoryApiServer:
-    """On virtual time, with uids of this stream."""
+    """Return an API server on virtual time that draws its uids from `rng`."""
     return MemoryApiServer(
         lambda: EPOCH_NS // 1_000_000 + loop.now_us // 1_000 + weather.ahead_ms,
         lambda: str(UUID(int=rng.getrandbits(128), version=4)),
@@ -139,7 +139,8 @@ class SimulatedTransport:
             watch.close()
 
     async def _lines(self, watch: Watch, seconds: float) -> AsyncGenerator[bytes, None]:
-        """Until the API server ends it; `Unavailable` when the connection is lost."""
+        """Yield lines until the API server ends the watch; raises `Unavailable` if the connection
+        is lost."""
         loop, weather = self._loop, self._weather
         end_s = loop.time() + seconds
         woken: asyncio.Future[None] | None = None
@@ -171,7 +172,7 @@ class SimulatedTransport:
         self._watches.clear()
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there is no connection to close."""
 
     def _kept(self, request: HttpRequest) -> list[HttpRequest] | None:
         return next(

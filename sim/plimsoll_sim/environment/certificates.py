@@ -1,4 +1,4 @@
-"""Certificates as values: who signed whose key, for which names, from when to when.
+"""Certificates as values: the signer, the key, the names and the times of validity.
 
 The functions are those of `plimsoll_operator.pki.authority` and `plimsoll_net.tls_policy`, without
 cryptography: what stands in a PEM is JSON, and a key is its own name, which only its holder has.
@@ -29,9 +29,9 @@ from plimsoll_operator.pki.authority import (
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 CLIENT_DAY_MS = 1_500
-"""Of a client's certificate, so that it ends within a run."""
+"""A day of a client's certificate, short enough for it to end within a run."""
 CLIENT_EARLY_MS = 500
-"""Before it was made it is good for so long: clocks differ."""
+"""A client's certificate is valid from this long before it was made: clocks differ."""
 _BEGIN, _END = b"-----BEGIN PRIVATE KEY-----\n", b"\n-----END PRIVATE KEY-----\n"
 _CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
 
@@ -48,7 +48,7 @@ class SimCertificate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def of_der(der: bytes) -> SimCertificate:
-    """Raises Unreadable."""
+    """Raises Unreadable if `der` holds no certificate."""
     try:
         return msgspec.json.decode(der, type=SimCertificate)
     except (msgspec.DecodeError, ValueError) as error:
@@ -71,7 +71,7 @@ def _trimmed(part: bytes) -> str:
 
 
 def public(secret: str) -> str:
-    """Of a key."""
+    """Return the public part of a key."""
     return f"public-{secret.removeprefix('secret-')}"
 
 
@@ -110,7 +110,7 @@ def new_authority(common_name: str, now_ms: int, days: int = LISTENER_CA_DAYS) -
 def brief_authority(
     life_ms: int, common_name: str, now_ms: int, days: int = LISTENER_CA_DAYS
 ) -> KeyPair:
-    """That of clients is over after `life_ms`; others are `new_authority`'s."""
+    """Return an authority; that of clients ends after `life_ms`, others as `new_authority` says."""
     if not common_name.endswith(" clients"):
         return new_authority(common_name, now_ms, days)
     return _made((common_name,), None, now_ms, now_ms + life_ms)
@@ -188,7 +188,7 @@ def _first(chain: bytes) -> SimCertificate:
 
 
 def read(der: bytes, anchor: str) -> ShownClient:
-    """What a broker reads in a client's certificate."""
+    """Return what a broker reads from a client's certificate."""
     one = of_der(der)
     return ShownClient(
         sha256=hashlib.sha256(der).hexdigest(),
@@ -203,7 +203,8 @@ def read(der: bytes, anchor: str) -> ShownClient:
 
 
 def checked(pair: bytes, authorities: bytes) -> tuple[bytes, frozenset[str]]:
-    """What is shown, and whose certificates are believed.  Raises BadCertificate."""
+    """Return the certificate to present and the keys of the trusted authorities; raises
+    BadCertificate."""
     try:
         leaf = _first(pair)
         trusted = frozenset(one.key for one in all_of(authorities))

@@ -1,5 +1,5 @@
-"""One side of a simulated connection: what asyncio calls a transport, whose kernel takes at once
-whatever is written.
+"""One side of a simulated connection: an asyncio transport with a kernel that takes all data at
+once.
 
 Made by `network.Network`, in whose events bytes arrive.
 """
@@ -45,7 +45,7 @@ class End:
         self.held: deque[Any] = deque()
         self.arrives_us = 0
         self.in_flight = 0
-        # By how much later its peer hears that it has read something.
+        # The delay before its peer hears that it has read something.
         self.reads_late_us = 0
 
     # --- asyncio's transport ----------------------------------------------------------------------
@@ -137,7 +137,7 @@ class End:
                 self.was_read(len(data) - len(rest))
 
     def was_read(self, size: int) -> None:
-        """There is room for so much more."""
+        """Free this much room; bounded connections override it."""
 
     def _fill(self, data: bytes) -> bytes:
         view = memoryview(data)

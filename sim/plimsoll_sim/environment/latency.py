@@ -1,4 +1,4 @@
-"""How long a packet, or a call of the API server, takes."""
+"""The time that a packet, or a call of the API server, takes."""
 
 from __future__ import annotations
 

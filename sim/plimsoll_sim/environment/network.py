@@ -45,7 +45,7 @@ class SimServer:
 
 
 class Acceptor:
-    """Who accepts connections, and in whose name."""
+    """A listening process: its protocol factory, and the context of accepted connections."""
 
     def __init__(self, process: Process, factory: Callable[[], Any], context: Context) -> None:
         self.process = process
@@ -80,7 +80,7 @@ class Network:
     # --- links ------------------------------------------------------------------------------------
 
     def cut(self, source: str, target: str) -> None:
-        """Nothing gets from `source` to `target` until it is healed."""
+        """Drop everything from `source` to `target` until it is healed."""
         self._cut[source, target] = None
 
     def heal(self, source: str, target: str) -> None:
@@ -89,7 +89,7 @@ class Network:
         self._send_again(lambda *link: link == (source, target))
 
     def _send_again(self, over: Callable[[str, str], bool]) -> None:
-        """What waited for such a link, if it passes anything now."""
+        """Deliver what waited for a cut link, if the link now passes data."""
         for end in list(self._ends):
             link = (end.process.host, end.peer.process.host)
             if over(*link) and end.held and end not in self._stalled and self.passes(*link):
@@ -113,7 +113,7 @@ class Network:
         ]
 
     def stall(self, end: End) -> None:
-        """What this side sends is kept back until `unstall`; its process may end meanwhile."""
+        """Keep back what this side sends until `unstall`; its process may end meanwhile."""
         self._stalled[end] = None
 
     def reset(self, end: End) -> None:
@@ -148,7 +148,7 @@ class Network:
         return not dark and (source, target) not in self._cut
 
     def release(self, end: End) -> None:
-        """What was kept back or waited for a link is on its way."""
+        """Deliver what was kept back or waited for a link; the kernel may have given up instead."""
         held, end.held = end.held, deque()
         if self._rng.random() < 0.3:
             # Given up by a kernel meanwhile.
@@ -177,7 +177,7 @@ class Network:
         self._listeners.pop((host, port), None)
 
     async def connect(self, factory: Callable[[], Any], host: str, port: int) -> Any:
-        """As loop.create_connection: (transport, protocol), or an OSError."""
+        """Like `loop.create_connection`: return (transport, protocol), or raise an OSError."""
         process = current()
         assert process is not None
         target = self.resolve(host)[0]
@@ -248,7 +248,8 @@ class Network:
         self.loop.at_us(end.arrives_us, self._carry, end, peer, what, context=EMPTY)
 
     def _carry(self, end: End, peer: End, what: Any) -> None:
-        """At the receiver's host: the process may be gone, or stopped with its socket open."""
+        """Deliver at the receiver's host; the process may have ended, or be stopped with its
+        socket open."""
         if isinstance(what, bytes):
             end.in_flight -= len(what)
         if peer.process.host in self.dark:
@@ -266,7 +267,8 @@ class Network:
         self._ends.pop(end, None)
 
     def process_died(self, process: Process) -> None:
-        """Its kernel closes what it had open, unless the host lost power."""
+        """Close the process's connections and listeners, as its kernel does, unless the host lost
+        power."""
         for address, listener in list(self._listeners.items()):
             if listener.process is process:
                 del self._listeners[address]

@@ -1,4 +1,4 @@
-"""Files and directories, and what of them a power cut would leave.
+"""Files and directories, and the state in which a power cut would leave them.
 
 Each file is left with what was synced plus an arbitrary prefix of what was appended since, whose
 end may be zeros; a cut below the synced part may come undone.  Each directory is left without some
@@ -17,17 +17,17 @@ REORDERED = 0.3
 
 
 class PowerCut:
-    """How much it leaves of what was not synced; here as chance has it."""
+    """Draws how much unsynced content survives a power cut."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
 
     def changes(self, count: int, name: str) -> int:
-        """How many of a directory's changes have happened, the first of which was to `name`."""
+        """Return how many of a directory's changes survive; the first was to `name`."""
         return self._rng.randint(0, count)
 
     def size(self, durable: int, size: int) -> int:
-        """Where a file ends."""
+        """Return the length of a file after the cut."""
         return self._rng.randint(durable, size)
 
     def written(self, durable: int, size: int) -> int:
@@ -106,7 +106,7 @@ class Folder:
         return self.entries.pop(name)
 
     def rename(self, old: str, new: str) -> None:
-        """Both names at once."""
+        """Rename an entry; a power cut undoes both names at once."""
         back, away = self._restore(old), self._restore(new)
 
         def undo() -> None:

@@ -1,4 +1,4 @@
-"""Where OpenSSL, X.509 and kubelets' mounts would come in: simulated ones, while a world exists.
+"""Replaces OpenSSL, X.509 and kubelets' mounts by simulated ones while a world exists.
 
 Modules hold the functions of `pki.authority` and `tls_policy` under their own names, so that each
 place where one stands is found and gets the other for as long as `instead` lasts.
@@ -23,7 +23,7 @@ from plimsoll_operator.reconcile.user import reconcile as user_reconciler
 from plimsoll_sim.environment import certificates, simulated_tls
 
 Mounted = Callable[[str], dict[str, bytes]]
-"""What is in a directory that a Secret is mounted at."""
+"""Returns the files of a directory at which a Secret is mounted."""
 OF_AUTHORITY = (
     "new_authority",
     "issue",
@@ -41,7 +41,8 @@ BRIEF: tuple[tuple[Any, str, int], ...] = (
     (authorities, "LOOK_MS", 36),
     (user_reconciler, "LOOK_MS", 36),
 )
-"""What else takes days, as a part of the life of an authority, and how often that is looked at."""
+"""Further periods that last days, each as a part of an authority's life, and the periods of the
+checks."""
 
 
 @contextmanager

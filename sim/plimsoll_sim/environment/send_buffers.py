@@ -1,8 +1,8 @@
-"""Connections whose kernels take only so much until the peer has read it, and whose transports keep
-the rest and say so, as those of asyncio and of uvloop do.
+"""Connections with bounded kernel buffers.
 
-`bounded` gives a network such connections.  Dice are its own, so that whatever is drawn in runs
-without them is what it was.
+A kernel takes more only after the peer has read; the transport queues the rest and pauses its
+protocol, as those of asyncio and of uvloop do. `bounded` gives a network such connections. They
+have dice of their own, so that the draws of runs without them stay the same.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from plimsoll_sim.environment.connection_end import FIN, RST, Carrier, End
 from plimsoll_sim.environment.network import EMPTY, Network
 
 HIGH_BYTES = 64 * 1024
-"""Asyncio's own limit."""
+"""The limit of asyncio."""
 PARTIAL = 0.2
 """How often a kernel takes less than it has room for."""
 IN_PIECES = 0.3
 """How often room comes back in two steps."""
 PROBE_US = 200_000
-"""How often a kernel asks again whether there is room, while the answers are lost."""
+"""The period at which a kernel asks again for room while the answers are lost."""
 
 
 class SendBuffers(NamedTuple):
@@ -57,9 +57,9 @@ class BoundedEnd(End):
         super().__init__(network, process, context)
         self._sizes = sizes
         self._rng = rng
-        # Of the kernel.
+        # The kernel's free bytes.
         self._room = sizes.kernel_bytes
-        # What the kernel has not taken.
+        # Data that the kernel has not taken yet.
         self._queue = bytearray()
         self._high, self._low = HIGH_BYTES, HIGH_BYTES // 4
         # True if the protocol was told to pause.
@@ -111,7 +111,7 @@ class BoundedEnd(End):
     def arrive(self, what: Any) -> None:
         if self.closed:
             if isinstance(what, bytes):
-                # Nobody will ever read it.
+                # The data will never be read.
                 self._network.send(self, RST)
         elif what is FIN:
             if not self._closing and not self.protocol.eof_received():
@@ -167,7 +167,7 @@ class BoundedEnd(End):
             self._finish()
 
     def _hand_over(self) -> None:
-        """As much as the kernel takes now."""
+        """Hand as much to the kernel as it takes now."""
         size = min(len(self._queue), self._room)
         if not size:
             return
@@ -198,7 +198,7 @@ class BoundedEnd(End):
 
 
 def bounded(network: Network, sizes: SendBuffers | None, seed: int) -> Network:
-    """The same network, with connections of these sizes from now on; None: as it was."""
+    """Give the network connections of these sizes from now on. None: leave it unchanged."""
     if sizes is not None:
         rng = random.Random(f"send buffers {seed}")
         network.make_end = partial(BoundedEnd, sizes, rng)

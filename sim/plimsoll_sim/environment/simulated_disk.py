@@ -29,10 +29,13 @@ MOUNT = "data"
 
 
 class Volume:
-    """What outlives processes.  `full` and `broken` make writes fail; `free_bytes`: what it says of
-    its room where that is little, though it takes everything; `no_descriptors`: the part of
-    files that cannot be opened; `crash_in` counts writes and syncs down to the one in whose midst
-    the process is killed (None: never)."""
+    """A disk, which outlives processes.
+
+    `full` and `broken` make writes fail. `free_bytes`: the free space that it reports if that is
+    little; writes still succeed. `no_descriptors`: the share of files that cannot be opened.
+    `crash_in` counts writes and syncs down to the one during which the process is killed (None:
+    never).
+    """
 
     def __init__(self, rng: random.Random, now_us: Callable[[], int]) -> None:
         self.root = _mounted()
@@ -47,7 +50,7 @@ class Volume:
         self._now_us = now_us
 
     def heal(self) -> None:
-        """Nothing that is asked of it is refused any more."""
+        """End all faults: requests succeed again."""
         self.full = self.broken = False
         self.free_bytes = None
         self.no_descriptors = 0.0
@@ -82,7 +85,7 @@ class Volume:
         self.folder(path.parent).put(path.name, Folder())
 
     def nodes(self, path: Path, suffix: str) -> Iterable[tuple[str, FileNode]]:
-        """Every file below `path` whose name ends so."""
+        """Yield every file below `path` with a name that ends in `suffix`."""
         found = self.find(path)
         if isinstance(found, Folder):
             for name, entry in sorted(found.entries.items()):
@@ -92,7 +95,8 @@ class Volume:
                     yield str(path / name), entry
 
     def writing(self, process: Process, path: Path) -> int | None:
-        """Before each write or sync.  Returns how much of it happens, None for all."""
+        """Called before each write or sync. Return the number of bytes to write before a crash;
+        None for all."""
         if not process.alive:
             raise ProcessDied
         self.writes += 1
@@ -106,12 +110,12 @@ class Volume:
         return None
 
     def opening(self, path: Path) -> None:
-        """Before anything that takes a descriptor."""
+        """Called before each operation that takes a descriptor."""
         if self.no_descriptors and self._rng.random() < self.no_descriptors:
             raise StorageError(StorageFault.DESCRIPTORS, path, "too many open files")
 
     def creating(self, path: Path) -> None:
-        """Before a name that is new: a full disk may have a block left for it, or none."""
+        """Called before a name is created: a full disk may have a block left for it, or none."""
         if self.full and self._rng.random() < 0.5:
             raise StorageError(StorageFault.FULL, path, "no space left")
 
@@ -301,7 +305,7 @@ class SimDisk(Disk):
         return (0 if self._volume.full else left), ROOM_BYTES
 
     def descriptors_max(self) -> int:
-        """So few that logs close files and open them again all the time."""
+        """A limit low enough that logs close and reopen files all the time."""
         return DESCRIPTORS
 
     def descriptors_left(self) -> int:

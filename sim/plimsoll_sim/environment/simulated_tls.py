@@ -1,5 +1,5 @@
-"""What OpenSSL does for a connection, without its cryptography: `ssl.SSLContext` and `SSLObject` as
-far as `plimsoll_net` uses them.
+"""OpenSSL's part in a connection, without cryptography: `ssl.SSLContext` and `SSLObject` as far as
+`plimsoll_net` uses them.
 
 Each end shows its certificate and believes one that an authority which it trusts has signed; a
 listener for clients looks at its times, too, and may let in who shows none.  What follows is
@@ -27,7 +27,7 @@ _HEAD = 5
 
 
 def record(kind: int, body: bytes | memoryview) -> bytes:
-    """As `Records` reads it."""
+    """Return a record in the form that `Records` reads."""
     return bytes((kind,)) + len(body).to_bytes(4, "big") + body
 
 
@@ -35,7 +35,7 @@ class Records:
     """Kinds and bodies, from the bytes of one direction."""
 
     def __init__(self) -> None:
-        # What is no whole record yet.
+        # The bytes of an incomplete record.
         self._raw = bytearray()
 
     def __len__(self) -> int:
@@ -45,7 +45,7 @@ class Records:
         self._raw += data
 
     def next(self) -> tuple[int, bytes] | None:
-        """None: none is whole."""
+        """Return the next record; None if no record is complete."""
         size = int.from_bytes(self._raw[1:_HEAD], "big")
         if len(self._raw) < _HEAD or len(self._raw) < _HEAD + size:
             return None
@@ -54,7 +54,7 @@ class Records:
         return kind, body
 
     def carried(self, data: bytes) -> bytes:
-        """What sessions are given of it."""
+        """Return the session data that these bytes complete."""
         self.receive(data)
         found = iter(self.next, None)
         return b"".join(body for kind, body in found if kind == DATA)
@@ -98,7 +98,7 @@ class SimTls:
         self._server_side = server_side
         self._asks = asks
         self._records = Records()
-        # What was decrypted and not read.
+        # Data that was decrypted but not read.
         self._clear = bytearray()
         self._begun = False
         self._shaken = False
@@ -170,7 +170,7 @@ class SimTls:
         return found
 
     def read(self, size: int, buffer: memoryview) -> int:
-        """How many bytes there were; 0 after the peer's goodbye."""
+        """Return the number of bytes read; 0 after the peer's goodbye."""
         while not self._clear:
             kind, body = self._next()
             if kind == ALERT and body == GOODBYE:
@@ -211,7 +211,7 @@ class SimTls:
 
 
 def asking_context(find: Callable[[str | None], Any]) -> SimContext:
-    """Instead of `tls_policy.asking_context`."""
+    """Replaces `tls_policy.asking_context`."""
     return SimContext(find=find)
 
 
