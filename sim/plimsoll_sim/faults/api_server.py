@@ -8,7 +8,8 @@ from plimsoll_sim.faults.fault_context import FaultContext
 from plimsoll_sim.faults.processes import any_operator
 
 LOSSY_SHARE = 0.1
-"""How many requests, replies are lost, or carried out late, while it is degraded."""
+"""The share of requests that are lost, or carried out late, and of lost replies, while it is
+degraded."""
 THROTTLED_SHARE = 0.05
 BACKUP_SHARE = 0.7
 """How often etcd's backup is renewed rather than restored."""
@@ -51,7 +52,7 @@ def hang_api_server(context: FaultContext, _: random.Random) -> str:
 
 
 def degrade_api_server(context: FaultContext, _: random.Random) -> str:
-    """It loses requests and replies, carries some out long after, and throttles."""
+    """Degrade it: it loses requests and replies, carries some out late, and throttles."""
     weather = context.world.weather
     weather.lose_request, weather.lose_reply = LOSSY_SHARE, LOSSY_SHARE
     weather.late, weather.throttle = LOSSY_SHARE, THROTTLED_SHARE
@@ -64,7 +65,7 @@ def degrade_api_server(context: FaultContext, _: random.Random) -> str:
 
 
 def restore_etcd(context: FaultContext, rng: random.Random) -> str | None:
-    """To the state of a backup, once in a run; more often than that it renews the backup."""
+    """Restore etcd to a backup, at most once in a run; otherwise renew the backup."""
     world = context.world
     if context.etcd_backup.revision == world.etcd.revision or world.ghost.restored:
         return None

@@ -13,7 +13,7 @@ from plimsoll_sim.faults.fault_context import FaultContext
 from plimsoll_sim.hosts.brokers import KAFKA_PORT, REPLICATION_PORT
 
 COMMITTED_SHARE = 0.7
-"""How many DeleteRecords ask for nothing above the high watermark; others are refused."""
+"""The share of DeleteRecords that stay below the high watermark; others are refused."""
 UNREGISTERED_EPOCHS_AHEAD = (1, 2**40)
 
 
@@ -68,7 +68,7 @@ def fetch_as_impostor(context: FaultContext, rng: random.Random) -> str | None:
 
 
 def elect_preferred_leaders(context: FaultContext, _: random.Random) -> str:
-    """ElectLeaders of all partitions."""
+    """Ask for the preferred leaders of all partitions (ElectLeaders)."""
     context.world.order(ElectLeaders(kind="Preferred", needed_only=True))
     return "of all partitions"
 

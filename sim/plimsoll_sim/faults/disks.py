@@ -11,11 +11,11 @@ from plimsoll_sim.faults import observed_partitions
 from plimsoll_sim.faults.fault_context import FaultContext
 
 SLOW_IO_US = (200_000, 3_000_000)
-"""How long whatever goes to a thread takes there, at least and at most."""
+"""Shortest and longest time that an operation in a thread takes."""
 
 
 def fill_disk(context: FaultContext, rng: random.Random) -> str | None:
-    """It has room again later, without a restart of the broker."""
+    """Fill a broker's disk; it has room again later, without a restart of the broker."""
     host = observed_partitions.running_broker(context.world, rng)
     if host is None:
         return None
@@ -63,7 +63,7 @@ def break_disk(context: FaultContext, rng: random.Random) -> str | None:
 
 
 def exhaust_descriptors(context: FaultContext, rng: random.Random) -> str | None:
-    """Of its files every other one cannot be opened; later all can, without a restart."""
+    """Make every other file fail to open; this ends later, without a restart."""
     host = observed_partitions.running_broker(context.world, rng)
     if host is None:
         return None

@@ -1,4 +1,4 @@
-"""What faults share in one run: the world, the numbers they draw from, and how they end.
+"""State that the faults of one run share: the world, the random numbers, and how faults end.
 
 `schedule` makes one `FaultContext` for each run and hands it to every fault.
 """
@@ -14,14 +14,14 @@ from plimsoll_sim.environment.power_cuts import Folder
 from plimsoll_sim.hosts.brokers import BrokerHost
 
 SCRIPT_POLL_US = 20_000
-"""How often a script's condition is evaluated."""
+"""The period at which a script's condition is evaluated."""
 
 
 class Wait(NamedTuple):
-    """What a script waits for before its next step."""
+    """The condition that a script waits for before its next step."""
 
     condition: Callable[[], bool] | None
-    """None: for nothing but time."""
+    """None: only the time counts."""
     ms_max: int
     """Virtual milliseconds after which the script goes on although the condition is false."""
 

@@ -52,15 +52,15 @@ class Fault:
     """One kind of thing that goes wrong."""
 
     name: str
-    """In options, profiles, events and documents."""
+    """The name in options, profiles, events and documents."""
     strike: Callable[[FaultContext, random.Random], str | None]
     """Does it, with the random numbers of this occurrence, and returns what it did it to, for
     people; None when there was nothing to do it to.  A fault that lasts schedules its own end."""
     weight: int
-    """How often it is drawn, relative to the other faults of a run without a profile; 0: only where
-    a profile asks for it."""
+    """How often it is drawn, relative to the other faults of a run without a profile; 0: only if a
+    profile asks for it."""
     purpose: str
-    """What it is there to try."""
+    """The behaviour that the fault tests."""
     rare: bool = False
     """Takes part in few runs: it costs a run its liveness, or hides what else goes wrong."""
 

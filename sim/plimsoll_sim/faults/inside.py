@@ -29,7 +29,8 @@ def rotate_authority(context: FaultContext, _: random.Random) -> str | None:
 
 
 def step_operators_clocks(context: FaultContext, rng: random.Random) -> str | None:
-    """For all operators certificates are older, or younger, than they are."""
+    """Move the clocks of all operators, so that certificates appear older or younger than they
+    are."""
     days, secured = rng.choice(DAYS), context.world.secured
     if secured is None:
         return None
@@ -60,14 +61,15 @@ def lose_status(context: FaultContext, _: random.Random) -> str | None:
 
 
 def intrude(context: FaultContext, rng: random.Random) -> str | None:
-    """Who belongs to nobody asks a broker or a controller as if it were a broker."""
+    """Send one request to a broker or a controller from a process outside the cluster that claims
+    to be a broker."""
     world, posed = context.world, _posed(context, rng)
     if posed is None:
         return None
     secured, p, leader, follower = posed
     loot = secured.loot(rng, follower.id)
     who = secured.intruder(loot, follower.id)
-    # Who has what is allowed is that broker: nothing promises otherwise.
+    # The holder of an allowed certificate counts as that broker: no promise says otherwise.
     if who is None or is_allowed(world.ghost.image, loot, follower.id):
         return None
     operators = [host for host in world.operators if host.active]
@@ -82,7 +84,7 @@ def intrude(context: FaultContext, rng: random.Random) -> str | None:
 
 
 def linger(context: FaultContext, rng: random.Random) -> str | None:
-    """Who has stolen the Secret that a broker shows now connects as a follower and stays."""
+    """Connect as a follower with the Secret that a broker uses now, and stay."""
     world, posed = context.world, _posed(context, rng)
     if posed is None:
         return None
@@ -98,7 +100,7 @@ def linger(context: FaultContext, rng: random.Random) -> str | None:
 def _posed(
     context: FaultContext, rng: random.Random
 ) -> tuple[Secured, Partition, BrokerHost, BrokerHost] | None:
-    """A partition, its leader, and the follower that somebody claims to be."""
+    """Return a partition, its leader, and the follower that an intruder claims to be."""
     secured = context.world.secured
     found = observed_partitions.followed_partitions(context.world)
     return None if secured is None or not found else (secured, *rng.choice(found))

@@ -10,10 +10,10 @@ from plimsoll_sim.faults.fault_context import FaultContext
 from plimsoll_sim.faults.shared_steps import Link
 
 ONE_WAY_SHARE = 0.3
-"""How many cuts leave the way back open."""
+"""The share of cuts that leave the way back open."""
 SLOW_US = (20_000, 300_000, 2_000_000)
 ALL_SHARE = 0.5
-"""How often a process reads slowly wherever it reads."""
+"""How often a process reads slowly on all its connections."""
 READS_LATE_US = (30_000, 300_000, 3_000_000)
 
 
@@ -28,7 +28,7 @@ def cut_broker_from_controllers(context: FaultContext, rng: random.Random) -> st
 
 
 def isolate_broker(context: FaultContext, rng: random.Random) -> str | None:
-    """From the controllers and all other brokers: clients alone still reach it."""
+    """Cut a broker off the controllers and all other brokers; only clients still reach it."""
     world = context.world
     host = rng.choice(list(world.brokers.values()))
     names = [one.name for one in world.operators]
@@ -97,14 +97,14 @@ def read_slowly(context: FaultContext, rng: random.Random) -> str | None:
 
 
 def stall_connection(context: FaultContext, rng: random.Random) -> str | None:
-    """What one side of a connection sends arrives late, perhaps after its sender's end."""
+    """Delay what one side of a connection sends, perhaps beyond the end of its sender."""
     names = {host.name for host in context.world.brokers.values()}
     ends = context.world.network.sides(lambda source, to: source in names or to in names)
     return _stall(context, [rng.choice(ends)]) if ends else None
 
 
 def stall_sends_of_broker(context: FaultContext, rng: random.Random) -> str | None:
-    """All that it sends to other brokers, and perhaps to controllers too."""
+    """Delay everything that a broker sends to other brokers, and perhaps to controllers too."""
     world = context.world
     host = rng.choice(list(world.brokers.values()))
     receivers = {one.name for one in world.brokers.values()}

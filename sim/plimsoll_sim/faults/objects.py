@@ -1,4 +1,4 @@
-"""What people and tools do to objects that operators made, and Verifications that people make."""
+"""Changes by people and tools to objects that operators made, and people's Verifications."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OBJECTS_MAX = 2
 
 
 def delete_pod(context: FaultContext, rng: random.Random) -> str | None:
-    """Of a broker: an eviction, or a person."""
+    """Delete a broker's pod, as an eviction or a person does."""
     return _delete(context, rng, PODS)
 
 
@@ -75,7 +75,7 @@ def change_stateful_set(context: FaultContext, rng: random.Random) -> str | None
 
 
 def start_verification(context: FaultContext, rng: random.Random) -> str | None:
-    """Of the topic; an earlier one is deleted when there are many."""
+    """Start a Verification of the topic; if there are many, delete one instead."""
     objects = context.world.objects
     known = objects.names(VERIFICATIONS)
     if len(known) >= OBJECTS_MAX:

@@ -1,7 +1,7 @@
-"""What faults look at before they strike: committed metadata, and what brokers hold.
+"""Read-only views for faults that choose a target: committed metadata and the brokers' logs.
 
-Read-only.  Committed metadata are those that the simulator has seen in etcd (`MetadataGhost`), not
-what any process believes.
+Committed metadata are those that the simulator has seen in etcd (`MetadataGhost`), not what any
+process believes.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from plimsoll_sim.hosts.brokers import BrokerHost
 
 
 class LedPartition(NamedTuple):
-    """A partition whose leader runs."""
+    """A partition whose leader is running."""
 
     partition: Partition
     leader: BrokerHost
 
 
 class FollowedPartition(NamedTuple):
-    """A partition whose leader runs, and one other replica's broker that runs, in sync or not."""
+    """A partition whose leader is running, and the running broker of one other replica, in sync or
+    not."""
 
     partition: Partition
     leader: BrokerHost
@@ -96,7 +97,7 @@ def is_in_sync(world: World, key: PartitionKey, host: BrokerHost) -> bool:
 
 
 def is_active(world: World, host: BrokerHost) -> bool | None:
-    """Whether the broker is registered and unfenced; None when it is not registered."""
+    """Return True if the broker is registered and unfenced; None if it is not registered."""
     broker = world.ghost.image.brokers.get(BrokerId(host.id))
     return None if broker is None else broker.active
 

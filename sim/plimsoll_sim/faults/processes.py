@@ -15,7 +15,7 @@ CRASH_WRITES_MAX = 30
 CLOCK_SET_BACK_MS = (-86_400_000, -3_600_000)
 CLOCK_STEPS_MS = (-86_400_000, -3_600_000, -5_000, 5_000, 3_600_000, 86_400_000)
 ACTIVE_OPERATOR_SHARE = 0.7
-"""How often a fault of an operator is one of the active controller, where there is one."""
+"""How often a fault of an operator strikes the active controller, if there is one."""
 
 # --- brokers --------------------------------------------------------------------------------------
 
@@ -55,14 +55,14 @@ def cut_power_of_all_brokers(context: FaultContext, _: random.Random) -> str:
 
 
 def _cut_power(context: FaultContext, host: BrokerHost) -> str:
-    """Also where no broker runs at the moment: what it wrote may not be on the disk yet."""
+    """Cut the power, even if no broker is running: its writes may not be on the disk yet."""
     context.start_later(host)
     lost = ", ".join(map(str, cut_power(context.world, host)))
     return f"{host.name}, data of [{lost}] is lost"
 
 
 def crash_broker_at_io(context: FaultContext, rng: random.Random) -> str | None:
-    """In the midst of one of its next writes or syncs."""
+    """Kill a broker during one of its next writes or syncs."""
     host = observed_partitions.running_broker(context.world, rng)
     if host is None or host.process is None:
         return None
@@ -87,7 +87,7 @@ def step_wall_clock(context: FaultContext, rng: random.Random) -> str | None:
 
 
 def set_wall_clock_back(context: FaultContext, rng: random.Random) -> str | None:
-    """As `step_wall_clock`, by so much that the broker notices, and set right again later."""
+    """Set a broker's wall clock back far enough for the broker to notice, and correct it later."""
     host = observed_partitions.running_broker(context.world, rng)
     if host is None or host.process is None or host.manager is None:
         return None
@@ -105,7 +105,7 @@ def set_wall_clock_back(context: FaultContext, rng: random.Random) -> str | None
 
 
 def any_operator(context: FaultContext, rng: random.Random) -> OperatorHost | None:
-    """One that runs, more often than not the active controller's."""
+    """Return a running operator, more often than not the active controller's."""
     hosts = [one for one in context.world.operators if one.running]
     active = [one for one in hosts if one.active]
     if active and rng.random() < ACTIVE_OPERATOR_SHARE:

@@ -1,4 +1,4 @@
-"""When faults strike: at the seed's times, in bursts, and right after a proposal or a commit.
+"""Schedules faults: at the seed's times, in bursts, and right after a proposal or a commit.
 
 `fault_table` says what they do.  As many as the run's options allow last at the same time, so that
 in between the cluster gets on with its work.
@@ -30,20 +30,21 @@ class FaultSchedule:
     def __init__(self, world: World, only: frozenset[int] | None = None) -> None:
         self._world = world
         self._only = only
-        # What every fault's own random numbers are derived from, by its number.
+        # Each fault's random numbers are derived from this and the fault's number.
         self._root = world.rng.getrandbits(64)
         self._context = FaultContext(world)
         self._faults = [FAULTS[name] for name, _ in world.options.faults]
         self._weights = [weight for _, weight in world.options.faults]
         # The last number that was given to a fault which no proposal or commit led to.
         self._number = 0
-        # How many proposals and commits there were.
+        # The number of proposals and commits so far.
         self._temptations = 0
         # The numbers of the faults that found something to strike.
         self.struck: list[int] = []
 
     def begin(self) -> None:
-        # Before this the LogCluster was not applied: no administrator restores that.
+        # Before this the LogCluster was not applied: an administrator would not restore that
+        # state.
         self._context.etcd_backup = self._world.etcd.backup()
         self._next()
         self._world.tempting.append(self._tempted)

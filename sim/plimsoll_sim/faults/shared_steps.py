@@ -34,7 +34,7 @@ def heal(world: World, links: Iterable[Link]) -> None:
 
 
 def stall(world: World, ends: Iterable[End]) -> None:
-    """What these ends of connections send is kept, until `unstall`."""
+    """Keep back what these ends of connections send, until `unstall`."""
     for end in ends:
         world.network.stall(end)
 

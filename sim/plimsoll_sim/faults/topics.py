@@ -22,8 +22,8 @@ RETENTION_MS = (1_000, 5_000, 20_000)
 
 
 def recreate_topic(context: FaultContext, rng: random.Random) -> str | None:
-    """With as many partitions: an object that is seen again before its absence was proven takes the
-    topic back, and partitions cannot become fewer."""
+    """Delete and declare the topic again with as many partitions: an object that returns before
+    its absence was proven takes the topic back, and partitions cannot become fewer."""
     world = context.world
     wanted = world.objects.declared(TOPIC)
     if wanted is None:
@@ -66,7 +66,8 @@ def _replace(context: FaultContext, old: str, new: str, gap_us: int, *, kill: bo
                 context.heal_later(partial(world.start_operator, host))
 
     def delete() -> None:
-        """After the new one states what was changed at the old one meanwhile."""
+        """Copy to the new object what was changed in the old one meanwhile; then delete the old
+        one."""
         if old in world.objects.names(TOPICS):
             newest = world.objects.get(TOPICS, old).spec
             stated: dict[str, object] = {field: getattr(newest, field) for field in CHANGED}

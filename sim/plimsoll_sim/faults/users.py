@@ -1,4 +1,4 @@
-"""An administrator who changes what users may."""
+"""An administrator's changes to users."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from plimsoll_sim.hosts import certified_users as change
 
 
 def change_user(context: FaultContext, rng: random.Random) -> str | None:
-    """Its rules, its password, or whether it may log in at all."""
+    """Change a user's rules or password, or disable or enable it."""
     secured = context.world.secured
     if secured is None or secured.tenants is None:
         return None
@@ -18,7 +18,7 @@ def change_user(context: FaultContext, rng: random.Random) -> str | None:
 
 
 def change_certified(context: FaultContext, rng: random.Random) -> str | None:
-    """The same of who logs in by certificates."""
+    """Change a user who logs in by certificates."""
     secured = context.world.secured
     if secured is None or secured.tenants is None or secured.tenants.certified is None:
         return None

@@ -1,1 +1,2 @@
-"""What is true of a cluster, from what etcd stored and brokers appended, not from what they say."""
+"""The true state of a cluster, taken from what etcd stored and brokers appended, not from what
+they report."""

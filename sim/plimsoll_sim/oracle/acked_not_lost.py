@@ -1,4 +1,4 @@
-"""What an unclean election may lose of what was acknowledged: AckedNotLost (I16) and Reported.
+"""Acknowledged data that an unclean election may lose: AckedNotLost (I16) and Reported.
 
 Called by `committed.MetadataGhost` for every unclean election and every lossy stop, and by the
 checker of what clients were told.  A lost acknowledgement is excused only by more lossy stops than
@@ -36,20 +36,21 @@ def elected_uncleanly(ghost: PartitionGhost, election: Election, *, full: bool) 
         raise Violation("Reported", f"{ghost.name}: an unclean election says only: {cause}")
     copy = ghost.copy_of(leader)
     gone = ghost.beyond(copy) + ghost.cut(ghost.kept_by(copy))
-    # Of whom a cleaner left nothing there, whose last batches are lost, nobody knows any more.
+    # A cleaner removed the last batches of these producers from the leader's copy: nothing says
+    # any more what they had sent.
     unknown = [each for each, (_, _, base) in ghost.producers.items() if base in copy.taken]
     for producer_id in unknown:
         del ghost.producers[producer_id]
     if ghost.committed and ghost.committed[-1].last + 1 < copy.start:
         ghost.cut(0)  # it begins behind all of that, and what is committed has no hole
     for other in ghost.copies.values():
-        # Also in its last step, which nobody has seen.
+        # The last step of a copy, which was not seen, counts too.
         other.begins = max(other.begins, ghost.start)
     ghost.start = copy.begins = copy.start
     ghost.answered = min(ghost.answered, copy.start)
     ghost.keys_due = True
     for other in ghost.copies.values():
-        # What is written behind that from now on nobody has let go of.
+        # Batches written above the high watermark from now on were not removed by any log yet.
         other.begins = min(other.begins, ghost.true_high_watermark)
     ghost.unclean_epoch = int(new.leader_epoch)
     for broker_id, other in ghost.copies.items():
@@ -63,8 +64,8 @@ def elected_uncleanly(ghost: PartitionGhost, election: Election, *, full: bool) 
 
 
 def check_lost_acks(ghost: PartitionGhost, idents: list[bytes]) -> None:
-    """I16: an unclean election loses nothing that was acknowledged, unless more logs lost data
-    than the quorum allows, or somebody chose to lose it."""
+    """I16: an unclean election loses nothing acknowledged, unless more logs lost data than the
+    quorum allows, or a person chose to lose it."""
     if idents and not ghost.excused:
         raise Violation(
             "AckedNotLost",
@@ -80,7 +81,7 @@ def note_lossy_stop(
     if broker_epoch is not None:
         ghost.lossy_lives[broker_id] = broker_epoch
     if ghost.unclean_epoch >= 0 and broker_id in ghost.copies:
-        # What it cut off when it followed after that election may be back.
+        # What it truncated when it followed after that election may be back.
         ghost.copies[broker_id].suspect = True
     if BrokerId(broker_id) in (*partition.isr, *partition.elr, *partition.last_known_elr):
         ghost.lossy_open[broker_id] = None

@@ -1,4 +1,4 @@
-"""What is really true: the committed metadata, the committed logs, and what clients were told.
+"""The true state: the committed metadata, the committed logs, and what clients were told.
 
 Never read by the code under test.  `MetadataGhost` replays what etcd stored, by a reading of the
 chain of its own; `PartitionGhost` holds one partition's committed log and every broker's copy.
@@ -47,7 +47,7 @@ class MetadataGhost:
         self.sequence = 0
         self.restored = False
         self.topics_recreated = False
-        # Whether an object declares a topic, of which the object that it was bound to is gone.
+        # True if an object declares this topic after the object that it was bound to is gone.
         self.is_declared: Callable[[Topic], bool] = lambda _: False
         self.strict_slices = True
         self.history: list[Record] = []
@@ -147,7 +147,7 @@ class MetadataGhost:
                     epoch = int(after.brokers[member].broker_epoch)
                     ghost.joined(int(member), epoch, leads=member == new.leader)
             if len(new.isr) >= new.effective_min_isr:
-                # Who lost data and has not been found out yet still counts.
+                # A broker that lost data unnoticed still counts.
                 ghost.lossy_max = sum(1 for b in new.isr if int(b) in ghost.lossy_open)
         for key in [key for key in self.partitions if key not in after.partitions]:
             ghost = self.partitions.pop(key)
@@ -161,10 +161,10 @@ class MetadataGhost:
         return ghost
 
     def went_back(self) -> None:
-        """etcd holds an older state than was committed.
+        """Note that etcd holds an older state than was committed.
 
-        What is written there from now on is another history.  Whoever holds the true one goes on
-        with it, and no copy may lose what is committed.
+        Later writes there form another history. A process that holds the true one continues with
+        it, and no copy may lose what is committed.
         """
         self.restored = True
 

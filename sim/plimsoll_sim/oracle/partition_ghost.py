@@ -1,4 +1,4 @@
-"""One partition's committed log, and everybody's copy of it, as they really are.
+"""One partition's true committed log, and every broker's true copy of it.
 
 Kept by `committed.MetadataGhost`; read by the checkers, never by the code under test.
 Source: the protocol's ghost variables.
@@ -23,7 +23,7 @@ class Violation(Exception):
 
 
 class CommittedBatch(NamedTuple):
-    """A record batch as somebody has it on disk; `ident` is its content."""
+    """A record batch as a broker has it on disk; `ident` is its content."""
 
     base: int
     last: int
@@ -35,7 +35,7 @@ class CommittedBatch(NamedTuple):
 
 
 class LogRetention(NamedTuple):
-    """How much of a log its broker keeps; None: all."""
+    """How much of a log its broker keeps; None: without limit."""
 
     bytes_kept: int | None = None
     ms_kept: int | None = None
@@ -97,15 +97,18 @@ class Deletion:
 
 @dataclass(slots=True)
 class PartitionGhost:
-    """`committed` is the log that was ever under a leader's high watermark, less what unclean
-    elections cut off; that is in `lost`.  `start`: where it begins by now, for retention or a
-    client let go of what is below; `deletions`: what clients asked for, but for what was refused;
-    `answered`: below it a client was told that nothing is left, and no unclean election has brought
-    anything back.  `lost_keys`: of these an unclean election lost the last record, which was
-    excused, and none was written since; `keys_due`: whoever leads now was elected uncleanly, and
-    its keys were not looked at yet.
-    `led`: by leader epoch who led, since when (µs).  `ever`: what was ever committed at an offset,
-    by leader epoch."""
+    """The true state of one partition.
+
+    `committed`: the log that was ever below a leader's high watermark, less what unclean elections
+    cut off, which is in `lost`. `start`: its present beginning, moved by retention or by clients.
+    `deletions`: the clients' requests, less the refused ones. `answered`: a client was told that
+    nothing is left below this offset, and no unclean election has brought anything back.
+
+    `lost_keys`: keys whose last record was lost in an excused unclean election and not written
+    since. `keys_due`: the present leader was elected uncleanly, and its keys were not checked yet.
+    `led`: by leader epoch, the leaders and the times since which they led (µs). `ever`: by offset
+    and leader epoch, every batch that was ever committed.
+    """
 
     key: PartitionKey
     name: TopicPartition
@@ -136,7 +139,8 @@ class PartitionGhost:
 
     @property
     def true_high_watermark(self) -> int:
-        """Above `start`, but for who was elected uncleanly with nothing but a beginning."""
+        """The end of the committed log. It is at `start` only if nothing above `start` is
+        committed."""
         return max(self.start, self.committed[-1].last + 1 if self.committed else 0)
 
     @property
@@ -157,7 +161,8 @@ class PartitionGhost:
         self.committed.append(batch)
 
     def shift(self, copy: Copy) -> int:
-        """Which committed batch is its first; below 0: how many it has before the first."""
+        """Return the index of the committed batch that the copy begins with; if negative, the
+        number of batches that it has before the first."""
         if not copy.batches:
             return 0
         begins = copy.batches[0].base
@@ -167,12 +172,12 @@ class PartitionGhost:
         return self.index.get(begins, 0)
 
     def beyond(self, copy: Copy) -> list[CommittedBatch]:
-        """What is committed and below its beginning, and was not let go of."""
+        """Return the committed batches below the copy's start that it was not allowed to remove."""
         first = max(self.start, copy.begins)
         return [one for one in self.committed if first <= one.base and one.last < copy.start]
 
     def kept_by(self, copy: Copy) -> int:
-        """How many committed batches there are up to where it holds something else, or nothing."""
+        """Return the number of committed batches before the copy first differs or ends."""
         if not copy.batches:  # also a batch that holds its start is not there
             return bisect_left(self.committed, copy.start, key=lambda batch: batch.last)
         begins = copy.batches[0].base
@@ -202,16 +207,17 @@ class PartitionGhost:
         return gone
 
     def joined(self, broker_id: int, broker_epoch: int, *, leads: bool) -> None:
-        """Who joined by following has it all again; who leads from the ELR may not.  Nor who lost
-        it while the proposal was on its way: it joins as the lifetime that is over, and may lead
-        at once, if a move ends with that."""
+        """Note that a broker joined the ISR. By following it has all data again; a leader from the
+        ELR may not. A broker that lost data while its proposal was on its way still counts as
+        lossy: it joins as a lifetime that is over, and may lead at once if a move ends with that.
+        """
         if self.lossy_lives.get(broker_id) == broker_epoch:
             self.lossy_open[broker_id] = None
         elif not leads:
             self.lossy_open.pop(broker_id, None)
 
     def keep(self, replicas: tuple[BrokerId, ...]) -> None:
-        """Who is no replica any more deletes its copy, and would start empty."""
+        """Forget the losses of brokers that are no replicas any more: they delete their copies."""
         self.lossy_open = {b: None for b in self.lossy_open if BrokerId(b) in replicas}
 
     def note_producer(self, batch: CommittedBatch) -> None:

@@ -83,7 +83,8 @@ def _granted(image: ClusterImage, key: PartitionKey) -> bool:
 
 
 def _left(image: ClusterImage, p: Partition) -> int:
-    """Whoever has come back from its restart is there, although its grant may still be open."""
+    """Return the size of the ISR without brokers that are restarting. A broker that has come back
+    counts even if its grant is still open."""
     return sum(not image.restart_granted(b) for b in p.isr)
 
 

@@ -17,8 +17,8 @@ OVERTAKEN_BY: tuple[By, ...] = ("its stop", "its death", "its next life", "min I
 
 
 class Proposal(NamedTuple):
-    """Whom a leader is made to propose, and what overtakes the proposal: what the follower does,
-    another min ISR, or the proposal's own metadata before its answer."""
+    """The leader, the broker it is made to propose, and the event that overtakes the proposal: an
+    action of the follower, another min ISR, or the proposal's own metadata before its answer."""
 
     key: PartitionKey
     leader: BrokerHost

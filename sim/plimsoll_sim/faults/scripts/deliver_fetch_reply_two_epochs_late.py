@@ -15,7 +15,7 @@ from plimsoll_sim.faults.observed_partitions import log_end
 from plimsoll_sim.hosts.brokers import BrokerHost
 
 COMMITTED_BEYOND = 3
-"""How many records beyond the stale truncation are committed before the reply arrives."""
+"""The number of records committed beyond the stale truncation before the reply arrives."""
 
 
 def strike(context: FaultContext, rng: random.Random) -> str | None:

@@ -60,7 +60,7 @@ def _script(
     if passed():
         _delete_most(context, key, leader)
     if passed() and rng.random() < 0.7:
-        # From now on there is room for what the two will have in common.
+        # Keep all from now on, so that the records that the two will have in common fit.
         world.declare(config=configs | ALL_KEPT)
         yield pause(rng.randint(50, 500))
         yield from _led_by_the_last(context, key, behind)

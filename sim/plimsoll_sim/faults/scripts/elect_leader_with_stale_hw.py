@@ -1,4 +1,4 @@
-"""A leader is elected whose high watermark is behind what its predecessor committed.
+"""Elects a leader with a high watermark below what its predecessor committed.
 
 The predecessor drops a follower that it cannot reach, commits without it and is killed; the others
 do not know yet how far that was, and reach the dropped follower before they reach each other.

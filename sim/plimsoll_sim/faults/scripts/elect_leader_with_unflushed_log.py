@@ -47,7 +47,7 @@ def _script(
     leader.kill()
     yield Wait(elected, 3_000)
     world.note(f"story: {heir.name} leads: {elected()}")
-    # What it is sent in a second of leading is not flushed either.
+    # The records that it gets in a second as leader are not flushed either.
     yield pause(context.rng.choice((0, 0, 1_000)))
     cut_power(world, heir)
     slow.pop(heir.name, None)

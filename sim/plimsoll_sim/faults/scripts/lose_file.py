@@ -75,7 +75,7 @@ def _damage(
         case "first":
             ghost = context.world.ghost.by_name.get(at)
             if ghost is not None and host.id in ghost.copies:
-                # It may begin behind all that is committed now, and so does its high watermark.
+                # It may now begin above all that is committed, and so may its high watermark.
                 ghost.copies[host.id].suspect = True
             for name in names[: rng.randint(1, len(names) - 1)]:
                 del folder.entries[name]

@@ -1,4 +1,4 @@
-"""Of the last two replicas in sync, the one that lost data reports its log before the other."""
+"""Lets the one of the last two in-sync replicas that lost data report its log first."""
 
 from __future__ import annotations
 
