@@ -66,7 +66,7 @@ def main() -> int:
 
 
 def show(result: Result, *, events: bool) -> None:
-    """One run, for people."""
+    """Print one run, for people."""
     print(f"seed {result.seed}")
     print("\n".join(result.options))
     shown = result.events if events else result.events[-40:] if result.sentence else []

@@ -25,11 +25,11 @@ from plimsoll_sim.mutants.mutant import Mutant, Stale, texts
 from plimsoll_sim.mutants.mutant_table import MUTANTS
 
 KILLS = 2
-"""How many seeds are remembered: they shift whenever the code changes."""
+"""The number of seeds to remember: they shift whenever the code changes."""
 MORE_SEEDS = 300
-"""How many seeds `--check` tries after the known ones."""
+"""The number of seeds that `--check` tries after the known ones."""
 SHORT_SEEDS = 40
-"""How many are tried in short runs, before the others."""
+"""The number of seeds to try in short runs, before the others."""
 
 
 SHORT = [Try(SHORT_STEPS, seed) for seed in range(1, 1 + SHORT_SEEDS)]
@@ -72,7 +72,7 @@ def main() -> int:
 
 
 def _nothing(chase: Chase) -> None:
-    """What is found is not written down."""
+    """Discard a result."""
 
 
 def _check(mutant: Mutant, known: dict[str, Any]) -> Chase:
@@ -91,7 +91,8 @@ def _check(mutant: Mutant, known: dict[str, Any]) -> Chase:
 
 
 def shorter(mutant: Mutant, known: dict[str, Any] | None) -> Chase | None:
-    """Where a long run is known.  What is noticed by its liveness takes as long in a short one."""
+    """Return a chase by short runs if only long ones are known; None if a known run is short or a
+    liveness kill, which takes as long in a short run."""
     kills = [Kill(**kill) for kill in (known or {}).get("kills", [])]
     if not kills or any(one.steps <= SHORT_STEPS or one.predicate == LIVENESS for one in kills):
         return None

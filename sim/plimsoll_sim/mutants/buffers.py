@@ -1,4 +1,4 @@
-"""Guards of whoever writes more than the peer reads."""
+"""Mutants of guards against writing more than the peer reads."""
 
 from __future__ import annotations
 

@@ -21,17 +21,17 @@ from plimsoll_sim.mutants.mutant import ROOT, Mutant, become
 SCENARIOS = ROOT / "tests" / "scenarios"
 STEPS = 2_500
 SHORT_STEPS = 600
-"""What most mutants are noticed in by one of few seeds.  The run without the mutation costs as much
-as the others, and is one for all mutants that the same seed notices."""
+"""Most mutants are noticed within this many steps by one of few seeds. The run without the
+mutation costs as much as the others, and is shared by all mutants that the same seed notices."""
 CHECKED = Patience(us_max=100_000_000, steps_max=20_000)
-"""In which a known seed's run becomes as it should: a tenth of what others get, since a mutant that
-is noticed by its liveness takes all of it.  It says so only of a run that is known never to become
-so: others get the rest.  In half of it the same run is healed without the mutation, or nothing is
-noticed by its liveness."""
+"""The time in which a known seed's run must converge. It is a tenth of the usual, since a mutant
+that is noticed by its liveness takes all of it. It decides only about runs that are known never to
+converge; others get the usual time. The same run must heal without the mutation in half of it, or
+nothing is noticed by its liveness."""
 UNCOLLECTED_RUNS = 10
-"""Of a mutant; each leaves five megabytes."""
+"""The runs of a mutant before garbage is collected; each leaves five megabytes."""
 WARM = ("plimsoll_sim.runs.run", "plimsoll_sim.scenario.runner")
-"""What every child would import for itself otherwise: half of what a mutant costs."""
+"""Modules that every child would import for itself otherwise: half of a mutant's cost."""
 LIVENESS = "liveness"
 NONSENSE = ("AttributeError", "NameError", "TypeError", "UnboundLocalError")
 """A mutant that makes these takes no guard out, but Python's ground."""
@@ -131,7 +131,8 @@ def _told(chase: Chase) -> str:
 
 
 def _search(chase: Chase) -> Chase:
-    """What a run lets escape becomes an error that the pool can send: others would hang it."""
+    """Search for kills. Exceptions that a run lets escape become errors that the pool can send;
+    others would hang it."""
     try:
         return _chased(chase)
     except Exception as error:
@@ -140,7 +141,7 @@ def _search(chase: Chase) -> Chase:
 
 def _chased(chase: Chase) -> Chase:
     become(chase.mutant)
-    # What a few runs leave behind goes with this process: to look for it takes a tenth of a run.
+    # The process ends with a few runs: collecting their garbage takes a tenth of a run.
     gc.disable()
     if not chase.scenarios:
         _play(chase)
@@ -156,8 +157,8 @@ def _chased(chase: Chase) -> Chase:
 
 
 def _noticed(chase: Chase, one: Try) -> Kill | None:
-    """What the run violates.  A run that does not heal in the time of a check may only be slow:
-    where it is not known that it never does, it is given all the time that others have."""
+    """Return what the run violates. A run that does not heal in the time of a check may only be
+    slow: unless it is known never to heal, it gets the usual time."""
     profile = chase.mutant.profile
     kill, _ = _try(profile, one, CHECKED if chase.check else Patience())
     if not chase.check or kill is None or kill.predicate != LIVENESS or one in chase.stuck:
@@ -167,12 +168,12 @@ def _noticed(chase: Chase, one: Try) -> Kill | None:
 
 @cache
 def _sound(profile: str | None, one: Try) -> tuple[Kill | None, bool]:
-    """Of a process that is no mutant; several mutants are noticed by one run."""
+    """Run without a mutation; several mutants share one run."""
     return _try(profile, one, Patience())
 
 
 def _try(profile: str | None, one: Try, patience: Patience) -> tuple[Kill | None, bool]:
-    """What the run violates, and whether it healed in half of what a check has patience for."""
+    """Run once; return the violation, and if the run healed in half the time of a check."""
     from plimsoll_broker.storage.disk import StorageError
     from plimsoll_sim.runs.run import run
 

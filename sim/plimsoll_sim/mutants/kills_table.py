@@ -19,13 +19,13 @@ KNOWN = Path(__file__).with_name("kills.json")
 
 
 def known() -> dict[str, Any]:
-    """By mutant, what was found when it was last looked for."""
+    """Return the results of the last search by mutant."""
     found: dict[str, Any] = json.loads(KNOWN.read_text()) if KNOWN.exists() else {}
     return found
 
 
 def told(chases: Iterable[Chase]) -> dict[str, Any]:
-    """What is found, as JSON has it."""
+    """Return the results as JSON has them."""
     return {
         chase.mutant.name: {
             "tried": chase.tried,
@@ -44,8 +44,8 @@ def write(mutants: Sequence[Mutant], chase: Chase) -> None:
 
 
 def renew(mutants: Sequence[Mutant], chase: Chase) -> None:
-    """After a check: a run that was found takes the place of those that no longer notice, or take
-    longer.  Of the scenarios a check plays no more than it must, so those that are known stay."""
+    """Update a mutant's entry after a check. A new run replaces those that no longer notice it or
+    take longer. A check plays no more scenarios than it must, so the known scenarios stay."""
     old = known().get(chase.mutant.name, {"kills": [], "scenarios": {}})
     runs = {(kill["seed"], kill["steps"]) for kill in old["kills"]}
     unknown = [kill for kill in chase.kills if (kill.seed, kill.steps) not in runs]

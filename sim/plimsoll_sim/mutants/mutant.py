@@ -1,4 +1,4 @@
-"""What a mutant is, and how a process comes to run it instead of the real code.
+"""Defines a mutant, and turns a process into one.
 
 Nothing is copied or written.  A function of a module that is imported already gets the code that
 the mutated text has for it, wherever the function is known; so a hundred mutants are forks of one
@@ -88,7 +88,7 @@ class _Finder(MetaPathFinder):
 
 
 def become(mutant: Mutant) -> None:
-    """From now on this process is the mutant."""
+    """Turn this process into the mutant."""
     imported = {file: one for one in list(sys.modules.values()) if (file := _file_of(one))}
     later: dict[Path, str] = {}
     for path, text in texts(mutant).items():
@@ -133,7 +133,8 @@ def _changed(
 
 
 def _own(code: CodeType) -> tuple[object, ...]:
-    """What it does, but for the functions and classes within; not where its lines are."""
+    """Return the behaviour of a code object, without line numbers and nested functions and
+    classes."""
     constants = [repr(one) for one in code.co_consts if not isinstance(one, CodeType)]
     variables = (code.co_varnames, code.co_freevars, code.co_cellvars, code.co_argcount)
     return code.co_name, code.co_code, code.co_names, code.co_flags, constants, variables
@@ -145,7 +146,7 @@ def _shape(code: CodeType) -> tuple[object, ...]:
 
 
 def _function(module: ModuleType, names: tuple[str, ...], code: CodeType) -> FunctionType | None:
-    """Of a module, or of classes within it, whatever wraps it."""
+    """Find a function of a module or class by its path of names, through any wrappers."""
     found: Any = module
     for name in names:
         found = vars(found).get(name)

@@ -70,7 +70,7 @@ RIGHTS: tuple[Mutant, ...] = (
                 "return _NOBODY if enforced else None",
                 "return None",
             ),
-            # As brokers did that named nobody where they ask for no rights.
+            # Like a former broker, which named no principal if it enforced no rights.
             Edit(
                 BROKER + "handlers/forward.py",
                 "    asks = context.connection\n",

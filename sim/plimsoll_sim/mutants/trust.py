@@ -1,5 +1,5 @@
-"""Guards of what may be believed: records that are not on a disk yet, disks that were full, who
-says that he is a follower, and what clients and releases ask for."""
+"""Mutants of guards of trust: records that are not on a disk yet, disks that were full, claims of
+followers, and requests of clients and releases."""
 
 from __future__ import annotations
 

@@ -15,26 +15,28 @@ from plimsoll_sim.faults.fault_table import TABLE
 from plimsoll_sim.runs.profiles.profile_table import DRAWN, PROFILES
 
 RARE_SHARE = 0.06
-"""In how many runs without a profile a rare fault takes part."""
+"""The share of runs without a profile that include a rare fault."""
 CLIENT_TOPIC_SHARE = 0.4
 GROUPS_SHARE = 0.25
-"""In how many runs that could have groups, which their profile does not ask for, there are some."""
+"""The share of runs with groups, of those that could have them and have a profile that does not
+ask for them, or none."""
 DELETES_SHARE = 0.3
-"""In how many runs with committers these delete their groups now and then."""
+"""The share of runs with committers in which these sometimes delete their groups."""
 EXPIRY_SHARE = 0.2
-"""In how many of these runs they expire, if no clock steps."""
+"""The share of runs with added groups in which offsets expire, if no clock steps."""
 OFFSETS_KEPT_MS = (1_000, 3_000)
 BUSY_SHARE = 0.3
-"""In how many runs long work in an event loop is cut up."""
+"""The share of runs in which long work in an event loop is cut up."""
 SLICES_END = (0.02, 0.7)
 CLIENT_TOPIC_FAULT = ("change_client_topic", 15)
 DELETIONS_SHARE = 0.3
-"""In how many runs without a profile a client deletes what an ELR member still has."""
+"""The share of runs without a profile in which a client deletes what an ELR member still has."""
 DELETIONS_FAULT = ("delete_beside_elr", 10)
 FEW_SHARE = 0.3
-"""In how many runs a connection remembers hardly any refused batch."""
+"""The share of runs in which a connection remembers hardly any refused batch."""
 LOST_FILES_SHARE = 0.5
-"""In how many runs with compacted topics, which no profile was asked for, files are lost, too."""
+"""The share of the runs with compacted topics, but without a profile that was asked for, in which
+files are lost, too."""
 LOST_FILES_FAULTS = (("lose_file", 12), ("kill_broker", 3))
 LATENCIES_US = (
     LatencyUs(50, 500),
@@ -62,7 +64,7 @@ def draw(rng: random.Random, profile: str | None = None) -> RunOptions:
         volumes_when_scaled=rng.choice(("Retain", "Delete")),
         auto_rebalance=rng.choice(("Off", "Propose", "Automatic")),
     )
-    # By dice of its own, and in runs without a profile: all other seeds are what they were.
+    # By dice of its own, and in runs without a profile: all other seeds stay the same.
     if not profile and random.Random(f"{options}").random() < CLIENT_TOPIC_SHARE:
         options = replace(options, faults=(*options.faults, CLIENT_TOPIC_FAULT))
     able = not profile and options.min_isr > 1
@@ -85,7 +87,7 @@ def draw(rng: random.Random, profile: str | None = None) -> RunOptions:
 
 
 def losing_files(options: RunOptions) -> RunOptions:
-    """What cleaners count on is lost, in runs with compacted topics."""
+    """Add the loss of files that cleaners rely on, in some runs with compacted topics."""
     if random.Random(f"lost files {options}").random() >= LOST_FILES_SHARE:
         return options
     names = [name for name, _ in LOST_FILES_FAULTS]

@@ -22,7 +22,7 @@ RUNS_OF_A_WORKER = 20
 
 
 class RunKind(NamedTuple):
-    """How long each run is, and what all of them are about; None: whatever their seeds say."""
+    """The length of each run, and the profile of all; None: as their seeds choose."""
 
     steps: int
     profile: str | None = None
@@ -86,7 +86,8 @@ def _line(result: Result) -> str:
 
 
 def _results(seeds: Sequence[int], kind: RunKind, jobs: int) -> Iterator[Result]:
-    """In processes of their own, of one job too: what runs leave behind ends with them."""
+    """Run the seeds in worker processes, even for one job, so that what runs leave behind ends
+    with them."""
     work = partial(_small, kind=kind)
     gc.freeze()  # so that no worker copies it
     context = multiprocessing.get_context("fork")

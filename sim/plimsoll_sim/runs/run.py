@@ -24,7 +24,7 @@ from plimsoll_sim.oracle.partition_ghost import Violation
 from plimsoll_sim.runs.drawn_options import draw, losing_files
 
 COMPACTED_SHARE = 0.1
-"""Of the runs that could have compacted topics."""
+"""The share of runs with compacted topics, of those that could have them."""
 ALL_PATIENCE = Patience()
 EXIT_CODES = {"held": 0, "safety": 10, "liveness": 11, "crash": 12}
 
@@ -40,7 +40,7 @@ class Result:
     events: list[str] = field(default_factory=list)
     steps: int = 0
     virtual_s: float = 0.0
-    # Of both, since faults ended.
+    # Time and steps since faults ended.
     healing_s: float = 0.0
     healing_steps: int = 0
     digest: int = 0
@@ -115,7 +115,7 @@ def alone(world: World, *, logs: bool = False) -> Iterator[None]:
         logging.disable(logging.CRITICAL)
     enabled = gc.isenabled()
     gc.disable()
-    # What is there already is not looked at when what the world leaves behind is collected.
+    # Objects that exist already are not examined when the world's garbage is collected.
     gc.freeze()
     try:
         options = world.options
@@ -205,7 +205,7 @@ def _bury(world: World, *, collect: bool) -> None:
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
         with running(loop), warnings.catch_warnings():
-            # Of a process that ended before its first step.
+            # Warnings about a coroutine of a process that ended before its first step.
             warnings.simplefilter("ignore", RuntimeWarning)
             world.end()
             if collect:

@@ -1,4 +1,4 @@
-"""Which of a failing run's faults are needed for it to fail: leaves out as many as it can.
+"""Shrinks a failing run: leaves out as many of its faults as it can.
 
 Delta debugging over the numbers of the faults.  Each fault keeps its own random numbers, so the
 others stay what they were, though the moments between them shift.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from plimsoll_sim.runs.profiles.profile import ACKED, CLOSE, STORY, THREE, Profile
 
 DISKS: dict[str, Profile] = {
-    # What is on the disks after a crash, and whether it may be trusted.
+    # The content of disks after a crash, and how far it may be trusted.
     "disks": Profile(
         faults={
             "cut_power_of_broker": 6,
@@ -28,7 +28,7 @@ DISKS: dict[str, Profile] = {
             "producers": ACKED,
         },
     ),
-    # Old records go, and whoever was away begins again where the others do.
+    # Old records are removed, and brokers that were away begin where the others do.
     "beginnings": Profile(
         faults={
             "elect_leader_behind_log_start": 8,
@@ -57,7 +57,7 @@ DISKS: dict[str, Profile] = {
             "producers": ACKED,
         },
     ),
-    # What was flushed stays, whatever loses power, and what was cut stays cut.
+    # Flushed data survives every power cut, and truncated data stays truncated.
     "flushed": Profile(
         faults={
             "cut_power_of_broker": 6,

@@ -32,7 +32,7 @@ _ABOUT = Profile(
         "lag_time_max_ms": (1_000, 5_000),
         "latency_us": (LatencyUs(100, 5_000), LatencyUs(1_000, 40_000)),
         "think_ms": ((10, 500), (200, 2_000)),
-        # Of 300 bytes: batches of several records, of which a cleaner takes a part.
+        # With 300 bytes, batches have several records, of which a cleaner removes a part.
         "segment_bytes": (200, 300, 1_000, 1_000_000),
         "compacted": (False, False, True),
         "producers": (((-1, True),),),
@@ -75,7 +75,7 @@ GROUPS: dict[str, Profile] = {
             "hoarders": (3, 4),
         },
     ),
-    # One takes what it may have, and no more, beside others who find room.
+    # One client takes up to its share and no more; the others still find room.
     "shares": Profile(
         faults={**_ABOUT.faults, "elect_preferred_leaders": 8},
         choices={

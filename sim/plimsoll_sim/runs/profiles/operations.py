@@ -79,7 +79,7 @@ OPERATIONS: dict[str, Profile] = {
             "flap_wait_ms_max": (1_000, 4_000),
         },
     ),
-    # What operators made is deleted and changed by others.
+    # Other clients delete and change objects that operators made.
     "objects": Profile(
         faults={
             "delete_pod": 4,

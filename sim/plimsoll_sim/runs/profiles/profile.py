@@ -1,4 +1,4 @@
-"""What a profile is, and what most of them choose."""
+"""The form of a profile, and values that most profiles share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """What a run of this kind is about; `options.draw` chooses what is left open."""
+    """The subject of a kind of run; `options.draw` chooses what is left open."""
 
     faults: dict[str, int]
     """The faults that take part, by name, and how often each is drawn, relative to the others."""

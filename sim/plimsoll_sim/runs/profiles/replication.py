@@ -55,7 +55,7 @@ REPLICATION: dict[str, Profile] = {
             "producers": ACKED,
         },
     ),
-    # What brokers remember, or said, in earlier lives.
+    # State and messages of brokers' earlier lives.
     "other lives": Profile(
         faults={
             "deliver_pre_crash_fetch_late": 6,

@@ -1,6 +1,6 @@
-"""Runs of clusters whose brokers and operators show each other certificates: these are replaced,
-and intruders try what they stole.  Each is asked for by name, so that all other seeds are what they
-were."""
+"""Runs of clusters in which brokers and operators show each other certificates: these are
+replaced, and intruders try what they stole. Each is asked for by name, so that all other seeds
+stay the same."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ SECURITY: dict[str, Profile] = {
         },
         choices={**_SECURED, "heal_ms": (500, 2_000, 8_000), "fault_gap_ms": (1_500, 4_000)},
     ),
-    # Nothing but operators fails: no broker may leave an ISR.
+    # Only operators fail: no broker may leave an ISR.
     "calm rotation": Profile(
         faults={**_OPERATORS, "degrade_api_server": 2},
         choices={
@@ -73,7 +73,7 @@ SECURITY: dict[str, Profile] = {
             "fault_gap_ms": (1_500, 4_000),
         },
     ),
-    # Nobody says whether there are to be certificates: a new cluster has them, an old one has none.
+    # The cluster does not say if it has certificates: a new one has them, an old one has none.
     "unstated": Profile(
         faults={
             "lose_status": 8,
@@ -105,7 +105,7 @@ SECURITY: dict[str, Profile] = {
         },
         choices={**_SECURED, "fault_gap_ms": (400, 1_500)},
     ),
-    # Operators whose clocks are years ahead, and lead in turn with others.
+    # The clocks of some operators are years ahead, and these lead in turn with others.
     "wrong clocks": Profile(
         faults={
             "mislead_operator": 16,
@@ -131,7 +131,7 @@ SECURITY: dict[str, Profile] = {
         },
         choices=_with_tenants(),
     ),
-    # The same of who logs in by certificates, which are renewed, end, and are revoked.
+    # The same for users who log in by certificates, which are renewed, end, and are revoked.
     "certificates": Profile(
         faults={
             "change_certified": 18,
@@ -144,7 +144,7 @@ SECURITY: dict[str, Profile] = {
         },
         choices=_with_tenants(certified=(True,)),
     ),
-    # Their authority is replaced again and again, or is over before anybody comes to replace it.
+    # Their authority is replaced again and again, or ends before it is replaced.
     "clients' authority": Profile(
         faults={
             "change_certified": 4,
