@@ -1,6 +1,6 @@
-"""What a scenario waits for or insists on: fields of a partition or of a broker.
+"""Conditions that a scenario waits for or requires: fields of a partition or of a broker.
 
-    leader=2 isr=2,3         the partition orders-0, as committed
+leader=2 isr=2,3         the partition orders-0, as committed
     orders-1 LE=3            another partition
     1 hw=4 role=leader       broker 1, and what it has of orders-0
     3 orders-1 end=5         broker 3 and orders-1
@@ -38,7 +38,7 @@ ALONE: dict[str, Callable[[Stage], bool]] = {
 
 
 def condition(stage: Stage, words: list[str]) -> Callable[[], bool]:
-    """Whether it is so now."""
+    """Return a function that is True while the condition holds."""
     if len(words) == 1 and words[0] in ALONE:
         return lambda: ALONE[words[0]](stage)
     if words[:1] == ["clients-authority"]:
@@ -65,7 +65,7 @@ def condition(stage: Stage, words: list[str]) -> Callable[[], bool]:
 
 
 def state(stage: Stage, words: list[str]) -> str:
-    """How it is instead, for whoever waited in vain."""
+    """Return the present state, for a condition that did not come true."""
     subjects = [word for word in words if not _is_comparison(word)]
     broker = subjects.pop(0) if subjects and subjects[0].isdecimal() else None
     if words[:1] and words[0] in (*ALONE, "operator", "granted", "clients-authority"):

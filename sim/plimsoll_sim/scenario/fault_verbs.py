@@ -316,7 +316,7 @@ def api(stage: Stage, words: Words) -> list[str]:
 
 
 def _keep(stage: Stage, words: Words, what: str) -> list[str]:
-    """How often what was kept, and perhaps sent again and again, was carried out and refused."""
+    """Keep writes of an operator, or report how often kept writes were carried out and refused."""
     weather, server = stage.world.weather, stage.world.api_server
     process = stage.operator(words.take("an operator")).process
     if process is None:

@@ -1,4 +1,4 @@
-"""Verbs for groups: commit an offset, ask for it, delete a group; at whoever coordinates it."""
+"""Verbs for groups: commit an offset, ask for it, delete a group, at the group's coordinator."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def _commit(actor: Actor, host: str, values: dict[str, Any], offset: int) 
     groups.committing(group, offset)
     try:
         connection = await actor.connected(host)
-        # Only older requests say for how long an offset is to be kept.
+        # Only older requests say how long an offset is to be kept.
         version = 4 if "retention_time" in values else 8
         reply = await actor.ask(connection, ApiKey.OFFSET_COMMIT, version, values)
     except Lost as error:

@@ -1,7 +1,7 @@
 """Messages kept back on their way: by kind, sender and receiver, until a verb releases them.
 
-Watches every connection of the network, knows requests by their api key and replies by whose they
-are.  What follows a message on its connection waits behind it, as bytes of one connection do.
+Watches every connection of the network, knows requests by their api key and replies by their
+request. Later messages on the same connection wait behind a held one.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ class HeldMessage(NamedTuple):
 
 @dataclass(slots=True)
 class _Side:
-    """What one end of a connection sent: `asked` are its requests that were not answered yet."""
+    """The messages that one end of a connection sent; `asked`: its unanswered requests."""
 
     framer: Framer = field(default_factory=lambda: Framer(FRAME_BYTES_MAX))
     asked: dict[int, str] = field(default_factory=dict)
-    # What came of its records of TLS; None: it speaks none, or has said nothing.
+    # The state of its TLS records; None if it speaks none, or has sent nothing.
     records: Records | None = None
     spoken: bool = False
 
     def heard(self, data: bytes) -> None:
-        """Simulated TLS hides nothing from who looks."""
+        """Receive sent data. Simulated TLS is readable here."""
         if not self.spoken:
             self.spoken = True
             self.records = Records() if data[0] in RECORDS else None
@@ -70,7 +70,7 @@ class Taps:
         self._holds[hold] = {}
 
     def release(self, holds: Iterable[HeldMessage]) -> None:
-        """They hold nothing any more, and what they held is on its way."""
+        """End these holds and deliver the messages that they held."""
         for end in self._let_go(holds):
             if end.held:
                 self._network.release(end)

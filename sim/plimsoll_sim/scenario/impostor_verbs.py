@@ -1,4 +1,4 @@
-"""The verb for who is no broker and says it is one."""
+"""The verb for a process that claims to be a broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verbs about certificates inside: who replaces them, who steals them, who comes with them."""
+"""Verbs about certificates inside: to replace them, to steal them, to use stolen ones."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Verbs for members of groups: they come and die by themselves, and share out `PARTS` numbers; what
-somebody else says in a member's name, or as one that never comes back, is said by a client."""
+"""Verbs for members of groups: they come and die by themselves, and share out `PARTS` numbers; a
+client sends requests in a member's name, or as one that never comes back."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What is worth telling of messages between brokers and their controller: proposals and what became
-of them, and fetches that were refused or told that they diverge.
+"""Describes messages between brokers and their controller: proposals and their outcomes, and
+fetches that were refused or diverged.
 
 Called by the taps with each message as it is sent.
 """
@@ -15,11 +15,11 @@ from plimsoll_wire import control
 from plimsoll_wire.replication import decode_fetch
 
 Named = Callable[[UUID, int], str]
-"""A partition's name."""
+"""Returns a partition's name."""
 
 
 def proposals(sender: str, frame: bytes, named: Named) -> list[str]:
-    """An AlterPartition request."""
+    """Describe the proposals of an AlterPartition request."""
     body = control.decode_request(frame).body
     request = body.request if isinstance(body, control.Command) else None
     if not isinstance(request, AlterPartition):
@@ -36,7 +36,7 @@ def proposals(sender: str, frame: bytes, named: Named) -> list[str]:
 
 
 def answers(receiver: str, frame: bytes, named: Named) -> list[str]:
-    """The answer to one."""
+    """Describe the answer to an AlterPartition request."""
     answer = control.decode_command_reply(frame).answer
     if isinstance(answer, Refused):
         return [f"{receiver} hears {answer.reason}"]

@@ -1,4 +1,4 @@
-"""How a stage looks, in words: what is committed, what each broker has and believes.
+"""Renders a stage as text: what is committed, and what each broker has and believes.
 
 `partition_fields` and `broker_fields` are what conditions compare; the texts are made of them.
 """
@@ -64,7 +64,7 @@ def partition(stage: Stage, at: TopicPartition) -> list[str]:
 
 
 def changes(stage: Stage, at: TopicPartition) -> list[str]:
-    """What was committed about it since the last time, with why."""
+    """Return the partition's committed changes since the last call, with their causes."""
     history = stage.world.ghost.history
     key, found = stage.key(at), list[str]()
     for record in history[stage.changes_shown :]:
@@ -100,13 +100,13 @@ def committed(stage: Stage, at: TopicPartition) -> list[str]:
 
 
 def version(stage: Stage) -> list[str]:
-    """Which metadata version is finalised, and which one is pinned."""
+    """Return the finalised metadata version and the pinned one."""
     pinned = stage.world.options.metadata_version
     return [f"metadata version {stage.image.metadata_version}, pinned {pinned or '-'}"]
 
 
 def operators(stage: Stage) -> list[str]:
-    """Who leads; of the others, how their last term ended."""
+    """Return each operator's state: if it leads, else how its last term ended."""
     told: list[str] = []
     for host in stage.world.operators:
         state = "leads" if host.active else "waits"
@@ -121,7 +121,7 @@ def operators(stage: Stage) -> list[str]:
 
 
 def terms(stage: Stage) -> list[str]:
-    """Who led, as committed."""
+    """Return the committed terms: epoch and controller."""
     return [
         f"{record.controller_epoch}  {record.identity}"
         for record in stage.world.ghost.history
@@ -130,7 +130,7 @@ def terms(stage: Stage) -> list[str]:
 
 
 def messages(stage: Stage) -> list[str]:
-    """What was overheard since the last time."""
+    """Return the messages overheard since the last call."""
     told, stage.taps.overheard = stage.taps.overheard, []
     return told
 
@@ -150,7 +150,7 @@ def process(host: BrokerHost) -> str:
 
 
 def registered(stage: Stage, host: BrokerHost) -> str:
-    """As it is committed."""
+    """Return the broker's committed state."""
     broker = stage.image.brokers.get(BrokerId(host.id))
     if broker is None:
         return "unregistered"
@@ -172,7 +172,7 @@ def hosted(stage: Stage, host: BrokerHost, at: TopicPartition) -> Hosted | None:
 
 
 def broker_fields(stage: Stage, host: BrokerHost, at: TopicPartition) -> dict[str, str]:
-    """What it is, and what it knows and has of the partition."""
+    """Return the broker's fields, and those of its replica of the partition."""
     ready = host.running and host.node is not None and host.node.ready
     fields = {
         "process": process(host),
@@ -209,7 +209,7 @@ def broker_fields(stage: Stage, host: BrokerHost, at: TopicPartition) -> dict[st
 
 
 def leader(stage: Stage, host: BrokerHost, at: TopicPartition) -> list[str]:
-    """What a broker that leads believes."""
+    """Return a leading broker's view of the partition."""
     found = hosted(stage, host, at)
     state = None if found is None else found.replica.leader
     if state is None:
@@ -227,7 +227,7 @@ def leader(stage: Stage, host: BrokerHost, at: TopicPartition) -> list[str]:
 
 
 def epochs(stage: Stage, host: BrokerHost, at: TopicPartition) -> list[str]:
-    """Where its terms begin, as it remembers them."""
+    """Return the start of each leader epoch that the broker remembers."""
     found = hosted(stage, host, at)
     known = [] if found is None else found.log.epochs.entries
     return [f"{host.id}  " + (" ".join(f"LE{epoch}@{start}" for epoch, start in known) or "none")]

@@ -32,7 +32,7 @@ def rolled(stage: Stage) -> bool:
 
 
 def restarts(stage: Stage) -> list[str]:
-    """What was granted and what came of it, and what every broker runs now."""
+    """Return the grants and their outcomes, and the revision that each broker runs now."""
     told, tags = [], stage.world.nodes.tags
     for record in stage.world.ghost.history:
         if isinstance(record, RestartGranted):

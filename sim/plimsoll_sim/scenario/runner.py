@@ -1,4 +1,4 @@
-"""Plays a scenario's file, and says whether all came as it is written.
+"""Plays a scenario's file and compares the output with the file.
 
 `python -m plimsoll_sim --scenario FILE...`; `--rewrite` writes what came into the file, for a
 person to read the difference.  Source: etcd raft's interaction tests, whose form this follows.
@@ -53,8 +53,8 @@ class Played:
 
 
 def play(text: str, *, logs: bool = False, whole: bool = True) -> Played:
-    """From its first line to its last, or to the first that cannot be; unless `whole`, to the end
-    of the first block that prints something else than is written."""
+    """Play a scenario to its end or to the first command that fails. Unless `whole`, stop after
+    the first block with other output than is written."""
     parts: list[str] = []
     played = Played(text="")
     with Stage(logs=logs) as stage:
@@ -97,14 +97,14 @@ def carry_out(stage: Stage, command: ScriptLine) -> list[str]:
 
 
 def difference(path: Path, text: str) -> str:
-    """What came against what is written; empty when they agree."""
+    """Return the difference between the file and the output; empty if they agree."""
     written = path.read_text().splitlines(keepends=True)
     came = text.splitlines(keepends=True)
     return "".join(difflib.unified_diff(written, came, f"{path} as written", f"{path} as played"))
 
 
 def play_files(paths: list[Path], *, rewrite: bool, events: bool) -> int:
-    """For the command line; the exit code is 0 when all came as written."""
+    """Play files for the command line; return 0 if all output is as written."""
     code = 0
     for path in paths:
         played = play(path.read_text(), logs=events)

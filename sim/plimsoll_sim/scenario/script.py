@@ -72,8 +72,8 @@ def _paragraph(lines: list[str], first: int) -> str | Block:
 
 
 class Words:
-    """A command's words: plain ones in their order, and `name=value` ones.  Whoever carries it out
-    takes what it knows; what is left over is an error."""
+    """A command's words: plain ones in their order, and `name=value` ones. A verb takes the words
+    that it knows; any left over are an error."""
 
     def __init__(self, text: str) -> None:
         self.verb, *self.all = text.split()
@@ -81,7 +81,7 @@ class Words:
         self._options = dict(word.split("=", 1) for word in self.all if "=" in word)
 
     def take(self, what: str) -> str:
-        """The next plain word."""
+        """Take the next plain word; `what` names it in the error."""
         if not self.plain:
             raise BadScript(f"{self.verb} needs {what}")
         return self.plain.pop(0)
@@ -104,7 +104,7 @@ class Words:
         return self._options.pop(name, otherwise)
 
     def dotted(self) -> dict[str, str]:
-        """Options whose names have a dot: configs by Kafka's names."""
+        """Take the options with a dot in their names: configs by Kafka's names."""
         names = [name for name in self._options if "." in name]
         return {name: self._options.pop(name) for name in names}
 
@@ -112,14 +112,14 @@ class Words:
         return whole(self.option(name, str(otherwise)))
 
     def end(self) -> None:
-        """Nothing may be left."""
+        """Raise BadScript if any word is left."""
         left = [*self.plain, *(f"{name}={value}" for name, value in self._options.items())]
         if left:
             raise BadScript(f"{self.verb} does not know {' '.join(left)}")
 
 
 def whole(text: str) -> int:
-    """A number."""
+    """Parse an integer; raises BadScript."""
     try:
         return int(text)
     except ValueError:

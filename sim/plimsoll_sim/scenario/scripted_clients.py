@@ -1,4 +1,4 @@
-"""Clients whose every step a scenario controls: they send when told to, and never by themselves.
+"""Clients that a scenario controls step by step: they send only when told to.
 
 Each is a process of its own on a host of its own name, with one connection to each broker that it
 spoke to.  What they sent and were told goes to the world's witness, like any client's.
@@ -92,7 +92,7 @@ class Actor(Caller):
     # --- producing --------------------------------------------------------------------------------
 
     async def begin_producing(self, host: str) -> list[str]:
-        """Become an idempotent producer."""
+        """Request a producer id, to become an idempotent producer."""
         try:
             connection = await self.connected(host)
             reply = await self.ask(connection, ApiKey.INIT_PRODUCER_ID, 1, PRODUCER_ID_VALUES)
@@ -144,7 +144,7 @@ class Actor(Caller):
     async def fetch(
         self, at: TopicPartition, host: str, offset: int, leader_epoch: int
     ) -> list[str]:
-        """What a consumer sees from an offset on."""
+        """Return what a consumer reads from an offset on."""
         values = fetch_values(at, offset, leader_epoch, 0)
         try:
             connection = await self.connected(host)
@@ -171,7 +171,7 @@ class Actor(Caller):
             self._violation = violation
 
     async def latest(self, at: TopicPartition, host: str) -> list[str]:
-        """Where the log ends for a consumer."""
+        """Return where the log ends for a consumer."""
         try:
             connection = await self.connected(host)
             values = list_offsets_values(at, -1)
@@ -191,7 +191,7 @@ class Actor(Caller):
     async def epoch_end(
         self, at: TopicPartition, host: str, epoch: int, leader_epoch: int
     ) -> list[str]:
-        """Where a term ended (OffsetForLeaderEpoch)."""
+        """Return where a leader epoch ended (OffsetForLeaderEpoch)."""
         partition = {
             "partition": at.partition,
             "current_leader_epoch": leader_epoch,
@@ -209,7 +209,7 @@ class Actor(Caller):
         return [f"LE {int(one.leader_epoch)} ends at {int(one.end_offset)}"]
 
     async def metadata(self, at: TopicPartition, host: str) -> list[str]:
-        """Who leads, and which brokers there are (Metadata)."""
+        """Return the leader and the brokers (Metadata)."""
         try:
             connection = await self.connected(host)
             reply = await self.ask(connection, ApiKey.METADATA, 9, metadata_values(at.topic))
@@ -222,7 +222,7 @@ class Actor(Caller):
         return [f"{leads}, of brokers {listed}"]
 
     async def delete_records(self, ghost: PartitionGhost, host: str, offset: int) -> list[str]:
-        """Where the log begins now."""
+        """Delete records; return where the log begins now."""
         try:
             connection = await self.connected(host)
             code, start = await one_off_requests.delete_records(self, connection, ghost, offset)

@@ -1,4 +1,4 @@
-"""Where a scenario plays: a world without chance, the clients that it scripts, and its clock.
+"""The stage of a scenario: a world without random choices, the scripted clients, and the clock.
 
 The verbs act on it.  Every step goes through `World.step`, so all safety predicates are checked
 after each of them here too.
@@ -51,7 +51,7 @@ class Stage:
         self.batches: dict[str, SentBatch] = {}
         self.backups: dict[int, Folder] = {}
         self.etcd_backup: Backup | None = None
-        # What intruders have, by what the scenario calls it.
+        # Credentials of intruders, by the name that the scenario gave them.
         self.stolen: dict[str, Loot] = {}
         # Users, their connections by user and host, and what they asked and did not wait for.
         self.tenants: dict[str, Tenant] = {}
@@ -63,7 +63,7 @@ class Stage:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Nothing may refer to what is collected with the world.
+        # These would keep alive what is collected with the world.
         self.actors.clear()
         self.tenants.clear()
         self.sessions.clear()
@@ -111,7 +111,7 @@ class Stage:
             actor.raise_violation()
 
     def run(self, us: int) -> None:
-        """Everything that happens within this time."""
+        """Run every event within this time."""
         loop = self.world.loop
         end = loop.now_us + us
         while (next_us := loop.next_us()) is not None and next_us <= end:
@@ -135,11 +135,12 @@ class Stage:
             self.step()
         return condition()
 
-    # --- who and where ----------------------------------------------------------------------------
+    # --- lookups
+    # ----------------------------------------------------------------------------------
 
     @property
     def image(self) -> ClusterImage:
-        """What is committed."""
+        """The committed metadata."""
         return self.world.ghost.image
 
     def broker(self, name: str) -> BrokerHost:
@@ -161,7 +162,7 @@ class Stage:
         return found
 
     def operator(self, number: str) -> OperatorHost:
-        """By its number; without one, whoever leads."""
+        """Return the operator of this number; if it is empty, the one that leads."""
         operators = self.world.operators
         if number:
             return operators[whole(number)]
@@ -180,7 +181,7 @@ class Stage:
         return None if topic_id is None else PartitionKey(topic_id, at.partition)
 
     def partition(self, at: TopicPartition) -> Partition:
-        """As it is committed."""
+        """Return the committed state of a partition."""
         key = self.key(at)
         found = None if key is None else self.image.partitions.get(key)
         if found is None:
@@ -193,7 +194,7 @@ class Stage:
         return f"{'an unknown topic' if topic is None else topic.name}-{index}"
 
     def leader(self, at: TopicPartition) -> str:
-        """The host of whoever leads, as committed."""
+        """Return the host of the committed leader."""
         leader = self.partition(at).leader
         if leader is None:
             raise BadScript(f"{at} has no leader; name a broker")
@@ -208,7 +209,7 @@ class Stage:
         )
 
     def takes_part(self, host: BrokerHost) -> bool:
-        """Its present process is unfenced, and knows it."""
+        """Return True if its present process is unfenced, and knows it."""
         broker = self.image.brokers.get(BrokerId(host.id))
         registered = broker is not None and broker.broker_epoch == host.epoch
         return host.serving and registered and broker is not None and not broker.fenced
@@ -222,7 +223,7 @@ class Stage:
         return found
 
     def ask(self, actor: Actor, work: Coroutine[Any, Any, list[str]], us_max: int) -> list[str]:
-        """What a client's question came to."""
+        """Run a client's request; return its result, or "no answer"."""
         task: asyncio.Task[list[str]] = actor.begin(work)
         if not self.waited(task.done, us_max):
             task.cancel()

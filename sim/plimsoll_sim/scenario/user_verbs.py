@@ -22,7 +22,8 @@ FLOOD = "60"
 
 
 class Wish(NamedTuple):
-    """Of a user, at a broker's host.  `shows`: which certificate; `batches`: of a flood."""
+    """One action of a user at a broker's host. `shows`: the certificate; `batches`: the size of a
+    flood."""
 
     user: str
     host: str
