@@ -58,7 +58,8 @@ def reread(ghost: PartitionGhost, copy: Copy, hosted: Hosted) -> None:
 
 
 def extend(ghost: PartitionGhost, copy: Copy, batches: list[CommittedBatch]) -> None:
-    """I4: an offset and a term name one batch and one history; I19: no producer's batch twice."""
+    """I4: an offset and a leader epoch name one batch and one history; I19: no producer's batch
+    twice."""
     for batch in batches:
         before = copy.batches[-1] if copy.batches else None
         place = (batch.base, batch.epoch)

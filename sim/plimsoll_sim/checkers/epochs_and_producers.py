@@ -12,10 +12,10 @@ from plimsoll_sim.oracle.partition_ghost import CommittedBatch, Copy, PartitionG
 
 
 def check_epochs(ghost: PartitionGhost, broker_id: int, copy: Copy, hosted: Hosted) -> None:
-    """I21: the terms of the batches, at most the leader's own at the end, and at the start that of
-    the record which was the last one when nothing was left.  A copy that was made of a cleaned log
-    may know no more than the batches that it got: those before its first may all have been taken,
-    where the log begins behind the first batch of their term."""
+    """I21: compare the stored leader epochs with those of the batches. After the last batch there
+    may be only the leader's own epoch, and at the start only that of the last record when nothing
+    was left. A copy of a cleaned log may know only the batches that it got: those before its first
+    may all have been removed, if the log begins above the first batch of their leader epoch."""
     entries = hosted.log.epochs.entries
     expected = _terms(copy.batches)
     if entries == expected or _agree(entries, expected, copy):

@@ -1,4 +1,5 @@
-"""Replicas held against the committed logs: completeness, matching, bounds, quorums, terms.
+"""Replicas held against the committed logs: completeness, matching, bounds, quorums, leader
+epochs.
 
 `ReplicaChecker.look` is called with each broker that did something in a step, and looks only at
 what changed.  Predicates I1-I9 and I19-I24 of the protocol.

@@ -20,28 +20,34 @@ NAMED = ("deletes_groups", "offsets_kept_ms", "inside", "inside_says", "calm", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """Times are virtual milliseconds.  Brokers are numbered from `first_broker` on.
+    """The options of a run. Times are virtual milliseconds; brokers are numbered from
+    `first_broker` on.
 
-    `burst`: how likely a fault comes right after another; `nervous`: how likely one comes right
-    after a proposal or a commit; `at_once`: how many that last may do so at the same time.
-    `committers`: clients that commit offsets; `members`: of each group, what kinds of members it
-    has ("eager", "cooperative", "static"); `offsets_partitions`: of
-    `__consumer_offsets`, None: as many as by default.
-    `compacted`: topics keep the last record of each key alone, and records have keys.
-    `chores_faster`: by how much the brokers' chores (retention, checkpoints) come more often.
-    `broker_configs`: a scenario's, beside all that.
-    `inside`: brokers and operators can show each other certificates; `inside_says`: that they do is
-    "stated", or "unstated" of a new cluster, or the cluster was there "before" and its owner says
-    nothing any more, so that they never do; `calm`: no fault of the run may
-    have a broker leave an ISR; `tenants`: beside the clients that are let do all there are some who
-    log in, and may do what an administrator lets them; `certified`: some of these by certificates;
-    `clients_authority_ms`: for how long the authority of these is good, None: for years.
-    `deletes_too`: compacted topics have retention, and clients may delete their records.
-    `send_buffers`: of every connection, None: a kernel takes whatever is written.
-    `hoarders`: clients that commit for ever more groups, to brokers with little room for them.
-    `refused_max`: of how many partitions and producers a connection remembers what was refused.
-    `slices_end`: at what share of looks at the clock a slice of long work in an event loop has
-    taken its time; at 0 none ever does, and what follows comes behind all of the work.
+    `burst`: the probability that a fault comes right after another. `nervous`: the probability of
+    one right after a proposal or a commit. `at_once`: the most lasting faults at the same time.
+
+    `committers`: the clients that commit offsets. `members`: for each group, the kinds of its
+    members ("eager", "cooperative", "static"). `offsets_partitions`: the partitions of
+    `__consumer_offsets`, None: the default. `hoarders`: clients that commit for ever more groups,
+    to brokers with little memory for them.
+
+    `compacted`: topics are compacted, and records have keys. `deletes_too`: compacted topics have
+    retention as well, and clients may delete their records. `chores_faster`: the factor by which
+    brokers' chores (retention, checkpoints) come more often. `broker_configs`: further configs, of
+    a scenario.
+
+    `inside`: brokers and operators can show each other certificates. `inside_says`: the cluster
+    has this "stated"; it is new and leaves it "unstated"; or it was there "before", stays without,
+    and states nothing later. `calm`: no fault of the run may make a broker leave an ISR.
+
+    `tenants`: beside the clients that may do everything there are some that log in, with an
+    administrator's rules. `certified`: some of these log in by certificates.
+    `clients_authority_ms`: the lifetime of the authority of these, None: years.
+
+    `send_buffers`: the buffers of every connection, None: without limit. `refused_max`: the number
+    of refused partitions and producers that a connection remembers. `slices_end`: the share of
+    looks at the clock at which a slice of long work in an event loop is over; at 0 long work is
+    never cut up.
     """
 
     profile: str = ""

@@ -1,8 +1,8 @@
 """A simulated process: its tasks and callbacks end with it, and nothing else does.
 
-Every callback carries its process in its context (`contextvars`), so the loop knows whose it is: a
-dead process's callbacks are dropped, a paused one's are kept until it goes on.  The code of
-the process is not notified, as with SIGKILL and SIGSTOP.
+Every callback carries its process in its context (`contextvars`), so the loop can tell them apart:
+a dead process's callbacks are dropped, a paused one's are kept until it resumes. The code of the
+process is not notified, as with SIGKILL and SIGSTOP.
 """
 
 from __future__ import annotations

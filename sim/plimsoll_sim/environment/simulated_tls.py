@@ -1,11 +1,10 @@
-"""OpenSSL's part in a connection, without cryptography: `ssl.SSLContext` and `SSLObject` as far as
-`plimsoll_net` uses them.
+"""OpenSSL's part in a connection, without cryptography.
 
-Each end shows its certificate and believes one that an authority which it trusts has signed; a
-listener for clients looks at its times, too, and may let in who shows none.  What follows is
-carried as it is.  Who is behind a certificate, and whether it is believed still, is
-decided by the code that ships.  As with TLS 1.3 a client has shaken hands before it hears that its
-own certificate was refused.
+Implements `ssl.SSLContext` and `SSLObject` as far as `plimsoll_net` uses them. Each end shows its
+certificate and accepts one that is signed by an authority that it trusts. A listener for clients
+checks its times, too, and may let in a client that shows none. The data that follows is carried as
+it is. The shipped code decides which peer a certificate belongs to, and if it is still trusted. As
+with TLS 1.3 a client has shaken hands before it hears that its own certificate was refused.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ LIMITS = FetchLimits(0, 2**20, 2**20)
 
 
 def posed_fetch(p: Partition, sender: FetchSender, offset: int) -> bytes:
-    """The frame: it has everything below the offset, in the partition's present term."""
+    """Return the frame: it claims everything below the offset, in the partition's present leader
+    epoch."""
     asked = PartitionFetch(p.index, p.leader_epoch, offset, p.leader_epoch, 0)
     return encode_fetch(1, sender, LIMITS, [(p.topic_id.bytes, [asked])], NEW_SESSION)
 
