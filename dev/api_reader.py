@@ -118,7 +118,7 @@ class ApiReader:
         try:
             return self.get(path, timeout_s, headers=known)
         except ReadFailed as failed:
-            # Its account may have been made anew since, with another release.
+            # Its account may have been recreated since, with another release.
             if failed.status in DENIED:
                 self._view_headers.pop(namespace, None)
             raise
@@ -172,7 +172,7 @@ class ApiReader:
         return reply
 
     def path_of(self, kind: str, namespace: str) -> str:
-        """Of a resource's collection; `kind` as kubectl takes it."""
+        """Return the path of a resource's collection; `kind` as kubectl takes it."""
         with self._discovering:
             # CRDs may have come since.
             if kind not in self._resources:

@@ -19,7 +19,7 @@ FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
 def anchor(heading: str) -> str:
-    """As GitHub makes it of a heading."""
+    """Return the anchor that GitHub makes of a heading."""
     return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
 
 
@@ -32,7 +32,7 @@ def contents(text: str) -> str:
 
 
 def shown(text: str) -> str | None:
-    """What stands between the marks; None: there are none."""
+    """Return the text between the marks; None if there are none."""
     before, begin, rest = text.partition(f"{MARKS[0]}\n")
     inside, end, _ = rest.partition(f"\n{MARKS[1]}")
     return inside if begin and end and before else None
@@ -46,7 +46,7 @@ def with_contents(text: str) -> str:
 
 
 def documents() -> list[Path]:
-    """Those that have marks."""
+    """Return the documents that have marks."""
     pages = sorted(ROOT.glob("docs/*.md"))
     return [page for page in pages if shown(page.read_text()) is not None]
 

@@ -48,7 +48,7 @@ class SchemasUnavailable(RuntimeError):
 
 
 def jars() -> Path:
-    """Where they lie, fetched when this checkout has not got them yet."""
+    """Return the folder of the jars; fetch them if this checkout lacks them."""
     if JARS.is_dir():
         return JARS
     maven = shutil.which("mvn")
@@ -95,7 +95,7 @@ def schemas(directory: Path) -> dict[str, Any]:
 
 
 def covers(versions: str, version: int) -> bool:
-    """Whether Kafka's notation for versions ("0", "1-3", "2+", "none") names this one."""
+    """Return True if Kafka's notation for versions ("0", "1-3", "2+", "none") includes this one."""
     if versions == "none":
         return False
     first, dash, last = versions.rstrip("+").partition("-")

@@ -73,7 +73,7 @@ class LocalDemo:
 
     @property
     def said(self) -> Path:
-        """What `plimsoll local` writes to standard error."""
+        """The standard error of `plimsoll local`."""
         return self.directory / "logs" / "plimsoll.log"
 
     @property
@@ -86,17 +86,17 @@ class LocalDemo:
         return [*ends_with_us, sys.executable, *local]
 
     def start(self, jars: Path) -> None:
-        """Until clients can connect.  Raises GaveUp with its last words."""
+        """Start the cluster; wait until clients can connect. Raises GaveUp with its last words."""
         self.said.parent.mkdir(parents=True)
         with tempfile.TemporaryFile() as announced, self.said.open("wb") as stderr:
             self._start(announced, stderr, jars)
-        # Of brokers that are gone it would write to standard error.
+        # It would print messages about brokers that are gone.
         config = {"bootstrap.servers": self.ready["bootstrap"], "log_level": 0}
         self._admin = AdminClient(config)
 
     def _start(self, announced: IO[bytes], stderr: IO[bytes], jars: Path) -> None:
         """`announced` gets the line of `plimsoll local`; it is of this run alone."""
-        # In a session of its own: Ctrl-C is this process's to act on.
+        # In a session of its own: this process handles Ctrl-C.
         process = self._process = subprocess.Popen(
             self.command,
             stdin=subprocess.DEVNULL,
@@ -139,7 +139,7 @@ class LocalDemo:
     # --- what is asked of it ----------------------------------------------------------------------
 
     def view(self) -> View | None:
-        """As a Kafka client sees it."""
+        """Return the metadata as a Kafka client sees them."""
         assert self._admin is not None
         try:
             found = self._admin.list_topics(TOPIC, timeout=METADATA_S).topics[TOPIC].partitions
@@ -185,7 +185,7 @@ class LocalDemo:
 
 
 def spark_jars() -> Path:
-    """Where Spark's Kafka connector is, fetched when it is not there.  Raises GaveUp."""
+    """Return the folder of Spark's Kafka connector; fetch it if it is missing. Raises GaveUp."""
     with subprocess.Popen([ROOT / "spark" / "jars.sh"], stdout=subprocess.PIPE) as fetching:
         try:
             code = wait("Maven", fetching.poll, JARS_S, every_s=0.1)
@@ -209,8 +209,7 @@ def kept_before(directory: Path) -> int | None:
 
 
 def own_topics(directory: Path) -> list[str]:
-    """The topics that somebody else than a demo has made in its directory; internal ones are
-    Plimsoll's."""
+    """Return the topics in the directory that no demo made, without Plimsoll's internal ones."""
     found = {LOG_FOLDER.fullmatch(path.name) for path in directory.glob("broker-*/*")}
     names = {match[1] for match in found if match}
     return sorted(name for name in names if name != TOPIC and not name.startswith("__"))
@@ -242,14 +241,14 @@ def clear(directory: Path) -> None:
 
 
 def has_browser(environment: Mapping[str, str]) -> bool:
-    """Whether a report can be shown in a window: in a terminal it would take that over."""
+    """Return True if a window can show a report: in a terminal it would take that over."""
     return sys.platform == "darwin" or bool(
         environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY")
     )
 
 
 def save_report(demo: LocalDemo) -> Path:
-    """Spark's report as a file; opened in a browser where there is one and somebody looks."""
+    """Save Spark's report to a file; open it in a browser if there is one and a person watches."""
     path = demo.directory / "report.html"
     path.write_text(demo.report().get("report.html", ""))
     if sys.stdout.isatty() and has_browser(os.environ):
@@ -294,7 +293,7 @@ def what_next(demo: LocalDemo, report: Path, *, keep: bool) -> list[str]:
 
 
 def _whose(metrics: str) -> str:
-    """As `plimsoll local` names them."""
+    """Return the name that `plimsoll local` gives this broker."""
     return f"broker {metrics}" if metrics.isdigit() else f"the {metrics}"
 
 
@@ -321,7 +320,7 @@ class Interrupts:
     bounded."""
 
     def __init__(self) -> None:
-        # Whether everything is being stopped already.
+        # True while everything is being stopped.
         self.stopping = False
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._hear)
@@ -334,7 +333,7 @@ class Interrupts:
 
 
 def stop(demo: LocalDemo) -> None:
-    """As `LocalDemo.stop`; says what it waits for."""
+    """Stop the demo as `LocalDemo.stop` does, and print the steps that it waits for."""
     if demo.is_running:
         console.print("  stopping Spark, the brokers and the controller")
     try:

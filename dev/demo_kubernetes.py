@@ -43,7 +43,7 @@ from dev.kubectl import (
 OPEN = os.environ.get("OPEN") == "1"
 ADMIN = "admin"
 CHECKER = "orders-check"
-"""As whom Spark logs in."""
+"""The user that Spark logs in as."""
 OPERATOR_NAMESPACE = "plimsoll-system"
 NAMESPACE = "kafka"
 
@@ -51,7 +51,7 @@ steps = Steps()
 
 
 class InKubernetes:
-    """`DemoCluster`."""
+    """Implements `DemoCluster`."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -93,12 +93,13 @@ class InKubernetes:
         try:
             self._cluster.kubectl(*inside, "python3", "-c", code)
         except CommandFailed as error:
-            # Who runs in a container goes with it, and may go before it has said that it is done.
+            # A process in a container ends with it, perhaps before it has reported that it is
+            # done.
             if f"exit code {128 + signal.SIGKILL}" not in str(error):
                 raise
 
     def restarted_at(self, killed_at: float) -> float | None:
-        """When the kubelet started the broker's container again."""
+        """Return the time when the kubelet restarted the broker's container; None before that."""
         pod = self._cluster.get("pod", f"{CLUSTER}-broker-{VICTIM}-0", NAMESPACE)
         for one in ((pod or {}).get("status") or {}).get("containerStatuses", []):
             started = one.get("state", {}).get("running", {}).get("startedAt")

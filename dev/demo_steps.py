@@ -1,7 +1,7 @@
-"""What both demos do, wherever the cluster runs: a broker killed in mid-write, and the verdict.
+"""The steps that both demos share: a broker killed in mid-write, and the verdict.
 
 Waits until Spark writes, kills broker 0, watches leaders and in-sync replicas, waits for the
-verdict, prints the table and judges.  Called by `demo` and `demo_kubernetes`, which differ by where
+verdict, prints the table and judges. Called by `demo` and `demo_kubernetes`, which differ by where
 the cluster runs and how its broker is killed.
 """
 
@@ -29,7 +29,7 @@ STALL_LIMIT_MS = 2_000
 ISR_LIMIT_S = 30
 WRITING_ACKED = 1_000
 WRITING_S = 300
-"""For a machine with more to do than this; the JVM alone takes ten seconds of a processor."""
+"""Long enough for a busy machine; the JVM alone takes ten seconds of a processor."""
 SILENCE_S = 5.0
 """A wait says how far it is at least so often."""
 
@@ -55,10 +55,10 @@ class View:
 
 
 class DemoCluster(Protocol):
-    """Where the cluster runs."""
+    """A running cluster of a demo."""
 
     def view(self) -> View | None:
-        """None: nobody who knows answers."""
+        """Return the metadata; None if no broker answers."""
 
     def verification(self) -> dict[str, Any]:
         """The Verification's status; empty before it has one."""
@@ -67,7 +67,7 @@ class DemoCluster(Protocol):
         """SIGKILL to the process of the broker `VICTIM`."""
 
     def restarted_at(self, killed_at: float) -> float | None:
-        """When the broker's process was started again; None before that."""
+        """Return the time when the broker's process was restarted; None before that."""
 
     def report(self) -> dict[str, str]:
         """The files of Spark's report, by name."""
@@ -75,7 +75,7 @@ class DemoCluster(Protocol):
 
 @dataclass(slots=True)
 class Story:
-    """What happened, for the summary at the end."""
+    """The events of a demo, for the summary at the end."""
 
     before: View | None = None
     during: View | None = None
@@ -107,12 +107,12 @@ class Steps:
     """Says what is being done, which step of how many that is, and how long it usually takes."""
 
     def __init__(self, total: int | None = None) -> None:
-        """`total`: None where nobody knows how many there are, nor how long they take."""
+        """`total`: the number of steps; None if neither their number nor their times are known."""
         self._total = total
         self._done = 0
 
     def say(self, text: str, usually_s: int | None = None) -> None:
-        """The next step."""
+        """Print the next step."""
         self._done += 1
         count = f"{self._done}/{self._total} " if self._total else ""
         usually = f" (usually {usually_s} s)" if usually_s and self._total else ""
@@ -120,7 +120,7 @@ class Steps:
 
 
 def wait(what: str, probe: Callable[[], T | None], timeout_s: float, every_s: float = 0.5) -> T:
-    """As `wait_for`; a line for each `SILENCE_S` of it."""
+    """Like `wait_for`, but prints a line every `SILENCE_S`."""
     began = said = time.monotonic()
 
     def probe_and_say() -> T | None:
@@ -135,7 +135,7 @@ def wait(what: str, probe: Callable[[], T | None], timeout_s: float, every_s: fl
 
 
 def kill_and_judge(cluster: DemoCluster, story: Story, steps: Steps) -> None:
-    """From a cluster whose Verification has been applied to the verdict.  Raises GaveUp."""
+    """Run the steps from an applied Verification to the verdict. Raises GaveUp."""
     story.before = wait("the partitions' leaders", cluster.view, 60)
     wait_until_writing(cluster, steps)
     kill_and_watch(cluster, story, steps)
@@ -213,7 +213,7 @@ def wait_for_verdict(cluster: DemoCluster, steps: Steps) -> dict[str, Any]:
 
 
 def stalls_ms(report: dict[str, str]) -> dict[int, float]:
-    """How long writes to each partition stalled, from the job's own report."""
+    """Return how long writes to each partition stalled, from the job's own report."""
     timing = json.loads(report.get("verdict.json", "{}")).get("timing", {})
     found = timing.get("stallMillisecondsByPartition", {})
     return {int(partition): float(value) for partition, value in found.items()}

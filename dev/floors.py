@@ -38,7 +38,7 @@ def below(graph: grimp.ImportGraph, package: str) -> dict[str, set[str]]:
 
 
 def floors(imports: dict[str, set[str]]) -> list[list[str]]:
-    """From the top.  Raises ValueError for a circle."""
+    """Return the floors from the top. Raises ValueError for a circle."""
     left, built = dict(imports), []
     while left:
         floor = sorted(room for room, others in left.items() if not others & left.keys())
@@ -51,7 +51,7 @@ def floors(imports: dict[str, set[str]]) -> list[list[str]]:
 
 
 def drawing(graph: grimp.ImportGraph, packages: Iterable[str] = DRAWN) -> str:
-    """As a block of Markdown."""
+    """Return the drawing as a block of Markdown."""
     lines = ["```text"]
     for package in packages:
         lines += [package, *_drawn(package, floors(below(graph, package))), ""]
@@ -77,7 +77,7 @@ def graph_of_everything() -> grimp.ImportGraph:
 
 
 def shown() -> str:
-    """What the document shows."""
+    """Return the drawing that the document has."""
     return DOCUMENT.read_text().partition(BEGIN)[2].partition(END)[0].strip()
 
 

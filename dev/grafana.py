@@ -29,13 +29,13 @@ DESCRIPTIONS = ROOT / "dev" / "dashboards"
 DASHBOARDS = ROOT / "helm" / "plimsoll" / "files" / "dashboards"
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 SCHEMA_VERSION = 39
-"""Of Grafana 11; newer ones migrate it when they load it."""
+"""That of Grafana 11; newer ones migrate it when they load it."""
 COLUMNS = 24
 NUMBER_HEIGHT, HEIGHT = 4, 8
 MATCHER = re.compile(r"\b(NAMESPACE|CLUSTER|BROKER|TOPIC|GROUP)\b")
 RATE = re.compile(r"\bRATE\b")
 GREEN, ORANGE, RED = "green", "orange", "red"
-# Where a label's values come from, and whether a reader may choose several.
+# The query of a label's values, and if a reader may choose several.
 VALUES = {
     "namespace": "label_values(plimsoll_cluster_known, namespace)",
     "cluster": 'label_values(plimsoll_cluster_known{namespace=~"$namespace"}, cluster)',
@@ -44,7 +44,7 @@ VALUES = {
     "group": "label_values(plimsoll_group_lag_records{CLUSTER}, group)",
 }
 CHOSEN_ALWAYS = ("namespace", "cluster")
-# Which labels a placeholder matches.
+# The labels that a placeholder matches.
 MATCHED = {
     "namespace": ("namespace",),
     "cluster": CHOSEN_ALWAYS,
@@ -55,7 +55,7 @@ MATCHED = {
 
 
 class Kind(enum.Enum):
-    """How a panel shows what its queries find."""
+    """The ways in which a panel shows the results of its queries."""
 
     NUMBER = "number"  # what it is now
     LINES = "lines"
@@ -81,7 +81,7 @@ class Panel:
     show: Mapping[str, str]
     unit: str = "short"
     width: int
-    # From which value on a number is orange, red; None: never.
+    # The values from which a number is orange, red; None: never.
     warn: float | None = None
     bad: float | None = None
 
@@ -94,7 +94,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """In Grafana's units: 24 columns, rows of 30 pixels."""
+    """A place in Grafana's units: 24 columns, rows of 30 pixels."""
 
     x: int
     y: int
@@ -117,8 +117,8 @@ class Dashboard:
 
 
 def dashboards() -> list[Dashboard]:
-    """As described, by name.  Raises TypeError, ValueError, KeyError for a field that is unknown,
-    impossible or missing."""
+    """Return the described dashboards, by name. Raises TypeError, ValueError, KeyError for a field
+    that is unknown, impossible or missing."""
     return [_dashboard(path) for path in sorted(DESCRIPTIONS.glob("*.yaml"))]
 
 
@@ -155,7 +155,7 @@ def query(text: str, chosen: tuple[str, ...]) -> str:
 
 
 def grafana(dashboard: Dashboard) -> dict[str, Any]:
-    """What Grafana loads."""
+    """Return a dashboard as Grafana loads it."""
     return {
         "uid": f"plimsoll-{dashboard.name}",
         "title": f"Plimsoll / {dashboard.title}",

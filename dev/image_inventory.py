@@ -20,7 +20,7 @@ NAME_AND_VERSION = re.compile(r"(.+?)-(\d[\w.+-]*)$")
 
 
 def debian_packages(status: Path) -> Iterator[Row]:
-    """What dpkg has installed; nothing on a system without dpkg."""
+    """Yield the packages that dpkg has installed; none on a system without dpkg."""
     text = status.read_text(errors="replace") if status.exists() else ""
     for paragraph in text.split("\n\n"):
         fields = dict(re.findall(r"^([\w-]+): (.*)$", paragraph, re.MULTILINE))
@@ -34,7 +34,7 @@ def debian_packages(status: Path) -> Iterator[Row]:
 
 
 def python_distributions(path: list[str]) -> Iterator[Row]:
-    """Everything that can be imported from the folders of `path`."""
+    """Yield all distributions in the folders of `path`."""
     for found in distributions(path=path):
         yield {
             "kind": "pypi",
@@ -58,7 +58,8 @@ def jars(folder: Path) -> Iterator[Row]:
 
 
 def _maven_properties(jar: Path) -> dict[str, str]:
-    """Of the jar itself; a jar that bundles others has several, and the file's name decides."""
+    """Return the properties of the jar itself; a jar that bundles others has several, and the
+    file's name decides."""
     with zipfile.ZipFile(jar) as archive:
         for name in filter(POM.fullmatch, archive.namelist()):
             text = archive.read(name).decode(errors="replace")
@@ -69,7 +70,7 @@ def _maven_properties(jar: Path) -> dict[str, str]:
 
 
 def inventory() -> list[Row]:
-    """Of this file system, sorted, each row once."""
+    """Return the inventory of this file system, sorted, each row once."""
     rows = [*debian_packages(DPKG_STATUS), *python_distributions(sys.path)]
     for folder in JAR_FOLDERS:
         rows += jars(folder)

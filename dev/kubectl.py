@@ -28,7 +28,7 @@ UNCOLLECTED = {"GOGC": "off", "GOMEMLIMIT": "256MiB"}
 """kubectl and helm are over before what they collect of their garbage is worth a third of their
 processor time."""
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
-"""A label of namespaces."""
+"""The label of a restricted namespace."""
 
 
 class CommandFailed(RuntimeError):
@@ -104,7 +104,7 @@ class Cluster:
     def operator_view(self, path: str, namespace: str = "plimsoll-system") -> Any:
         """A path of the active operator's view, as JSON; None: none of its pods answers it."""
         of = (self.environment.get("KUBECONFIG"), namespace)
-        # It is asked several times a second: who answered last is asked first, and mostly alone.
+        # Asked several times a second: the last to answer is asked first, and mostly alone.
         last = _answered.get(of)
         if last is not None and (said := self.view_of(last, path, namespace)) is not None:
             return json.loads(said)
@@ -124,11 +124,12 @@ class Cluster:
             return None
 
     def apply(self, body: dict[str, Any], namespace: str = "") -> None:
-        """As `kubectl apply --server-side` does; a refusal is the API server's sentence."""
+        """Apply an object as `kubectl apply --server-side` does; a refusal is the API server's
+        sentence."""
         self._reading(lambda reader: reader.apply(body, namespace, READ_S))
 
     def kubectl_apply(self, namespace: str, *objects: dict[str, Any]) -> None:
-        """As a person does, who reads what kubectl says."""
+        """Apply objects by kubectl, as a person who reads its output does."""
         for one in objects:
             self.kubectl("apply", "-n", namespace, "-f", "-", stdin=json.dumps(one))
 

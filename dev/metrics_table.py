@@ -49,7 +49,7 @@ SECTIONS: Mapping[str, tuple[MetricRow, ...]] = {
 
 
 def tables() -> str:
-    """What stands between the marks."""
+    """Return the text between the marks."""
     parts = [_table(title, rows) for title, rows in SECTIONS.items()]
     return "\n".join([*parts, _recorded()])
 

@@ -30,14 +30,14 @@ PALETTE = (
     "#ca8a04", "#db2777", "#4d7c0f", "#475569", "#7c3aed", "#0d9488",
 )  # fmt: skip
 LEFT, TOP, BOTTOM = 52, 30, 42
-"""Of a plot within its panel: the axis, the title, times and legend."""
+"""Margins of a plot within its panel: the axis, the title, times and legend."""
 CHARACTER = 5.6
 """Width of one, at 10 pixels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """Which time is shown, in Unix seconds."""
+    """The time that is shown, in Unix seconds."""
 
     begin_s: float
     end_s: float
@@ -49,14 +49,14 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What one query of a panel found, with its legend."""
+    """The result of one query of a panel, with its legend."""
 
     legend: str
     series: Sequence[Series]
 
 
 def chosen(text: str, labels: Mapping[str, str]) -> str:
-    """A query of a reader who chose these values, and everything of all other labels."""
+    """Return a query with these values chosen, and all values of the other labels."""
     text = text.replace("$__rate_interval", RATE_INTERVAL)
     return re.sub(r"\$(\w+)", lambda found: labels.get(found[1], ".*"), text)
 
@@ -64,8 +64,8 @@ def chosen(text: str, labels: Mapping[str, str]) -> str:
 def looked_up(
     prometheus: Prometheus, dashboard: Dashboard, labels: Mapping[str, str], window: Window
 ) -> dict[str, list[Found]]:
-    """What each panel finds in that time, by `row/title`.  Raises RuntimeError for a query that
-    Prometheus refuses."""
+    """Return the results of each panel in that time, by `row/title`. Raises RuntimeError for a
+    query that Prometheus refuses."""
     return {
         f"{row.title}/{panel.title}": [
             Found(
@@ -207,7 +207,7 @@ Points = dict[float, float]
 
 
 def _stacked(series: Sequence[Sequence[tuple[float, float]]]) -> list[tuple[Points, Points]]:
-    """From where to where each one reaches."""
+    """Return the lower and upper edge of each series."""
     ground: Points = {}
     layers = []
     for points in series:
@@ -317,7 +317,7 @@ def _judged(panel: Panel, value: float) -> str:
 
 
 def _is_there(series: Series, window: Window) -> bool:
-    """Whether it still was at the end."""
+    """Return True if the series still existed at the end."""
     return series.points[-1][0] >= window.end_s - 2 * window.step_s
 
 

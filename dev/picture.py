@@ -22,7 +22,7 @@ from rich.text import Text
 
 PICTURES = ROOT / "docs" / "pictures"
 COLUMNS = 110
-"""As wide as the demo prints where nobody looks."""
+"""The width of the demo's output if it is not a terminal."""
 DEMO_S = 900
 LAST_STEP = "what to type next:"
 SHOWN = ("Throughput", "How long writes to each partition stood still")
@@ -34,10 +34,8 @@ FONTS_FROM_THE_NET = re.compile(r"@font-face \{.*?\}", re.DOTALL)
 
 
 def end_of(output: str) -> str:
-    """From the demo's table to its verdict; `output` with its colours (ANSI).
-
-    Raises ValueError when there is no such end: the demo failed.
-    """
+    """Return the demo's output from its table to its verdict; `output` has its colours (ANSI).
+    Raises ValueError if there is no such end: the demo failed."""
     lines = output.splitlines()
     (first,) = [n for n, line in enumerate(lines) if TABLE_TITLE in line]
     (last,) = [n for n, line in enumerate(lines) if LAST_STEP in line]

@@ -38,12 +38,12 @@ class Reading:
     # Waited for by this machine's processors while another machine had them.
     stolen: float
     pods: float
-    # By program, and the process it was.
+    # By program and process.
     node: dict[tuple[str, str], float] = field(default_factory=dict)
 
 
 def read() -> Reading:
-    """Of now; nothing of a node or of pods where there are none."""
+    """Read the present times; without a node or pods, none of theirs."""
     words = (PROC / "stat").read_text().split("\n", 1)[0].split()
     user, nice, system, idle, waiting, irq, softirq, stolen = (int(n) / TICKS for n in words[1:9])
     return Reading(
@@ -70,14 +70,17 @@ def _used(path: Path, word: str, parts: float) -> float:
 
 
 class PodsSeen:
-    """What each pod has used, by what its containers are called.  Looked at every `LOOK_S` while
-    pods are there, since their cgroups go with them: what one used after the last look is lost."""
+    """The processor time of each pod, by the names of its containers.
+
+    Read every `LOOK_S` while pods are there, since their cgroups go with them: time used after the
+    last reading is lost.
+    """
 
     def __init__(self) -> None:
         # Seconds by a pod's uid, at the first look and at the last.
         self._first: dict[str, float] = dict(_each_pod())
         self._last: dict[str, float] = dict(self._first)
-        # What its containers are called, by a pod's uid.
+        # The names of its containers, by a pod's uid.
         self._names: dict[str, str] = {}
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look_on, daemon=True)
@@ -101,7 +104,7 @@ class PodsSeen:
         if POD_LOGS.is_dir() and not found.keys() <= self._names.keys():
             for folder in POD_LOGS.iterdir():
                 uid = folder.name.rpartition("_")[2]
-                # Before its first container is made there is none.
+                # The folder does not exist before the first container is created.
                 if uid in found and (names := _containers(folder)):
                     self._names[uid] = names
 
@@ -114,7 +117,7 @@ class PodsSeen:
 
 
 def _each_pod() -> Iterator[tuple[str, float]]:
-    """Uid, and seconds."""
+    """Yield uid and seconds of each pod."""
     for top, word, parts in PODS:
         for folder in (*top.parent.glob("pod*"), *top.parent.glob("*/pod*")):
             try:
@@ -124,7 +127,7 @@ def _each_pod() -> Iterator[tuple[str, float]]:
 
 
 def _containers(folder: Path) -> str:
-    """Of one pod."""
+    """Return the names of a pod's containers."""
     try:
         return "+".join(sorted(one.name for one in folder.iterdir()))
     except OSError:
@@ -132,7 +135,8 @@ def _containers(folder: Path) -> str:
 
 
 def _node() -> dict[tuple[str, str], float]:
-    """With the children they waited for, which the network's plugins are."""
+    """Return the time of the node's programs and of the children they waited for, such as the
+    network's plugins."""
     found = {}
     for path in NODE_RUN.glob("*.pid"):
         try:

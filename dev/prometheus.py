@@ -38,7 +38,7 @@ STOP_S = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notification:
-    """What Alertmanager told of one alert."""
+    """A notification of Alertmanager about one alert."""
 
     firing: bool
     labels: Mapping[str, str]
@@ -51,7 +51,7 @@ class Notification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """What a query found: labels, and (Unix seconds, value) in the order of time."""
+    """One series of a query's result: labels, and (Unix seconds, value) in the order of time."""
 
     labels: Mapping[str, str]
     points: tuple[tuple[float, float], ...]
@@ -82,7 +82,7 @@ class Prometheus:
         self._rules = list(rules)
         self._running = ExitStack()
         self._url = ""
-        # What the file of targets holds.
+        # The content of the file of targets.
         self._watched = ""
 
     def __enter__(self) -> Prometheus:
@@ -105,7 +105,7 @@ class Prometheus:
     # --- what it looks at -------------------------------------------------------------------------
 
     def watch(self, targets: Iterable[Target]) -> None:
-        """From now on these are scraped, in place of those that were named before."""
+        """Scrape these targets from now on, in place of the former ones."""
         groups = [{"targets": [one.address], "labels": dict(one.labels)} for one in targets]
         text = json.dumps(groups)
         if text != self._watched:
@@ -126,21 +126,21 @@ class Prometheus:
     def over_time(
         self, text: str, begin_s: float, end_s: float, step_s: float = 1.0
     ) -> list[Series]:
-        """From one Unix time to another.  Raises RuntimeError."""
+        """Query from one Unix time to another. Raises RuntimeError."""
         asked = {"query": text, "start": begin_s, "end": end_s, "step": step_s}
         return [_series(one) for one in self._ask("query_range", asked)["result"]]
 
     def targets(self) -> list[dict[str, Any]]:
-        """With `health`, `lastError` and `labels`."""
+        """Return the targets with `health`, `lastError` and `labels`."""
         found: list[dict[str, Any]] = self._ask("targets", {"state": "active"})["activeTargets"]
         return found
 
     def rules(self) -> list[dict[str, Any]]:
-        """With `name`, `health`, `lastError`, and of an alert its `state`."""
+        """Return the rules with `name`, `health`, `lastError`, and the `state` of alerts."""
         return [rule for group in self._ask("rules", {})["groups"] for rule in group["rules"]]
 
     def names(self) -> set[str]:
-        """Of every metric that was ever scraped."""
+        """Return the names of all metrics that were ever scraped."""
         return set(self._ask("label/__name__/values", {}))
 
     def _ask(self, what: str, asked: Mapping[str, Any]) -> Any:
@@ -154,7 +154,7 @@ class Prometheus:
     # --- the processes ----------------------------------------------------------------------------
 
     def _listen(self, begun: ExitStack) -> str:
-        """Where Alertmanager tells what it has to tell."""
+        """Start the receiver of Alertmanager's notifications; return its URL."""
         told = self.notifications
 
         class Told(BaseHTTPRequestHandler):
@@ -169,7 +169,7 @@ class Prometheus:
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:
-                """Nothing: what is told is in `notifications`."""
+                """Print nothing: the requests are in `notifications`."""
 
         server = ThreadingHTTPServer((HOST, 0), Told)
         begun.callback(server.server_close)
@@ -229,7 +229,7 @@ class Prometheus:
         return begun.enter_context(HeldPorts()).pick()
 
     def _start(self, begun: ExitStack, port: int, program: str, *arguments: str) -> None:
-        """Until it says that it is ready; its log lies in the folder."""
+        """Start a program and wait until it is ready; its log is in the folder."""
         name = Path(program).name
         log = begun.enter_context((self.folder / f"{name}.log").open("ab"))
         command = [sys.executable, "-m", "plimsoll_process.parent", str(os.getpid()), program]

@@ -36,7 +36,7 @@ DOCKERFILES = {
     "spark": "spark/Dockerfile",
 }
 STEP_S = 3_600
-"""Of one command: Spark's image, cold, on a slow line."""
+"""The limit of one command: Spark's image, without a cache, on a slow line."""
 
 Run = Callable[[Sequence[str], str], str]
 """Runs a command with a text as its standard input; its standard output."""
@@ -62,7 +62,7 @@ def run_command(command: Sequence[str], stdin: str = "") -> str:
 
 
 def own_version() -> str:
-    """Of the sources: the wheel's, which `plimsoll version` prints."""
+    """Return the version of the sources: the wheel's, which `plimsoll version` prints."""
     return str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
 
 
@@ -78,7 +78,7 @@ def checked_version(version: str, own: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Artefacts:
-    """What is published: under which version and registry, by which commands, and where to."""
+    """The artefacts to publish: version, registry, commands and target."""
 
     version: str
     registry: str
@@ -126,7 +126,7 @@ class Artefacts:
 
 
 def contents(image: str, builder: str, run: Run) -> str:
-    """What `dev/image_inventory.py` prints inside of the image."""
+    """Return the output of `dev/image_inventory.py` inside the image."""
     script = INVENTORY.read_text()
     if builder != "buildah":
         words = ["run", "-i", "--rm", "--network", "none", "--entrypoint", "python3", image, "-"]

@@ -21,20 +21,20 @@ ROOT = Path(__file__).resolve().parent.parent
 PYTHON = str(ROOT / ".venv" / "bin" / "python")
 LOG = ROOT / ".cache" / "tests" / "quick-check.log"
 LIMIT_S = 1_200
-"""Of one step, on a machine that does much else; then it is ended, and counts as failed."""
+"""The limit of one step on a busy machine; a step that exceeds it is ended and counts as failed."""
 TIMED_OUT = 124
 UNIT_TESTS = [PYTHON, "-m", "pytest", "-q", "--no-header", "-p", "dev.slow_tests", "-m", UNIT]
 FOLDERS = ["tests/plimsoll_broker", "tests/helm"]
-"""What takes longest of the unit tests."""
+"""The unit tests that take longest."""
 # The gates run tests/test_tidy.py themselves.
 OTHERS = ["tests", *(f"--ignore={one}" for one in ("tests/test_tidy.py", *MARKED, *FOLDERS))]
 BEHIND = ["bash", "-c", 'dev/check.sh; gates=$?; "$@" && exit $gates', "quick"]
-"""The lane whose output is shown at the end: the gates, then the command behind it."""
+"""The lane with its output shown at the end: the gates, then the command behind it."""
 SEEDS = [PYTHON, "-W", "ignore", "-m", "plimsoll_sim", "--seeds", "1..4", "--steps", "1000"]
 
 
 def started(command: list[str], log: Path | None = None) -> subprocess.Popen[bytes]:
-    """In a process group of its own, so that it can be ended with its children."""
+    """Start a command in a process group of its own, so that it can be ended with its children."""
     kept = environment()
     if log is None:
         return subprocess.Popen(command, cwd=ROOT, start_new_session=True, env=kept)
@@ -46,7 +46,7 @@ def started(command: list[str], log: Path | None = None) -> subprocess.Popen[byt
 
 
 def ended(process: subprocess.Popen[bytes], limit_s: float) -> int:
-    """Its exit code; it is killed with its children at the limit, and when this is interrupted."""
+    """Return the exit code; kill it with its children at the limit, and on an interrupt."""
     try:
         return process.wait(limit_s)
     except subprocess.TimeoutExpired:

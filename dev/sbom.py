@@ -15,13 +15,13 @@ from packageurl import PackageURL
 
 
 def image_components(rows: Iterable[Mapping[str, str]]) -> list[Component]:
-    """Of the rows that `dev/image_inventory.py` prints."""
+    """Return the components of the rows that `dev/image_inventory.py` prints."""
     return [_component(row) for row in rows]
 
 
 def _component(row: Mapping[str, str]) -> Component:
     version = row["version"]
-    # A jar whose group nobody states has no package URL: it would name another project's.
+    # A jar without a stated group has no package URL: it would name another project's.
     known = row["kind"] != "maven" or row["group"]
     group = {"deb": "debian", "maven": row.get("group")}.get(row["kind"])
     architecture = row.get("architecture")
@@ -60,5 +60,5 @@ def write_sbom(path: Path, subject: Component, components: Iterable[Component]) 
 
 
 def artefact(name: str, version: str, kind: ComponentType) -> Component:
-    """What an SBOM describes: an image, or the chart."""
+    """Return the component that an SBOM describes: an image, or the chart."""
     return Component(name=name, version=version, type=kind, bom_ref=f"{name}:{version}")

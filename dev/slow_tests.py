@@ -34,7 +34,7 @@ def function_of(node_id: str) -> str:
 
 
 def seconds_of(text: str) -> dict[str, float]:
-    """What the file says, by function."""
+    """Return the seconds in the file, by function."""
     lines = (line for line in text.splitlines() if line and not line.startswith("#"))
     return {name: float(took) for took, name in (line.split(maxsplit=1) for line in lines)}
 
@@ -75,7 +75,7 @@ def edited_files() -> frozenset[str]:
 
 
 def _git(*arguments: str) -> list[str]:
-    """Its lines; none when git refuses, as in a clone without a branch main."""
+    """Return git's output by lines; none if git refuses, as in a clone without a branch main."""
     done = subprocess.run(
         ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
     )
@@ -103,7 +103,7 @@ class Measured:
 
 
 def processor_s() -> float:
-    """Of this process and of its children that have ended."""
+    """Return the processor time of this process and of its children that have ended."""
     return sum(os.times()[:4])
 
 

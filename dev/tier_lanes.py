@@ -1,9 +1,9 @@
-"""Which tests of `make test` run beside which: the tiers, and the lanes that they run in.
+"""The tiers of `make test`, and the lanes that they run in.
 
-`dev/tiers.py` runs them.  On Kubernetes all tests share one release of the chart, in three stages:
+`dev/tiers.py` runs them. On Kubernetes all tests share one release of the chart, in three stages:
 those that only use it, in two lanes; those that kill or restart one of its pods, after which
 another leads within seconds, in two lanes again; then, in turn, those that upgrade it, stop all of
-its pods or cut them off, or count on being the only ones who kill one.
+its pods or cut them off, or must be the only ones that kill one.
 """
 
 import enum
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 class Lane(enum.Enum):
-    """What runs in turn; lanes run beside each other."""
+    """Groups of tiers. The tiers of a lane run in turn; lanes run beside each other."""
 
     RELEASE_A = enum.auto()  # on the one Kubernetes of this machine, using the release
     RELEASE_B = enum.auto()  # the same
@@ -28,9 +28,9 @@ class Lane(enum.Enum):
 STAGES = ((Lane.RELEASE_A, Lane.RELEASE_B), (Lane.KILLS_A, Lane.KILLS_B), (Lane.RELEASE_ALONE,))
 """One after the other; the lanes of a stage run beside each other."""
 ON_RELEASE = tuple(lane for stage in STAGES for lane in stage)
-"""They share what `tests/e2e/release.py` has installed, and keep it."""
+"""The lanes that share the release that `tests/e2e/release.py` installs, and keep it."""
 PATIENT = frozenset({Lane.COMPUTING, Lane.SIMULATION})
-"""They bound no real time: they get the processor time that others leave."""
+"""Lanes that bound no real time: they get the processor time that others leave."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,14 +52,14 @@ def e2e(*names: str) -> tuple[str, ...]:
     return tuple(f"tests/e2e/test_{name}.py" for name in names)
 
 
-# Everything in these folders is marked by its conftest.py.
+# All tests in these folders are marked by their conftest.py.
 MARKED = ("tests/integration", "tests/conformance", "tests/e2e", "tests/plimsoll_sim")
-# They have namespaces and kinds of their own.
+# Tests with namespaces and kinds of their own.
 BARE = e2e("node", "metalog", "api_contract")
-# They leave the release and the operator's pods as they are: each may run beside any other.
+# Tests that leave the release and the operator's pods as they are: each may run beside any other.
 USING_A = e2e("demo", "operator", "dead_replica")
 USING_B = e2e("cli", "mishaps", "racks", "admission", "tokens")
-# They kill operators or restart them in turn, and bear it when another test does.
+# Tests that kill or restart operators in turn, and tolerate it when another test does.
 KILLING_A, KILLING_B = e2e("operations"), e2e("inside", "listeners")
 TIERS = (
     Tier(name="e2e-demo", about="a real Kubernetes: the demo, topics and deletions",
@@ -90,5 +90,5 @@ TIERS = (
 
 
 def named(names: list[str]) -> list[Tier]:
-    """Of this name, or of one that begins with it and goes on behind a dash."""
+    """Return the tiers of this name, or with names that continue it after a dash."""
     return [tier for tier in TIERS if any(f"{tier.name}-".startswith(f"{name}-") for name in names)]

@@ -1,7 +1,7 @@
-"""What came of the tiers of `make test`: read from pytest's reports, and told at the end.
+"""Reads the outcomes of the tiers of `make test` from pytest's reports and prints them.
 
-Who looks at a run from afar may see its last 25 lines alone: what failed is told there again, with
-the beginning of each reason, in 20 lines at most.
+A person who follows a run from afar may see only its last 25 lines: failures are repeated there,
+with the beginning of each reason, in 20 lines at most.
 """
 
 import re
@@ -13,7 +13,7 @@ SLOWEST = 10
 PROGRESS = re.compile(r"^(\S+::\S.*) (?:PASSED|FAILED|ERROR|SKIPPED).*\[ *(\d+)%\]", re.MULTILINE)
 FAILURES_TOLD = 10
 REASON_LINES = 3
-"""Of one failure; fewer when more failed, so that all take `FAILURES_LINES` at most."""
+"""The lines of one failure; fewer when more failed, so that all take `FAILURES_LINES` at most."""
 FAILURES_LINES = 20
 LINE_WIDTH = 160
 LOG_TAIL_BYTES = 4000
@@ -24,13 +24,13 @@ class Failure:
     """A test that failed, or a tier that came to no report."""
 
     name: str
-    # Its first lines are told.
+    # The first lines are printed.
     reason: str
 
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """What one tier came to.  `seconds` includes bringing up what it needs."""
+    """The outcome of one tier. `seconds` includes bringing up what it needs."""
 
     name: str
     seconds: float = 0.0
@@ -45,7 +45,7 @@ class Outcome:
     failures: list[Failure] = field(default_factory=list)
 
     def explain(self, log: Path) -> None:
-        """What failed without a report of a test: then the end of its output has to say why."""
+        """Explain a failure without a report of a test by the end of the output."""
         if self.failed and not self.failures:
             lines = [self.note, *last_lines(log, REASON_LINES - bool(self.note))]
             self.failures.append(Failure(self.name, "\n".join(lines)))
@@ -65,7 +65,7 @@ def tail(log: Path) -> str:
 
 
 def progress(log: Path) -> str:
-    """How far pytest is, and the test it ended last; else the log's last line."""
+    """Return pytest's progress and the test that ended last; else the log's last line."""
     if found := PROGRESS.findall(tail(log)):
         test, percent = found[-1]
         return f", {percent} %, after {test.rpartition('::')[2]}"
@@ -74,7 +74,7 @@ def progress(log: Path) -> str:
 
 
 def judge(outcome: Outcome, code: int, report: Path, limit_s: int) -> None:
-    """By pytest's own report; a tier without one did not get as far as testing."""
+    """Judge by pytest's own report; a tier without one did not get as far as testing."""
     if code == 124:
         outcome.note = f"stopped at its limit of {limit_s} s"
     elif code != 0:
@@ -107,7 +107,7 @@ def failures_of(case: ET.Element) -> list[Failure]:
 
 
 def told(outcomes: list[Outcome]) -> list[str]:
-    """What failed, with the first lines of why; bounded in lines and in their width."""
+    """Return the failures with the first lines of their reasons, bounded in number and width."""
     every = [(one.name, failure) for one in outcomes for failure in one.failures]
     shown = every[:FAILURES_TOLD]
     if not shown:

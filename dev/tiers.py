@@ -106,7 +106,7 @@ class Run:
     """One call of this script: its children, what has ended, and what is under way."""
 
     def __init__(self, *, live: bool) -> None:
-        # Whether the only tier's output is shown as it comes.
+        # True if the output of the only tier is shown as it comes.
         self.live = live
         self.processes = Processes()
         self.outcomes: list[Outcome] = []
@@ -119,7 +119,7 @@ class Run:
     # --- what tiers need ------------------------------------------------------------------------
 
     def check(self) -> None:
-        """But for tidy, whose tests are among the unit tier's."""
+        """Run the gates but for tidy, whose tests are in the unit tier."""
         gates = [str(ROOT / "dev" / "check.sh"), "--but-tidy"]
         self._step("check", "format, lint, types, contracts", gates)
 
@@ -169,7 +169,7 @@ class Run:
     # --- tiers ----------------------------------------------------------------------------------
 
     def tiers(self, tiers: list[Tier]) -> None:
-        """In turn."""
+        """Run tiers in turn."""
         for tier in tiers:
             self._over(self._tier(tier))
 
@@ -177,7 +177,7 @@ class Run:
         """Stage by stage; within a stage beside each other."""
 
         def run(lane: Lane) -> None:
-            # In the shorter lane of a stage whose tests build no images.
+            # This is the shorter lane of a stage without tests that build images.
             if lane is Lane.KILLS_B and of[lane] and of[Lane.RELEASE_ALONE]:
                 self.earlier()
             self.tiers(of[lane])
@@ -196,7 +196,7 @@ class Run:
         report.unlink(missing_ok=True)
         with self._output(tier.name, tier.about) as (output, began):
             patient = tier.lane in PATIENT
-            # What gets only the processor time that others leave takes as long as it takes.
+            # These lanes get only the processor time that others leave, so their limit is long.
             patience = ["-o", "timeout=3600"] if patient else []
             kept = ["env", "KEEP_RELEASE=1"] if tier.lane in ON_RELEASE else []
             ended = self.processes.run(
@@ -228,7 +228,7 @@ class Run:
 
     @contextmanager
     def _output(self, name: str, about: str) -> Iterator[tuple[TextIO | None, float]]:
-        """Where children write, None: to the terminal; and when it began."""
+        """Yield the children's output, None: the terminal; and the time when it began."""
         began = time.monotonic()
         self.say(f"{name}: {about}")
         if self.live:
@@ -246,7 +246,7 @@ class Run:
         print(f"[{time.monotonic() - self.began:5.0f} s] {text}", flush=True)
 
     def tell(self) -> None:
-        """How far everything is."""
+        """Print the progress of all tiers."""
         now = time.monotonic()
         told = [
             f"{name} {now - began:.0f} s{progress(path)}"
