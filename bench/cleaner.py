@@ -49,10 +49,10 @@ from plimsoll_wire.record_sets import KeyValue, write_batch
 MIB = 2**20
 KEYED = "keyed"
 BROKER = 1
-"""Who has it: not Kafka's node 0, which is its controller, too."""
+"""The broker with the log: not Kafka's node 0, which is its controller, too."""
 KEY_BYTES, RECORD_BYTES = 10, 100
 RECORDS_IN_BATCH = 145
-"""About Kafka's default batch.size."""
+"""About as many as in Kafka's default batch.size."""
 LIVE_PART = 10
 SEGMENT_BYTES = 64 * MIB
 MEBIBYTES_MIN = 2 * SEGMENT_BYTES // MIB
@@ -66,7 +66,7 @@ CLUSTER = log_cluster(storage={"size": "8Gi"}, config={"log.cleaner.backoff.ms":
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """One that runs: where it is asked, who is measured, and what it writes when it is done."""
+    """A running system: its address, the process to measure, and the folder of its logs."""
 
     bootstrap: str
     port: int
@@ -187,7 +187,7 @@ class Writer:
 
 
 def processor_s(pid: int) -> float:
-    """Of a process, of its children that have ended, and of those that run."""
+    """Return the processor time of a process, its ended children and its running ones."""
     found = 0.0
     for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
         with suppress(psutil.NoSuchProcess):
@@ -198,7 +198,7 @@ def processor_s(pid: int) -> float:
 
 
 def cleaner_thread_s(pid: int) -> float | None:
-    """Of Kafka's one cleaner thread; None: there is none."""
+    """Return the processor time of Kafka's one cleaner thread; None if there is none."""
     for task in Path(f"/proc/{pid}/task").iterdir():
         if (task / "comm").read_text().startswith("kafka-log-clean"):
             fields = (task / "stat").read_text().rpartition(")")[2].split()
@@ -258,7 +258,7 @@ def compact(system: System) -> None:
 
 
 def cleaned(system: System, end: int) -> Callable[[], bool]:
-    """Whether the broker says that it has cleaned so far."""
+    """Return a function that is True once the broker reports that it has cleaned up to `end`."""
     deadline = time.monotonic() + CLEAN_S
 
     def done() -> bool:

@@ -27,7 +27,8 @@ _NUMBERS = count(1)
 _NUMBER = struct.Struct(">i")
 _CODE = struct.Struct(">h")
 _CODE_AT = -5
-"""In an answer that ends with one partition's code: behind it come three empty tag buffers."""
+"""The place of the code in an answer that ends with one partition's code: three empty tag buffers
+follow."""
 
 
 def frame(key: ApiKey, version: int, values: dict[str, Any]) -> bytes:
@@ -52,7 +53,7 @@ class Connection:
 
 
 class Member(Connection):
-    """Of a classic group."""
+    """A member of a classic group."""
 
     def __init__(self, group: str) -> None:
         self.group = group
@@ -61,7 +62,7 @@ class Member(Connection):
         self.asked_s = 0.0
 
     async def join(self) -> None:
-        """Until it is told a generation."""
+        """Join until the coordinator gives it a generation."""
         self.asked_s = time.monotonic()
         while True:
             values = {
@@ -123,7 +124,7 @@ class Member(Connection):
 
 
 def commit_values(group: str, topic: str, partitions: range, offset: int) -> dict[str, Any]:
-    """An OffsetCommit of nobody's."""
+    """Return an OffsetCommit that is of no member."""
     each = [
         {
             "partition_index": index,
@@ -202,7 +203,7 @@ class Reader(Connection):
         self.size = 0
 
     async def ends(self) -> dict[int, int]:
-        """Where each partition ends now."""
+        """Return the present end of each partition."""
         asked = [
             {"partition_index": index, "current_leader_epoch": -1, "timestamp": LATEST}
             for index in self._offsets

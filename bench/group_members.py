@@ -1,6 +1,6 @@
-"""Groups of `bench.group_client`'s members: who coordinates one, and when all are in it.
+"""Groups of `bench.group_client`'s members: find the coordinator, and wait until all are in.
 
-Used by `bench.groups`; whoever waits here is given up by its row's limit of time.
+Used by `bench.groups`; a row's limit of time ends every wait here.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ async def joined_again(group: list[Member]) -> float:
 
 
 async def _stays(member: Member, within: list[Member], count: int, *, joins: bool = True) -> float:
-    """In its group until all are: the others wait for one that has its part already.  When it got
-    its last part."""
+    """Stay in the group until all members are in, since the others wait for one that has its part
+    already. Return when it got its last part."""
     done_s = await member.rebalance() if joins else 0.0
     within.append(member)
     while len(within) < count:
@@ -73,7 +73,8 @@ async def _stays(member: Member, within: list[Member], count: int, *, joins: boo
 
 
 async def _settled(group: list[Member]) -> None:
-    """Until everybody is of the newest generation; who is already goes along with the others."""
+    """Wait until all members are of the newest generation; those that are already rejoin with the
+    others."""
     while True:
         codes = await asyncio.gather(*(one.heartbeat() for one in group))
         if not any(codes):

@@ -29,7 +29,7 @@ _LOADED = re.compile(r"offsets loaded from (\d+) records in (\d+) ms")
 
 
 class System(Protocol):
-    """What a measurement needs of a running cluster."""
+    """The part of a running cluster that a measurement uses."""
 
     @property
     def bootstrap(self) -> str: ...
@@ -37,7 +37,7 @@ class System(Protocol):
     def pid(self, broker: int) -> int: ...
 
     def kill(self, broker: int) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
 
     def start_again(self, broker: int) -> None: ...
 
@@ -61,7 +61,7 @@ class Plimsoll:
         self._killed[broker] = self._cluster.kill_broker(broker)
 
     def start_again(self, broker: int) -> None:
-        """It is started by whoever started it first."""
+        """Wait until the cluster, which started the broker first, has restarted it."""
         self._cluster.wait_restarted(broker, self._killed.pop(broker))
 
     def loads(self) -> list[tuple[int, int]]:
@@ -103,7 +103,7 @@ def plimsoll(directory: Path) -> Iterator[System]:
 def kafka(directory: Path) -> Iterator[System]:
     configs = {"offsets.topic.num.partitions": "1"}
     with ApacheKafka(directory, brokers=3, configs=configs) as cluster:
-        # As the coordinator makes it, but for the order of the replicas: the controller is last.
+        # Like the coordinator's own, but for the order of the replicas: the controller is last.
         compact = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
         made = NewTopic(OFFSETS, 1, replica_assignment=[[1, 2, 0]], config=compact)
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
@@ -129,7 +129,7 @@ def create_topic(system: System, name: str, partitions: int) -> None:
 
 
 def wait_full(system: System, *names: str) -> None:
-    """Until every partition of the topics has three in sync, and a leader."""
+    """Wait until every partition of the topics has a leader and three replicas in sync."""
     admin = AdminClient({"bootstrap.servers": system.bootstrap, "log_level": 0})
 
     def full() -> bool:
@@ -148,7 +148,7 @@ def wait_full(system: System, *names: str) -> None:
 
 
 def leaders(system: System, topic: str) -> dict[int, list[int]]:
-    """Partitions by their leader."""
+    """Return the partitions of each leader."""
     admin = AdminClient({"bootstrap.servers": system.bootstrap})
     found: dict[int, list[int]] = {}
     for index, one in sorted(admin.list_topics(topic, timeout=10).topics[topic].partitions.items()):

@@ -51,7 +51,7 @@ PACED_A_SECOND = 1_000
 ROW_S, REPEAT_S = 60.0, 10.0
 QUEUED_KB = 1_000_000
 Figures = dict[str, float]
-"""What was measured in a round: the row's name, with its unit, and the number."""
+"""The figures of a round: by the row's name, with its unit."""
 
 
 # --- the rows -------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ async def joins(system: System, arguments: argparse.Namespace) -> Figures:
 
 
 def _times(most: int, seconds: float = REPEAT_S) -> Iterator[int]:
-    """As often as there is time for, and once anyway."""
+    """Yield at least once, and until `most` or the time is reached."""
     end = time.monotonic() + seconds
     for number in range(most):
         if number and time.monotonic() > end:
@@ -162,7 +162,7 @@ async def commits(system: System, arguments: argparse.Namespace) -> Figures:
 
 
 async def _paced(made: list[Committer], frames: cycle[bytes], seconds: float) -> list[float]:
-    """So many a second, whether they are answered or not."""
+    """Send `PACED_A_SECOND` commits a second, answered or not; return the times of the answers."""
     firsts = [len(one.took) for one in made]
     due, end = time.perf_counter(), time.perf_counter() + seconds
     for one in cycle(made):
@@ -262,8 +262,7 @@ async def consuming(system: System, arguments: argparse.Namespace) -> Figures:
 
 async def _consumed(system: System, group: str, records: int, end: int) -> float:
     """Seconds that a kcat of the group takes to read `end` of the topic's records, and to leave."""
-    # With less room librdkafka stops fetching for a second whenever brokers are quicker than kcat
-    # (fetch.queue.backoff.ms), and the rate is that of its pauses.
+    # With less room librdkafka stops fetching for a second if brokers are quicker than kcat
     room = {"queued.max.messages.kbytes": QUEUED_KB, "queued.min.messages": records}
     settings = {**room, "auto.offset.reset": "earliest"}
     options = [word for key, value in settings.items() for word in ("-X", f"{key}={value}")]
@@ -284,7 +283,7 @@ async def _kcat(system: System, *words: str) -> None:
 
 
 async def _read_raw(system: System, group: str, records: int) -> float:
-    """One that joins, reads all that each broker leads, and commits."""
+    """Join, read all that each broker leads, and commit."""
     began_s = time.monotonic()
     (member,) = await members(system, group, 1)
     by_leader = leaders(system, READ)

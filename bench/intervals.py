@@ -1,4 +1,4 @@
-"""What two sides that were measured in turns differ by, and how sure that is."""
+"""The difference between two sides that were measured in turns, with its interval."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def pooled(before: Sequence[float], later: Sequence[float]) -> tuple[float, floa
 
 
 def ratios(before: Sequence[float], later: Sequence[float]) -> str:
-    """Of the rounds the median (min - max), and of all together with its interval."""
+    """Return the median (min - max) of the rounds' ratios, and that of all together with its
+    interval."""
     each = [b / a for a, b in zip(before, later, strict=True)]
     whole, low, high = pooled(before, later)
     return (

@@ -59,7 +59,7 @@ class Times:
 
     took: list[float] = field(default_factory=list)
     processor: list[float] = field(default_factory=list)
-    """Of this process alone."""
+    """The processor time of this process only."""
 
     def at(self, hundredth: int) -> float:
         return statistics.quantiles(self.took, n=100, method="inclusive")[hundredth - 1]
@@ -88,7 +88,7 @@ class HandWritten:
 
 
 def module_of(checkout: Path) -> ModuleType:
-    """That checkout's `metalog.kube_api`, which needs nothing else of it."""
+    """Import that checkout's `metalog.kube_api`, which needs nothing else of it."""
     path = checkout / "operator" / "plimsoll_operator" / "metalog" / "kube_api.py"
     spec = importlib.util.spec_from_file_location("kube_api_before", path)
     assert spec is not None
@@ -165,7 +165,7 @@ async def append(writer: Writer, records: int, times: Times) -> None:
 async def measure(
     writers: dict[str, Writer], records: int, arguments: argparse.Namespace
 ) -> dict[str, list[Times]]:
-    """Each client's rounds."""
+    """Measure both clients in turns; return each one's rounds."""
     for writer in writers.values():
         for _ in range(WARM_UP):
             await append(writer, records, Times())

@@ -39,10 +39,10 @@ PIECE = 128 * 2**10
 """A batch of the moved topic, and what the stranger writes at once."""
 PARTITIONS = 6
 SOURCES = (1, 2)
-"""Whom the moved partitions are led by at first."""
+"""The first leaders of the moved partitions."""
 MINUTE_S = 60
 MOVE_S = 64
-"""So many seconds' worth is written: a minute is measured in the middle of it."""
+"""The seconds of writes: a minute is measured in the middle."""
 PERIOD_S = 0.005
 CLUSTER = """\
 apiVersion: plimsoll.dev/v1alpha1
@@ -57,7 +57,7 @@ spec:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """What the producer saw, in milliseconds; and what came in a second, in MiB."""
+    """One phase: the producer's latencies in milliseconds, and the data moved in MiB/s."""
 
     name: str
     count: int
@@ -165,7 +165,7 @@ class Minute:
 
 
 def write(folder: Path, rate: int, seconds: float) -> None:
-    """What a stranger does to the disk; runs in a process of its own."""
+    """Write to the disk like a foreign process; runs in a process of its own."""
     piece, began = bytes(PIECE), time.monotonic()
     with (folder / "stranger").open("wb", buffering=0) as file:
         while (passed := time.monotonic() - began) < seconds:
@@ -240,7 +240,7 @@ def after(seconds: float) -> Callable[[], bool]:
 
 
 def wait_moved(cluster: LocalCluster, target: int) -> None:
-    """What is left of the move; a busy machine is slower than the throttle."""
+    """Wait for the rest of the move; a busy machine is slower than the throttle."""
     deadline = time.monotonic() + MOVE_S
     while cluster.metric(target, "moving_partitions"):
         assert time.monotonic() < deadline, "the move does not end"

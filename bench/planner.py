@@ -57,7 +57,7 @@ def brokers_of(case: Case) -> list[PlanBroker]:
     def rack(broker: int) -> str | None:
         if not case.racks:
             return None
-        # Uneven: whoever is added comes into the first rack.
+        # Uneven: every added broker is in the first rack.
         in_first = case.uneven_racks and broker >= case.placed_on
         return "r0" if in_first else f"r{broker % case.racks}"
 

@@ -21,13 +21,13 @@ from plimsoll_wire.messages import encode_request
 
 VERSION = 9
 IN_FLIGHT = 5
-"""As Kafka's producers have by default."""
+"""The default of Kafka's producers."""
 RECORD_BYTES = 1000
 _CLIENT = "same"
 
 
 def produce(address: tuple[str, int], topic: str, batch_bytes: int, requests: int) -> None:
-    """With acks=1, to partition 0; any refusal raises AssertionError."""
+    """Produce with acks=1 to partition 0; any refusal raises AssertionError."""
     frame = frame_of(topic, batch_bytes)
     # Behind the correlation id: tags, one topic, its name, one partition, which is 0.
     code_at = 4 + 1 + 1 + 1 + len(topic) + 1 + 4

@@ -69,13 +69,13 @@ CASES = [
 
 
 def processor_ns(pids: list[int]) -> int:
-    """Of all their threads; clock ticks of 10 ms would be too coarse."""
+    """Return the time of all their threads; clock ticks of 10 ms would be too coarse."""
     tasks = (task for pid in pids for task in Path(f"/proc/{pid}/task").iterdir())
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
 
 
 class Side:
-    """One checkout's cluster."""
+    """The cluster of one checkout."""
 
     def __init__(self, cluster: LocalCluster) -> None:
         self.pids = [cluster.ready["pids"][str(broker)] for broker in range(3)]

@@ -37,26 +37,26 @@ LIVE, REST = "live", "rest"
 RECORD = bytes(1_000)
 EVERY_S = 1.0
 USUAL_S = 15.0
-"""What Prometheus is usually told."""
+"""The usual interval of Prometheus."""
 ANSWER_MS_MAX = 50.0
 SHARE_MAX = 0.01
 HELD_MS_MAX = 50.0
 OPERATORS_PARTITIONS = 100_000
 ALONE, BESIDE = "alone", "scraped each second"
 MARK = "scraping"
-"""Of its figures in docs/benchmarks.md."""
+"""The mark of its figures in docs/benchmarks.md."""
 
 
 @dataclass(slots=True)
 class Scrapes:
-    """Of one process: how long each answer took, how large it was, what processor time it cost."""
+    """The scrapes of one process: time, size and processor time of its answers."""
 
     url: str
     pid: int
     took_ms: list[float] = field(default_factory=list)
     size: int = 0
     cpu_ms: float = 0.0
-    """Of one, on average, while nothing else goes on."""
+    """The average of one scrape, less the idle load."""
 
     def once(self) -> None:
         began_s = time.perf_counter()
@@ -213,7 +213,7 @@ def table(
 
 
 def share(found: dict[str, Scrapes]) -> float:
-    """Of one core."""
+    """Return the share of one core."""
     return sum(one.cpu_ms for one in found.values()) / 1e3 / USUAL_S
 
 

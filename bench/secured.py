@@ -67,7 +67,7 @@ METADATA_VERSION = 12
 CHUNK = 500
 """Topics or rules that one request makes."""
 ANYBODY = "User:ANONYMOUS"
-"""Whoever comes over a listener that asks for no login."""
+"""The principal of clients of a listener without logins."""
 
 
 # --- rights ---------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def set_authorization(cluster: LocalCluster, mode: str) -> None:
 
 @contextmanager
 def alone(directory: Path) -> Iterator[LocalCluster]:
-    """One broker in plaintext."""
+    """Start one broker in plaintext."""
     (port,) = free_ports(1)
     listeners = [{"name": "open", "port": port}]
     directory.mkdir(exist_ok=True)
@@ -140,8 +140,8 @@ def _with_rules(cluster: LocalCluster) -> None:
 def _with_and_without(
     clusters: list[LocalCluster], arguments: argparse.Namespace, batch: int
 ) -> None:
-    """At the same time, so that what the machine does to one it does to the other; roles change
-    each round, so that the memory's layout of one process counts for neither."""
+    """Measure both clusters at the same time, so that the machine affects both alike. Roles change
+    each round, so that one process's memory layout counts for neither."""
     found: dict[str, list[tuple[float, float]]] = {"off": [], "enforced": []}
     requests = arguments.megabytes * 1_000_000 // batch
     with ThreadPoolExecutor(len(clusters)) as threads:
@@ -168,7 +168,8 @@ def _with_and_without(
 
 
 def _dial(ports: list[int], authority: str, count: int, begun: Any, over: Any) -> None:
-    """In a process of its own: so many clients within STORM_S, which stay until it is over."""
+    """Connect this many clients within STORM_S and hold them until `over`; runs in a process of
+    its own."""
     dials = [bench.tls.dialler_of(port, authority) for port in ports]
     begun.wait()
     began, held = time.perf_counter(), []

@@ -1,4 +1,4 @@
-"""What TLS on every port costs: clusters and producers of `bench.secured transport`."""
+"""The cost of TLS on every port: clusters and producers of `bench.secured transport`."""
 
 from __future__ import annotations
 

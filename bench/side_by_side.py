@@ -31,7 +31,7 @@ TOPIC = "bench"
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is written in one round."""
+    """The data that is written in one round."""
 
     megabytes: int
     lines: Path

@@ -38,10 +38,10 @@ BACKLOG, RECORDS = "backlog", 48
 TARGET = 0
 SETTLE_S = 8.0
 COME_S = 45.0
-"""So long they may take to be there; then, and after they went, a while before it is measured."""
+"""The longest wait until the broker has `OPEN_MIN` connections."""
 OPEN_MIN = 3_500
 MARK = "slow peers"
-"""Of its figures in docs/benchmarks.md."""
+"""The mark of its figures in docs/benchmarks.md."""
 CLUSTER = """\
 apiVersion: plimsoll.dev/v1alpha1
 kind: LogCluster
@@ -148,7 +148,7 @@ def measured(cluster: LocalCluster, rounds: int, seconds: float) -> list[Phase]:
 
 
 def come(cluster: LocalCluster) -> Callable[[], bool]:
-    """Whether the broker is as full as it gets, or it has been long enough."""
+    """Return a function that is True once the broker is full, or the time for that is over."""
     late, asked = after(COME_S), [0.0]
 
     def there() -> bool:
@@ -163,7 +163,7 @@ def come(cluster: LocalCluster) -> Callable[[], bool]:
 
 
 def counts(cluster: LocalCluster) -> str:
-    """What the broker says of them."""
+    """Return the broker's own figures of its connections."""
     open_now = cluster.metric(TARGET, 'listener_connections{listener="clients"}')
     start = 'plimsoll_broker_connections_closed_total{listener="clients",reason="'
     closed = {

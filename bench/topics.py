@@ -31,7 +31,7 @@ PARTITIONS = 1
 
 
 class Watched:
-    """When each topic was first seen Ready (monotonic seconds), by its object's name."""
+    """The time when each topic was first seen Ready (monotonic seconds), by its object's name."""
 
     def __init__(self, kube: Kube, namespace: str) -> None:
         self.ready_s: dict[str, float] = {}
