@@ -26,7 +26,7 @@ ALGORITHM = "ES256"
 
 
 class AccountTokens:
-    """`documents` are served as they are; `issue` answers a TokenRequest."""
+    """Token issuer. `documents` are served unchanged; `issue` answers a TokenRequest."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
@@ -42,7 +42,7 @@ class AccountTokens:
         }
 
     def issue(self, account: Object, request: Object) -> Object:
-        """The TokenRequest with its status.  Raises StatusError."""
+        """Return the TokenRequest with its status. Raises StatusError."""
         spec = request.get("spec") or {}
         seconds = spec.get("expirationSeconds") or SECONDS_DEFAULT
         if not isinstance(seconds, int) or not SECONDS_MIN <= seconds <= SECONDS_MAX:

@@ -54,7 +54,7 @@ _SET: Object = {
 
 
 def with_defaults(kind: Kind, body: Object) -> Object:
-    """The body as a real API server stores it; a body that has a spec, otherwise as it is."""
+    """Return the body as a real API server stores it; unchanged if it has no spec."""
     add = _BY_KIND.get(kind)
     if add is None or not isinstance(body.get("spec"), dict):
         return body

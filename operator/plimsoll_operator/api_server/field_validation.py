@@ -37,7 +37,7 @@ METADATA = frozenset(
 
 
 def unknown(server: MemoryApiServer, request: HttpRequest) -> list[str]:
-    """Warnings for the client.  Raises `StatusError` where it asked for Strict."""
+    """Return warnings for the client. Raises `StatusError` if it asked for Strict."""
     directive = request.params.get("fieldValidation") or "Warn"
     patched = request.method == "PATCH"
     media = request.content_type.partition(";")[0]

@@ -77,7 +77,7 @@ class _Job:
         return limit_s is not None and self._server.now_ms() - started_ms >= 1000 * limit_s
 
     def _make(self, failed: int) -> bool:
-        """The pod of the try after so many that have failed; False: not yet, it was refused."""
+        """Create the pod of the next attempt. Return False if it was refused for now."""
         template, uid = self._spec["template"], self._stored.metadata["uid"]
         namespace, job = self._stored.key
         meta = template.get("metadata") or {}

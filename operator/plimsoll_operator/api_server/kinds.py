@@ -44,11 +44,11 @@ FIELDS_OF_EVENTS = GENERAL_FIELDS | {
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Resource:
-    """A kind as it is served."""
+    """A served kind."""
 
     kind: Kind
     has_status: bool = False
-    """`/status` exists: spec writes leave the status alone, and the other way round."""
+    """`/status` exists: spec writes leave the status alone, and the reverse."""
     has_generation: bool = False
     """`metadata.generation` grows when anything but metadata and status changes."""
     needs_version: bool = False
@@ -61,15 +61,15 @@ class Resource:
     """If not None: the only fields of the spec that an update may change."""
     fixed_sentence: str = "field is immutable"
     finalizer: str | None = None
-    """Given to every new object."""
+    """Finalizer of every new object."""
     new_status: Object | None = None
     """The status of a new object."""
     created_by_update: bool = False
     """True if a PUT of an absent object creates it."""
     schema: Object | None = None
-    """A custom resource's, as its definition states it."""
+    """Schema of a custom resource, as its definition states it."""
     check: schema_validation.Check | None = None
-    """Prunes, sets defaults and validates; built-in kinds are taken as they are."""
+    """Prunes, sets defaults and validates; built-in kinds are not checked."""
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     columns: tuple[Object, ...] = ()
@@ -77,12 +77,12 @@ class Resource:
 
     @property
     def typed(self) -> bool:
-        """A built-in kind: a list's items do not repeat apiVersion and kind."""
+        """True for a built-in kind: a list's items omit apiVersion and kind."""
         return self.check is None
 
     @cached_property
     def root(self) -> str:
-        """The path of the collection over all namespaces."""
+        """Path of the collection over all namespaces."""
         return self.kind.path()
 
 
@@ -162,7 +162,7 @@ BUILT_IN = (
 
 
 def custom(definition: Object) -> Iterator[Resource]:
-    """The resources that a CustomResourceDefinition declares, one a served version."""
+    """Return the resources that a CustomResourceDefinition declares, one per served version."""
     spec = definition["spec"]
     names = spec["names"]
     for version in spec["versions"]:
@@ -197,8 +197,8 @@ _compiled: OrderedDict[int, tuple[Object, Topology, schema_validation.Check]] = 
 
 
 def _of_schema(schema: Object) -> tuple[Object, Topology, schema_validation.Check]:
-    """The check is of the object's own part: its type and its metadata are not the schema's
-    concern."""
+    """Return the check of the object's own part: the schema does not cover its type and
+    metadata."""
     known = _compiled.get(id(schema))
     if known is not None:
         return known

@@ -34,7 +34,7 @@ class RuntimeState:
     ready: bool = False
     restarts: int = 0
     ended: bool = False
-    """The containers have ended and will be started again, in a pod that is Running."""
+    """The containers have ended and will be restarted, in a pod that is Running."""
     exit_code: int = 0
     """Exit code of terminated containers."""
     waiting: tuple[str, str] | None = None
@@ -181,7 +181,7 @@ class Kubelets:
 
 
 def claim_names(pod: Object) -> list[str]:
-    """The claims that a pod uses."""
+    """Return the claims that a pod uses."""
     volumes = pod["spec"].get("volumes") or ()
     return [
         volume["persistentVolumeClaim"]["claimName"]

@@ -16,9 +16,9 @@ from typing import Any
 from plimsoll_operator.kube.port import Object
 
 Names = tuple[str, ...]
-"""The fields on the way to a value, without the elements of lists."""
+"""Field names on the path to a value, without list elements."""
 KeysOf = Callable[[Names, list[Any]], tuple[str, ...] | None]
-"""(where a list is, the list) -> the fields that its items go by; `()` for a set, else None."""
+"""(path of a list, the list) -> the fields that identify its items; `()` for a set, else None."""
 
 _METADATA: dict[Names, tuple[str, ...]] = {
     ("metadata", "ownerReferences"): ("uid",),

@@ -54,12 +54,12 @@ def is_name(name: str) -> bool:
 
 
 def is_label(name: str) -> bool:
-    """A single part of a host name."""
+    """Return True for a single part of a host name."""
     return len(name) <= LABEL_CHARS_MAX and _LABEL.fullmatch(name) is not None
 
 
 def wrong_metadata(kind: Kind, meta: Object) -> Iterator[StatusCause]:
-    """Raises StatusError for a value that is no string."""
+    """Yield the invalid names. Raises StatusError for a value that is not a string."""
     name = meta["name"]
     single = kind in _LABELS
     if not isinstance(name, str):

@@ -16,7 +16,7 @@ ENDED = ("Succeeded", "Failed")
 
 
 def phase(pod: StoredObject) -> str:
-    """Empty when it has none yet."""
+    """Return the phase, "" if the pod has none yet."""
     return str((pod.body.get("status") or {}).get("phase", ""))
 
 
@@ -37,7 +37,7 @@ def delete_pod(server: MemoryApiServer, pod: StoredObject) -> None:
 
 
 def controller_reference(owner: StoredObject) -> Object:
-    """An ownerReference by the object's controller."""
+    """Return the ownerReference of the object's controller."""
     kind = owner.resource.kind
     return {
         "apiVersion": kind.api_version,

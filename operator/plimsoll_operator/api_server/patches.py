@@ -124,7 +124,7 @@ def _state(
 
 
 def applied(live: Any, config: Any, topology: Topology, names: Names = ()) -> Any:
-    """`live` with everything that `config` states."""
+    """Return `live` with everything that `config` states."""
     if isinstance(config, dict) and isinstance(live, dict) and not topology.is_atomic(names):
         out = dict(live)
         for key, value in config.items():
@@ -193,7 +193,7 @@ def _without(value: Any, path: Path, names: Names, removal: _Removal) -> Any:
 
 
 def contested(live: Object, wanted: dict[Path, Any], topology: Topology) -> frozenset[Path]:
-    """The fields that are there with another value than `wanted` states."""
+    """Return the existing fields with another value than `wanted` states."""
     present = stated(live, topology)
     return frozenset(
         path for path, value in wanted.items() if path in present and present[path] != value
@@ -201,7 +201,7 @@ def contested(live: Object, wanted: dict[Path, Any], topology: Topology) -> froz
 
 
 def disputes(others: Applied, contested_: frozenset[Path]) -> list[str]:
-    """The managers of contested fields: `conflict with "manager": .spec.replicas`."""
+    """Return the managers of contested fields: `conflict with "manager": .spec.replicas`."""
     return [
         f'conflict with "{manager}": .{".".join(path)}'
         for manager, paths in sorted(others.items())

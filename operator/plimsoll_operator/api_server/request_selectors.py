@@ -55,7 +55,7 @@ def _requirement(part: str) -> LabelTest:
 
 
 def matches_selector(selector: Object, labels: Mapping[str, str]) -> bool:
-    """A `LabelSelector` of an object's spec; empty takes everything."""
+    """Return True if a `LabelSelector` of an object's spec matches; an empty one matches all."""
     wanted = selector.get("matchLabels") or {}
     if any(labels.get(key) != value for key, value in wanted.items()):
         return False
@@ -91,7 +91,7 @@ def _field_requirement(part: str, selectable: frozenset[str]) -> FieldTest:
 
 
 def _text(body: Object, names: list[str]) -> str:
-    """Absent fields are empty, as in the API server."""
+    """Return a field's text; an absent one is empty, as in the API server."""
     found: object = body
     for name in names:
         found = found.get(name) if isinstance(found, dict) else None

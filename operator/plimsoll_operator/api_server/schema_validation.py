@@ -38,7 +38,7 @@ _TAKES_BOOLEANS = frozenset({"object", "array", "string", "boolean"})
 
 
 def compiled(schema: Schema) -> Check:
-    """The check of any value under `schema`."""
+    """Return the check of any value under `schema`."""
     by_type = {"object": _object, "array": _array}
     kind = schema.get("type")
     inner = by_type[kind](schema) if kind in by_type else _same
@@ -107,7 +107,7 @@ class _ErrorType(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Why:
-    """A bound that a value does not keep."""
+    """A violated bound."""
 
     type: _ErrorType
     text: str
@@ -134,7 +134,7 @@ def _bounds(schema: Schema) -> list[_Bound]:
 
 
 def _only(types: tuple[type, ...], fails: Callable[[Any], bool], why: _Why) -> _Bound:
-    """A bound on values of these types; others are not its concern."""
+    """Return the bound, applied to values of these types only."""
     return lambda value: (
         why if isinstance(value, types) and not isinstance(value, bool) and fails(value) else None
     )
@@ -232,8 +232,8 @@ _BOUNDS: dict[str, Callable[[Any], _Bound]] = {
 
 
 def _object(schema: Schema) -> Check:
-    """Known fields are checked; the others are pruned, unless they are to be kept, and so is a
-    null where none may be."""
+    """Check known fields and prune others, unless they must be kept; also prune a null that is not
+    allowed."""
     fields = {name: compiled(field) for name, field in schema.get("properties", {}).items()}
     given = {n: f["default"] for n, f in schema.get("properties", {}).items() if "default" in f}
     required = tuple(schema.get("required", ()))
@@ -304,7 +304,7 @@ def untyped(value: Any, schema: Schema, path: str) -> Iterator[str]:
 
 
 def unknown_fields(value: Any, schema: Schema, path: str) -> Iterator[str]:
-    """The fields that are pruned because the schema does not know them."""
+    """Return the fields that are pruned because the schema does not know them."""
     if schema.get(_PRESERVE) or schema.get("additionalProperties") is True:
         return
     if isinstance(value, list):

@@ -55,7 +55,8 @@ PAGES_MAX = 1_000
 
 
 class MemoryApiServer:
-    """`namespaces` exist from the beginning, and so do the kinds of `definitions` (CRDs)."""
+    """API server in memory. `namespaces` and the kinds of `definitions` (CRDs) exist from the
+    start."""
 
     def __init__(
         self,
@@ -124,7 +125,8 @@ class MemoryApiServer:
     # --- what is meant ----------------------------------------------------------------------------
 
     def target(self, path: str) -> RequestTarget:
-        """The resource, namespace, name and subresource of a path; 404 when nothing is served."""
+        """Return the resource, namespace, name and subresource of a path. Raises 404 for an unknown
+        path."""
         if self._targets_as_of != self.store.servings or len(self._targets) >= TARGETS_MAX:
             self._targets_as_of = self.store.servings
             self._targets.clear()
@@ -224,7 +226,7 @@ class MemoryApiServer:
     # --- lists ------------------------------------------------------------------------------------
 
     def _list(self, target: RequestTarget, request: HttpRequest) -> bytes:
-        """A page of one state of the collection: later pages are of the same."""
+        """Return a page of a list; all pages are of the same state of the collection."""
         chosen = self._selection(target, request)
         token = request.params.get("continue")
         if token:
@@ -295,12 +297,13 @@ def _metadata_of(stored: StoredObject) -> bytes:
 
 
 def _encode_for(accept: str) -> Encode:
-    """Metadata alone (`PartialObjectMetadata`, or the `…List` of them), or whole objects."""
+    """Return the encoder: metadata alone (`PartialObjectMetadata`, or their `…List`), or whole
+    objects."""
     return _metadata_of if "as=PartialObjectMetadata" in accept else _whole
 
 
 def _decoded(request: HttpRequest) -> dict[str, Any]:
-    """Server-side apply may be YAML; everything else is JSON."""
+    """Decode a body. Server-side apply may be YAML; everything else is JSON."""
     media = request.content_type.partition(";")[0].strip().lower()
     if media == JSON_PATCH:
         text = "JSON patches are not served here: patch with --type merge"

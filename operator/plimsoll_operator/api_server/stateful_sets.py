@@ -51,7 +51,7 @@ def found(server: MemoryApiServer, kind: Kind, namespace: str, name: str) -> Sto
 def target(
     server: MemoryApiServer, kind: Kind, namespace: str, name: str | None, *, status: bool = False
 ) -> RequestTarget:
-    """An object, as a request would name it."""
+    """Return an object's target, as a request would name it."""
     resource = server.store.resources[kind.path()]
     return RequestTarget(resource=resource, namespace=namespace, name=name, status=status)
 
@@ -95,12 +95,12 @@ class _Set:
         self._show(len(wanted))
 
     def _pods(self) -> dict[int, StoredObject]:
-        """The set's own, by ordinal."""
+        """Return the set's own pods, by ordinal."""
         own = pods_of(self._server, self._stored)
         return {int(pod.key[1].rpartition("-")[2]): pod for pod in own}
 
     def _make(self, ordinal: int) -> None:
-        """The pod and, before it, its claims; one that is going is waited for."""
+        """Create the pod and, before it, its claims; wait for the end of a terminating one."""
         if found(self._server, resources.PODS, self._namespace, f"{self._name}-{ordinal}"):
             return
         try:
@@ -213,5 +213,5 @@ def _is_ready(pod: StoredObject | None) -> bool:
 
 
 def _digest(value: object) -> str:
-    """Ten characters, as a ControllerRevision's name has."""
+    """Return ten characters, like those in a ControllerRevision's name."""
     return hashlib.sha256(msgspec.json.encode(value, order="sorted")).hexdigest()[:10]

@@ -26,7 +26,7 @@ class StatusCause:
 
 
 class StatusError(Exception):
-    """Ends a request: `status` is HTTP's, and nothing was changed."""
+    """Ends a request without any change; `status` is HTTP's."""
 
     def __init__(
         self, status: int, reason: str, message: str, details: Object | None = None
@@ -94,7 +94,7 @@ def by_kind(kind: Kind) -> str:
 
 
 def precondition_failed(kind: Kind, name: str, why: str) -> StatusError:
-    """A deletion's; it names the kind where an update names the resource."""
+    """Return a deletion's error; it names the kind where an update names the resource."""
     text = f'Operation cannot be fulfilled on {by_kind(kind)} "{name}": {why}'
     return StatusError(409, "Conflict", text, {**details(kind, name), "kind": kind.kind})
 
@@ -120,7 +120,7 @@ def expired(message: str) -> StatusError:
 
 
 def invalid(kind: Kind, name: str, causes: Sequence[StatusCause]) -> StatusError:
-    """422 with every field that is wrong."""
+    """Return a 422 with every invalid field."""
     said = [f"{cause.field}: {cause.message}" for cause in causes]
     listed = said[0] if len(said) == 1 else f"[{', '.join(said)}]"
     text = f'{by_kind(kind)} "{name}" is invalid: {listed}'

@@ -92,14 +92,14 @@ Tables = dict[str, dict[Key, StoredObject]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backup:
-    """Everything, as of one revision."""
+    """All objects as of one revision."""
 
     tables: Tables
     revision: int
 
 
 class Store:
-    """`observers` hear of each change before the writer does, in the order of the writes."""
+    """The store. `observers` see each change before the writer does, in the order of the writes."""
 
     def __init__(self) -> None:
         self.revision = FIRST_REVISION
@@ -109,7 +109,7 @@ class Store:
         self.observers: list[Observer] = []
         self.history: deque[ObjectChange] = deque(maxlen=HISTORY_CHANGES)
         self.history_since = FIRST_REVISION
-        """A watch from an earlier revision would miss something."""
+        """A watch from an earlier revision would miss changes."""
         self.restores = 0
         """Number of restores to an earlier state; each ends the watches."""
         self.dependents: dict[str, dict[tuple[str, Key], None]] = {}
@@ -149,7 +149,7 @@ class Store:
         return after
 
     def remove(self, stored: StoredObject) -> StoredObject:
-        """Returns the object as it was, with the revision of its deletion."""
+        """Remove an object. Return it with the revision of its deletion."""
         self.revision += 1
         del self._tables[stored.resource.root][stored.key]
         self._forget(stored)
@@ -188,7 +188,7 @@ class Store:
         return Backup(tables=tables, revision=self.revision)
 
     def restore(self, backup: Backup) -> None:
-        """Everything as it was, the revision included; no observer hears of it."""
+        """Restore everything, the revision included; observers are not called."""
         self._tables = {root: dict(table) for root, table in backup.tables.items()}
         self.revision = self.history_since = backup.revision
         self.history.clear()

@@ -55,7 +55,7 @@ def typed(resource: Resource, body: Object) -> Object:
 
 
 def to_create(resource: Resource, body: Object, uid: str, now_ms: int) -> Object:
-    """The new object; its name and namespace are in its metadata already."""
+    """Return the new object; its metadata must already hold name and namespace."""
     meta = {k: v for k, v in body["metadata"].items() if k not in _ONLY_THE_SERVER_SETS}
     meta |= {"uid": uid, "creationTimestamp": timestamp(now_ms)}
     if resource.has_generation:
@@ -72,8 +72,8 @@ def to_create(resource: Resource, body: Object, uid: str, now_ms: int) -> Object
 
 
 def to_update(resource: Resource, old: Object, body: Object, *, status: bool) -> Object:
-    """The object after an update of it, or of its status alone.  The resourceVersion is the old
-    one's: the store gives it another, if it differs from the old one at all."""
+    """Return the object after an update of it, or of its status alone. It keeps the old
+    resourceVersion; the store assigns another if the object differs."""
     before, given = old["metadata"], body["metadata"]
     kept = {name: before[name] for name in _ONLY_THE_SERVER_SETS if name in before}
     kept["resourceVersion"] = before["resourceVersion"]
@@ -95,7 +95,7 @@ def to_update(resource: Resource, old: Object, body: Object, *, status: bool) ->
 
 
 def check_versions(resource: Resource, old: Object, body: Object) -> None:
-    """Compare-and-set: by the uid and the resourceVersion that the body states."""
+    """Check the uid and the resourceVersion that the body states."""
     before, given = old["metadata"], body["metadata"]
     name = before["name"]
     if given.get("uid") not in (None, "", before["uid"]):
@@ -109,14 +109,14 @@ def check_versions(resource: Resource, old: Object, body: Object) -> None:
 
 
 def unversioned(resource: Resource, name: str) -> StatusError:
-    """An update that names no resourceVersion, where the kind requires one."""
+    """Return the error for an update without a resourceVersion, if the kind requires one."""
     text = "Invalid value: 0: must be specified for an update"
     cause = StatusCause(field="metadata.resourceVersion", reason="FieldValueInvalid", message=text)
     return invalid(resource.kind, name, [cause])
 
 
 def check_preconditions(resource: Resource, old: Object, wanted: Object) -> None:
-    """A deletion's: by uid and by resourceVersion."""
+    """Check a deletion's preconditions: uid and resourceVersion."""
     meta = old["metadata"]
     uid, version = wanted.get("uid"), wanted.get("resourceVersion")
     if uid is not None and uid != meta["uid"]:
@@ -150,7 +150,7 @@ def _differs(resource: Resource, old: Object, new: Object) -> bool:
 
 
 def _checked(resource: Resource, body: Object) -> Object:
-    """Pruned, with defaults; raises with everything that is wrong."""
+    """Return the object pruned, with defaults. Raises with all its errors."""
     causes = list(name_rules.wrong_metadata(resource.kind, body["metadata"]))
     if resource.check is None:
         causes += name_rules.wrong_parts(resource.kind, body)

@@ -30,7 +30,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Watch:
-    """`lines` waits for being taken; `on_line` is called when there is something new."""
+    """One watch. `lines` wait to be taken; `on_line` is called for a new one."""
 
     def __init__(self, store: Store, selection: Selection, version: str) -> None:
         self.lines: deque[bytes] = deque()

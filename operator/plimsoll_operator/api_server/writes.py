@@ -53,7 +53,7 @@ class RequestTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Writes:
-    """The verbs that change something."""
+    """The verbs that change objects."""
 
     def __init__(self, store: Store, now_ms: Callable[[], int], new_uid: Callable[[], str]) -> None:
         self._store = store
@@ -92,7 +92,7 @@ class Writes:
         return self._store.put(resource, new, applied)
 
     def _place(self, target: RequestTarget, meta: Object) -> None:
-        """The namespace stands, and is the one that the body names."""
+        """Check that the namespace stands and is the one that the body names."""
         if not target.resource.kind.namespaced:
             meta.pop("namespace", None)
             return
@@ -166,7 +166,7 @@ class Writes:
         return self._end_if_due(stored)
 
     def existing(self, target: RequestTarget) -> StoredObject:
-        """Raises when it is not there."""
+        """Return the object. Raises if it does not exist."""
         found = self._store.get(target.resource, target.key)
         if found is None:
             raise not_found(target.resource.kind, target.key[1])
@@ -264,7 +264,7 @@ class Writes:
                 self.drop_owners(found, frozenset({uid}))
 
     def drop_owners(self, stored: StoredObject, uids: frozenset[str]) -> StoredObject:
-        """The object without these owners."""
+        """Store the object without these owners."""
         meta = dict(stored.metadata)
         left = [owner for owner in meta["ownerReferences"] if owner["uid"] not in uids]
         del meta["ownerReferences"]
@@ -274,7 +274,7 @@ class Writes:
         return self._store.put(stored.resource, body, stored.applied)
 
     def _end_if_due(self, stored: StoredObject) -> StoredObject:
-        """An object that is going ends with its last finalizer."""
+        """Remove a terminating object with its last finalizer."""
         meta = stored.metadata
         waits = meta.get("finalizers") or meta.get("deletionGracePeriodSeconds")
         if not meta.get("deletionTimestamp") or waits:
@@ -368,5 +368,5 @@ def _going(resource: Resource, body: Object, seconds: int, now_ms: int) -> Objec
 
 
 def _suffix(uid: str) -> str:
-    """Five characters that a uid gives to a generated name."""
+    """Return the five characters of a generated name, from a uid."""
     return "".join(char for char in uid.lower() if char.isalnum())[-5:].rjust(5, "x")

@@ -25,7 +25,8 @@ from plimsoll_operator.metalog.codec import BATCH_BYTES_MAX, encode_records, rec
 from plimsoll_operator.metalog.interface import LogOfAnother
 
 DECISION_BYTES_MAX = 128 * BATCH_BYTES_MAX
-"""A larger decision could fill the ring before a snapshot; it is refused before it is queued."""
+"""Maximum size of a decision: a larger one could fill the ring before a snapshot, and is refused
+before it is queued."""
 WAITERS_MAX = 10_000
 
 
@@ -52,7 +53,7 @@ class _Waiter:
 
 
 class CommitQueue:
-    """Single owner: the controller's event loop."""
+    """Queue of decisions, owned by the controller's event loop."""
 
     def __init__(self, committed: ClusterImage) -> None:
         self.committed = committed
@@ -73,10 +74,8 @@ class CommitQueue:
     def add(
         self, records: Sequence[Record], answer: Answer, image: ClusterImage | None = None
     ) -> asyncio.Future[Answer]:
-        """Queue a decision; the future holds its answer once it may leave.
-
-        `image`: the speculative one with the records applied, when the decision made it already.
-        """
+        """Queue a decision. The future holds its answer once it may be sent. `image`: the
+        speculative image with the records applied, if known."""
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         unit = None
         if len(self._waiters) >= WAITERS_MAX:
@@ -171,14 +170,14 @@ def _too_large(unit: Unit) -> Refused | None:
 
 
 def answered(answer: Answer) -> asyncio.Future[Answer]:
-    """An answer that need not wait."""
+    """Return a future with an answer that need not wait."""
     future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
     future.set_result(answer)
     return future
 
 
 def refused(reason: Reason, message: str) -> Refused:
-    """A refusal as an answer."""
+    """Return a refusal as an answer."""
     return Refused(reason=reason.name, code=reason.code, message=message)
 
 
@@ -188,7 +187,8 @@ def not_controller(message: str) -> Refused:
 
 
 def unusable(error: Exception) -> Refused:
-    """The log is there and cannot be used, or it went back; or it is not this cluster's at all."""
+    """Return the refusal of a log that is unusable, went back in time, or belongs to another
+    cluster."""
     if isinstance(error.__cause__, LogOfAnother):
         return refused(Reason.NotAllowed, f"{sentence_start(str(error.__cause__))}.")
     return refused(Reason.MetadataRegressed, str(error))

@@ -41,15 +41,15 @@ not block."""
 
 
 class TermEnded(Exception):
-    """The term can not go on; the log is opened anew."""
+    """The term cannot go on; the log must be opened again."""
 
 
 class LogUnusable(Exception):
-    """Storage lost a part of the log, or damaged it: no waiting brings that back."""
+    """Storage lost or damaged a part of the log; waiting does not restore it."""
 
 
 class Committer:
-    """Single owner: the controller's event loop."""
+    """Appender of a term, owned by the controller's event loop."""
 
     def __init__(
         self, journal: Journal, clock: Clock, stats: ControllerStats, dropped: Dropped
@@ -85,7 +85,8 @@ class Committer:
             raise
 
     async def commit_before_term(self, record: Record) -> None:
-        """Commit one record as the first of a higher epoch; the log must be opened again then."""
+        """Commit one record as the first of a higher epoch; the log must be opened again
+        afterwards."""
         epoch = ControllerEpoch(self.queue.speculative.controller_epoch + 1)
         await self._journal.append((record,), epoch)
 
@@ -102,7 +103,8 @@ class Committer:
                 log_is_full.set()
 
     def confirm(self, started_ms_ago: int) -> None:
-        """Something that only the one controller can do, and that began so long ago, succeeded."""
+        """Note a success that only the one controller can have, of an operation begun this long
+        ago."""
         self.confirmed_at_ms = max(self.confirmed_at_ms, self._clock.now_ms() - started_ms_ago)
 
     async def _append_next(self) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 CONNECTIONS_MAX = 2_000
 IN_FLIGHT_MAX = 256
-"""Beyond it nothing more is read, heartbeats neither: no broker that keeps to its own bounds, and
-to the next one, gets there."""
+"""Maximum requests in flight. Beyond it nothing is read, heartbeats included; a broker within its
+own bounds, and within the next one, never reaches it."""
 FORWARDED_MAX = 64
 """Client requests that one broker may have waiting here. Further ones are refused; a single client
 is bounded below that (`forwarded_requests`)."""

@@ -64,7 +64,8 @@ class Speaker:
         self.broker_epoch = broker_epoch
 
     def hear_stream(self, fetch: FetchMetadata, image: ClusterImage) -> Refused | None:
-        """The metadata is for registered brokers."""
+        """Return the refusal of a metadata stream, or None: only registered brokers get
+        metadata."""
         if self.broker_id is None:
             self.cluster_id, self.broker_id = fetch.cluster_id, fetch.broker_id
         if (fetch.cluster_id, fetch.broker_id) != (self.cluster_id, self.broker_id):

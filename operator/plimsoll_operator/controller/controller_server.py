@@ -75,7 +75,7 @@ class ControllerServer:
         return port
 
     def next_number(self) -> int:
-        """Connections are numbered in the order in which they were accepted."""
+        """Number connections in the order of acceptance."""
         return next(self._accepted)
 
     async def start(self) -> None:
@@ -97,7 +97,7 @@ class ControllerServer:
         self._controllers[controller.cluster_id] = (controller, sessions)
 
     async def remove(self, cluster_id: UUID) -> None:
-        """Brokers of the cluster hear NOT_CONTROLLER from now on."""
+        """Stop serving the cluster; its brokers now get NOT_CONTROLLER."""
         found = self._controllers.pop(cluster_id, None)
         if self.inside is not None:
             self.inside.forget(cluster_id)
@@ -192,7 +192,7 @@ class BrokerConnection(asyncio.Protocol):
             self._broke(self._handling, error)
 
     def _broke(self, kind: str, error: BaseException) -> None:
-        """A bug of ours.  One in a decision has ended the controller's term as well."""
+        """Handle a bug of ours. One in a decision has ended the controller's term as well."""
         self._server.failures.met(kind, error)
         self.close("internal error while handling a request")
 
@@ -215,7 +215,7 @@ class BrokerConnection(asyncio.Protocol):
     # --- requests -------------------------------------------------------------------------------
 
     def _no_stranger(self) -> None:
-        """The connection has named its broker, or is closed."""
+        """Stop counting the connection as a stranger: it has named its broker, or is closed."""
         self._server.strangers.left(self)
         self._shown.set()
         if self._patience is not None:
@@ -322,7 +322,8 @@ class BrokerConnection(asyncio.Protocol):
     async def _once_shown(
         self, correlation_id: int, controller: Controller, command: control.Command
     ) -> None:
-        """A client's request came before anything that names the connection's broker."""
+        """Submit a client's request once the connection's broker is known; refuse it after a
+        timeout."""
         try:
             async with asyncio.timeout(bounds.SHOWN_MS_MAX / 1000):
                 await self._shown.wait()
@@ -349,7 +350,7 @@ class BrokerConnection(asyncio.Protocol):
         self._reply(correlation_id, controller, answer)
 
     def _note(self) -> None:
-        """The connection's broker, as soon as it is named."""
+        """Note the connection's broker, once it is named."""
         speaker = self._speaker
         if speaker.broker_id is None or speaker.broker_epoch is None:
             return
@@ -386,7 +387,8 @@ class BrokerConnection(asyncio.Protocol):
             self._send(correlation_id, reply)
 
     def _turned_away(self, controller: Controller) -> bool:
-        """Closed, because of its certificate or for want of one."""
+        """Return True after closing the connection, if its certificate, or the lack of one, is
+        refused."""
         inside = self._server.inside
         reason = "" if inside is None else inside.refuses_now(controller.cluster_id, self._peer)
         if reason:

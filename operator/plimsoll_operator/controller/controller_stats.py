@@ -16,7 +16,7 @@ COMMITS_REMEMBERED = 4_096
 
 
 class Commit(NamedTuple):
-    """`end`: how many records there are with it; `at_ms`: by the controller's clock."""
+    """A commit. `end`: number of records up to it; `at_ms`: on the controller's clock."""
 
     end: int
     at_ms: int

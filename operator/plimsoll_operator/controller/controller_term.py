@@ -80,7 +80,8 @@ class _Regressed(Exception):
 
 
 class Controller:
-    """`run` is the only task; everything else is called from its event loop."""
+    """A cluster's controller. `run` is its only task; all other methods are called from its event
+    loop."""
 
     def __init__(
         self,
@@ -129,7 +130,7 @@ class Controller:
 
     @property
     def now_ms(self) -> int:
-        """The clock that decisions go by."""
+        """The clock of decisions, in milliseconds."""
         return self._clock.now_ms()
 
     def outlook(self, partition: Partition) -> Outlook:
@@ -156,7 +157,7 @@ class Controller:
 
     @property
     def waiting(self) -> int:
-        """Decisions that are not committed yet."""
+        """Number of decisions that are not committed yet."""
         return self._committer.queue.queued
 
     @property
@@ -168,11 +169,12 @@ class Controller:
         return self._clock.now_ms() - self._committer.confirmed_at_ms > self.options.confirmed_ms
 
     def confirm(self, started_ms_ago: int = 0) -> None:
-        """A lease renewal that started so long ago succeeded."""
+        """Note that a Lease renewal started this long ago succeeded."""
         self._committer.confirm(started_ms_ago)
 
     def subscribe(self, callback: Subscriber) -> None:
-        """Called after each commit with (old image, new image, records); must not block."""
+        """Add a callback for each commit, with (old image, new image, records); it must not
+        block."""
         self._committer.subscribers.append(callback)
 
     async def wait_active(self) -> None:
@@ -182,11 +184,11 @@ class Controller:
     # --- requests -----------------------------------------------------------------------------
 
     async def request(self, request: Request) -> Answer:
-        """Decide now, answer after the commit."""
+        """Decide now; return the answer after the commit."""
         return await self.submit(request)
 
     def submit(self, request: Request) -> asyncio.Future[Answer]:
-        """Decide now; the future holds the answer once everything before it is committed."""
+        """Decide now; the future holds the answer once all before it is committed."""
         if not self._active:
             self._claims.hear_between_terms(request)
             return answered(self.stalled or not_controller("This is not the active controller."))
@@ -327,7 +329,7 @@ class Controller:
         self._committer.queue.drop(why)
 
     def _end(self, error: Exception) -> None:
-        """The current term is over; `run` hears why."""
+        """End the present term with the cause for `run`."""
         self._active = False
         if self._ended is not None and not self._ended.done():
             self._ended.set_exception(error)

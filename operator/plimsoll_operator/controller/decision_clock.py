@@ -16,7 +16,7 @@ DRAIN_TURNS = 5
 
 
 class Clock:
-    """Starts at the wall clock's time and then only runs forward."""
+    """Clock that starts at the wall clock's time and then only runs forward."""
 
     def __init__(self) -> None:
         self._anchor_ms = wall_ms() - _monotonic_ms()
@@ -31,10 +31,8 @@ def _monotonic_ms() -> int:
 
 
 async def tick_forever(clock: Clock, interval_ms: int, tick: Callable[[int], None]) -> None:
-    """Call `tick` once an interval with how late it is, in milliseconds; until cancelled.
-
-    Heartbeats that waited in the sockets count before a broker is called silent.
-    """
+    """Call `tick` every interval until cancelled, with its delay in milliseconds. Heartbeats
+    already in the sockets are read before a broker counts as silent."""
     due_ms = clock.now_ms() + interval_ms
     while True:
         await asyncio.sleep(max(0, due_ms - clock.now_ms()) / 1000)

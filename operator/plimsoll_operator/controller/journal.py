@@ -58,10 +58,10 @@ class Journal:
         self.cluster_id = cluster_id
         self._tip: Tip = EMPTY_TIP
         self.group_unfinished = False
-        """A group was begun and not ended: only a new term may follow, it voids the group."""
+        """A group was begun and not finished: only a new term may follow, which voids the group."""
 
     async def open(self) -> Restored:
-        """Read everything; from then on appends go to the end that was read."""
+        """Read everything; appends then go to the end that was read."""
         opened = await self._log.open()
         restored = replay(opened, self.cluster_id)
         self._tip = opened.tip
@@ -90,7 +90,7 @@ def _new_nonce() -> str:
 
 
 def replay(opened: OpenedLog, cluster_id: UUID) -> Restored:
-    """The image and the tail that a log gives."""
+    """Return the image and the tail of a log."""
     snapshot, image = opened.snapshot, first_image(opened, cluster_id)
     tail = MetadataTail(start=image.next_offset, nonce=snapshot.nonce if snapshot else None)
     for whole in _wholes(opened.batches):
@@ -117,13 +117,14 @@ def _image_of(snapshot: Snapshot) -> ClusterImage:
 
 
 def _wholes(batches: Sequence[Batch]) -> list[tuple[Batch, ...]]:
-    """Single batches, and complete groups together."""
+    """Yield single batches, and complete groups together."""
     keyed = groupby(batches, key=lambda batch: batch.group or f"single {batch.sequence}")
     return [tuple(members) for _, members in keyed]
 
 
 def merged(batches: Sequence[Batch]) -> MetadataBatchCopy:
-    """A batch, or a whole group, as one batch for the brokers: they never see half of a group."""
+    """Return a batch, or a whole group, as one batch for the brokers: they never see half of a
+    group."""
     body = b"[" + b",".join(batch.records_json[1:-1] for batch in batches) + b"]"
     return MetadataBatchCopy(
         base_offset=MetadataOffset(batches[0].base_offset),

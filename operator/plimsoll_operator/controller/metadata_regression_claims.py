@@ -45,7 +45,7 @@ class Claims:
 
     @property
     def highest_epoch(self) -> int:
-        """The newest controller that a claim knows of; 0 without claims."""
+        """Return the highest controller epoch of a claim, 0 without claims."""
         return max((claim.position.controller_epoch for claim in self._claims.values()), default=0)
 
     def hear(

@@ -26,7 +26,7 @@ class ControllerOptions:
     """Differences between Kubernetes and local mode."""
 
     always_confirmed: bool = False
-    """The log is locked by this process: no other can commit."""
+    """This process locks the log: no other can commit."""
     confirmed_ms: int = 3_000
     tick_ms: int = 500
     backoff_ms: int = 100

@@ -27,7 +27,8 @@ from plimsoll_operator.controller.controller_term import Controller
 logger = logging.getLogger("plimsoll.sessions")
 
 PROBE_DELAYS_MS = (0, 20, 50, 100, 200, 400, 800, 1_600)
-"""A dying process closes its sockets one after another: the listener may refuse a little later."""
+"""Delays of the probes: a dying process closes its sockets one after another, so its listener may
+refuse a little later."""
 CONNECT_MS_MAX = 500
 
 Lifetime = tuple[BrokerId, BrokerEpoch]
@@ -54,7 +55,7 @@ class Sessions:
         self._probes: dict[Lifetime, asyncio.Task[None]] = {}
 
     def heard(self, connection: object, lifetime: Lifetime) -> None:
-        """The connection spoke for the lifetime."""
+        """Note that the connection speaks for the lifetime."""
         self._connections.setdefault(lifetime, set()).add(connection)
 
     def may_propose(self, number: int, lifetime: Lifetime) -> bool:
@@ -88,7 +89,7 @@ class Sessions:
                 task.add_done_callback(partial(self._probed, lifetime))
 
     async def close(self) -> None:
-        """Ends every probe; nothing is concluded from connections that we close ourselves."""
+        """End every probe; connections that we close ourselves prove nothing."""
         probes = list(self._probes.values())
         for probe in probes:
             probe.cancel()

@@ -29,7 +29,7 @@ class Standing(Enum):
 
 
 class MetadataTail:
-    """Batches in order without gaps; `start` is the first offset still held."""
+    """Newest batches, in order without gaps; `start` is the first offset still held."""
 
     def __init__(self, *, start: MetadataOffset, nonce: str | None) -> None:
         self.start = start
@@ -68,7 +68,7 @@ class MetadataTail:
         return Standing.DIFFERENT
 
     def read(self, offset: MetadataOffset) -> tuple[MetadataBatchCopy, ...]:
-        """Batches from `offset` on, at least one if there is one, bounded in bytes."""
+        """Return batches from `offset` on, at least one if there is one, bounded in bytes."""
         assert self.start <= offset <= self.end
         found: deque[MetadataBatchCopy] = deque()
         for batch in reversed(self._batches):

@@ -27,13 +27,13 @@ CHECK_S = 1.0
 
 
 class Committing(Committed, Protocol):
-    """The controller, as far as a snapshot needs it."""
+    """The part of a controller that a snapshot needs."""
 
     async def commit_own(self, records: tuple[Record, ...]) -> Answer: ...
 
 
 class Snapshotter:
-    """Part of one controller's term."""
+    """Snapshots of one controller's term."""
 
     def __init__(self, controller: Committing, log: MetadataLog) -> None:
         self._controller = controller
@@ -67,7 +67,8 @@ class Snapshotter:
         return await self._log.lost()
 
     async def take(self, cause: str = "LogGrew") -> bool:
-        """Write, commit, release, one at a time; False when the term ended before the commit."""
+        """Write, commit and release a snapshot, one at a time. Return False if the term ended
+        before the commit."""
         async with self._turn:
             return await self._take(cause)
 

@@ -22,7 +22,7 @@ WAIT_MS_MAX = 10_000
 
 
 class Committed(Protocol):
-    """The controller, as far as the stream reads it."""
+    """The part of a controller that the stream reads."""
 
     @property
     def image(self) -> ClusterImage: ...

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 STRANGERS_MAX = 256
-"""Connections that have not named a broker yet; one more closes the oldest of them."""
+"""Maximum number of connections that have not named a broker; one more closes the oldest."""
 
 
 STRANGERS_BYTES_MAX = 32 * 1024 * 1024
@@ -45,7 +45,7 @@ class Strangers:
             oldest.close("too many connections that named no broker")
 
     def left(self, connection: ClosableConnection) -> None:
-        """The connection is closed, or has named its broker."""
+        """Remove a connection that is closed or has named its broker."""
         self._held.pop(connection, None)
 
     def holds(self, connection: ClosableConnection, size: int) -> bool:

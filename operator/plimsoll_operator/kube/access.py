@@ -41,8 +41,8 @@ class Access:
     """Changed by its own refresh only: a connection takes a copy."""
 
     async def authorization(self) -> str | None:
-        """The `Authorization` header as of now.  Raises `Unavailable` when a token that is due
-        cannot be read again."""
+        """Return the present `Authorization` header. Raises `Unavailable` if a token that is due
+        cannot be read."""
         found: str | None = await self.configuration.get_api_key_with_prefix("BearerToken")
         return found
 
@@ -51,7 +51,7 @@ Load = Callable[[Configuration], Awaitable[None]]
 
 
 async def find_access() -> Access:
-    """The pod's own ServiceAccount, else the current context of `KUBECONFIG`."""
+    """Return the pod's own ServiceAccount, else the current context of `KUBECONFIG`."""
     if os.environ.get(SERVICE_HOST_ENV_NAME) and Path(SERVICE_TOKEN_FILENAME).exists():
         return await _loaded(_load_service_account, "This pod's ServiceAccount")
     paths = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
@@ -59,7 +59,7 @@ async def find_access() -> Access:
 
 
 def namespace_of(paths: str, context: str | None = None) -> str:
-    """The namespace of a kubeconfig's context; `default` where it names none.  Raises
+    """Return the namespace of a kubeconfig's context, `default` if it names none. Raises
     `NoCluster`."""
     try:
         contexts, current = list_kube_config_contexts(paths)
@@ -70,9 +70,8 @@ def namespace_of(paths: str, context: str | None = None) -> str:
 
 
 async def from_kubeconfig(paths: str, context: str | None = None) -> Access:
-    """The current context (or another one) of one file, or of several with colons between them.
-
-    An exec plug-in is run again every minute, within the time of the request that needs it."""
+    """Return the current context (or another one) of one file, or of several separated by colons.
+    An exec plug-in runs again every minute, within the timeout of the request that needs it."""
     if not any(Path(path).expanduser().exists() for path in paths.split(os.pathsep)):
         raise NoCluster(f"This is not a pod, and there is no kubeconfig at {paths}.")
 

@@ -41,7 +41,7 @@ class ApiCalls:
                 self._requests.labels(method, answer)
 
     def answered(self, method: str, status: int, seconds: float) -> None:
-        """`status`: HTTP's, 0 when no answer came."""
+        """Count a request. `status`: HTTP's, 0 without an answer."""
         answer = f"{status // 100}xx" if 200 <= status < 600 else NO_ANSWER
         self._requests.labels(method, answer).inc()
         self._seconds.labels(method).observe(seconds)

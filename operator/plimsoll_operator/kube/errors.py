@@ -13,7 +13,7 @@ REPLY = " answered: "
 
 
 class ApiError(Exception):
-    """An answer that is not a success; `status` is HTTP's, 0 when there was none."""
+    """An answer that is not a success; `status` is HTTP's, 0 without an answer."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -27,7 +27,7 @@ class ApiError(Exception):
 
 
 class NotFound(ApiError):
-    """404: there is no such object, or no such kind."""
+    """404: no such object, or no such kind."""
 
 
 class Conflict(ApiError):
@@ -39,7 +39,8 @@ class Rejected(ApiError):
 
 
 class Unavailable(ApiError):
-    """Timeout, lost connection, 429 or 5xx: the world's fault, and the outcome is unknown."""
+    """Timeout, lost connection, 429 or 5xx: the outcome is unknown, and the fault is not the
+    request's."""
 
 
 _BY_STATUS: dict[int, type[ApiError]] = {
@@ -50,7 +51,7 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 
 
 def error(status: int, message: str) -> ApiError:
-    """The error for an HTTP status."""
+    """Return the error for an HTTP status."""
     return _BY_STATUS.get(status, Rejected if status < 500 else Unavailable)(status, message)
 
 

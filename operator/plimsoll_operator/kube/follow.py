@@ -20,10 +20,9 @@ async def follow(
     *,
     metadata_only: bool = False,
 ) -> AsyncGenerator[Listed | Object, None]:
-    """A list of everything, then each change after it (`{"type", "object"}`, no bookmarks), until
-    the API server does not know the changes after the last one any more: follow again.
-
-    Raises `kube.errors.ApiError`.  Close it to end the watch."""
+    """Yield a list of everything, then each change after it (`{"type", "object"}`, no bookmarks).
+    End when the API server no longer knows the following changes: follow again. Raises
+    `kube.errors.ApiError`. Close it to end the watch."""
     listed = await kube.list(kind, namespace, label_selector=selector, metadata_only=metadata_only)
     yield listed
     version = listed.resource_version

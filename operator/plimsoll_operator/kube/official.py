@@ -29,7 +29,7 @@ REDIRECTS = frozenset({301, 302, 303, 307, 308})
 OCTETS = "application/octet-stream"
 ON_THE_WIRE = "X-Content-Type-On-The-Wire"
 NO_OTHER_TIMEOUT = aiohttp.ClientTimeout(total=None)
-"""Instead of the client's five minutes."""
+"""Replaces the client's five minutes."""
 LOST = (aiohttp.ClientError, TimeoutError, OSError)
 
 
@@ -139,9 +139,8 @@ async def _one_attempt(
 
 
 def _drop(response: aiohttp.ClientResponse) -> None:
-    """End the connection of an answer that is not read to its end.
-
-    aiohttp would begin TLS's farewell and forget the connection: nothing that `close` waits for."""
+    """Close the connection of an answer that is not read to its end. aiohttp would begin TLS's
+    shutdown and forget the connection, so `close` would not wait for it."""
     connection = response.connection
     if connection is not None and connection.transport is not None:
         connection.transport.abort()

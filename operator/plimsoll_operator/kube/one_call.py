@@ -20,7 +20,7 @@ async def call(transport: Transport, request: HttpRequest) -> tuple[Object, int 
 
 
 def decoded(text: bytes, request: HttpRequest) -> Object:
-    """Raises Unavailable when it is no JSON object."""
+    """Decode an answer. Raises Unavailable if it is not a JSON object."""
     try:
         return dict(msgspec.json.decode(text))
     except (msgspec.DecodeError, ValueError, TypeError, RecursionError) as failure:

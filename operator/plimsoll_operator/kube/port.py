@@ -22,7 +22,7 @@ JSON = "application/json"
 OPENID_CONFIGURATION = "/.well-known/openid-configuration"
 """Path of the issuer of ServiceAccount tokens."""
 OPENID_KEYS = "/openid/v1/jwks"
-"""and the public keys that verify them."""
+"""Path of the public keys that verify ServiceAccount tokens."""
 TIMEOUT_SECONDS = 10.0
 
 
@@ -39,7 +39,7 @@ class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
     content_type: str = JSON
     accept: str = JSON
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Others than these, and than those of the transport itself."""
+    """Headers beside these and the transport's own."""
     timeout_s: float = TIMEOUT_SECONDS
     """Time from the connection to the last byte of the answer; for a watch, the maximum silence."""
 
@@ -124,7 +124,7 @@ class KubeApi(Protocol):
     async def create(
         self, kind: Kind, manifest: Object, *, timeout_s: float = TIMEOUT_SECONDS
     ) -> Object:
-        """The object as stored; `Conflict` when its name is taken."""
+        """Create an object and return it as stored. Raises `Conflict` if its name is taken."""
 
     async def replace(
         self,
@@ -141,7 +141,7 @@ class KubeApi(Protocol):
         """Apply server-side: set what the manifest states and leave the rest alone."""
 
     async def merge(self, kind: Kind, namespace: str, name: str, patch: Object) -> Object:
-        """A merge patch: compare-and-set if the patch states a resourceVersion."""
+        """Apply a merge patch: compare-and-set if the patch states a resourceVersion."""
 
     async def apply_status(
         self, kind: Kind, namespace: str, name: str, status: Object, *, version: str = ""

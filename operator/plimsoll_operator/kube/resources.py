@@ -19,7 +19,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     namespaced: bool = True
 
     def path(self, namespace: str | None = None, name: str | None = None) -> str:
-        """The collection, or one object of it."""
+        """Return the path of the collection, or of one object."""
         collection = _collection(
             self.api_version, self.plural, namespace if self.namespaced else None
         )
@@ -78,7 +78,7 @@ TLS_ROUTE_KINDS = (
         for version in ("v1alpha3", "v1alpha2")
     ),
 )
-"""the versions of it, the newest first: v1 came with release 1.5 of the Gateway API;"""
+"""Versions of TLSRoute, newest first: v1 came with release 1.5 of the Gateway API."""
 GATEWAYS = Kind(api_version="gateway.networking.k8s.io/v1", kind="Gateway", plural="gateways")
 """Gateways, which routes attach to."""
 LEASES = Kind(api_version="coordination.k8s.io/v1", kind="Lease", plural="leases")
@@ -158,5 +158,5 @@ _BY_VERSION = {(kind.api_version, kind.kind): kind for kind in _CHILDREN}
 
 
 def kind_of(manifest: Manifest) -> Kind:
-    """The kind of one of our own manifests."""
+    """Return the kind of one of our own manifests."""
     return _BY_VERSION[manifest["apiVersion"], manifest["kind"]]

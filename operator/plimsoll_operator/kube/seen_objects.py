@@ -132,7 +132,8 @@ class Shelf(Generic[R]):
         return sorted(self._unread)
 
     def missing(self, key: Key) -> frozenset[str]:
-        """The fields of the spec that its owner stated otherwise than `get` returns them."""
+        """Return the unreadable fields of the spec: those in which `get` differs from the owner's
+        statement."""
         return self._missing.get(key, frozenset())
 
     def lost(self) -> list[Unread]:
@@ -154,7 +155,7 @@ class Shelf(Generic[R]):
         return self._dated.get(key, False)
 
     def conditions(self, key: Key) -> tuple[Condition, ...]:
-        """The conditions that the object showed: only for their transition times."""
+        """Return the conditions that the object showed: only for their transition times."""
         found = self._found.get(key)
         return found[1] if found else ()
 
@@ -187,7 +188,7 @@ class Objects:
 
 
 def _metadata(body: dict[str, Any]) -> ObjectMeta:
-    """The API server has checked it, whatever the kind's schema lets through."""
+    """Read the metadata, which the API server checks even if the kind's schema is too lax."""
     return msgspec.convert(body["metadata"], ObjectMeta)
 
 

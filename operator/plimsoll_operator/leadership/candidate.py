@@ -54,7 +54,8 @@ Unavailable if the API server does not answer."""
 
 
 class Candidate:
-    """`forever` is the task; cancel it to step down for good."""
+    """One candidate for leading a cluster. Run `forever` as a task; cancel it to step down for
+    good."""
 
     def __init__(
         self, lease: Lease, leader: LeadsWithLease, objection: Objection, *, alone: bool = False
@@ -148,7 +149,8 @@ class Candidate:
         }.get(outcome, 1.0)
 
     async def _after_deposition(self, holding: asyncio.Future[LeaseLoss]) -> float:
-        """Deposed although the Lease is ours: another process leads this log without the Lease."""
+        """Handle a deposition while holding the Lease: another process leads this log without the
+        Lease. Return for how many seconds to leave the Lease to others."""
         await asyncio.wait([holding], timeout=2.0)
         if holding.done():
             self._deposed = 0

@@ -31,17 +31,18 @@ _ASKED_FOR = "EvictionByEvictionAPI"
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """`asked_for`: through the Eviction API, as `kubectl drain` does, within the budget."""
+    """An eviction. `asked_for`: by the Eviction API, as `kubectl drain` does, within the disruption
+    budget."""
 
     asked_for: bool
 
 
 PodLook = Callable[[str, str, str | None], Awaitable[Eviction | None]]
-"""(namespace, name, uid of the pod): whether it was evicted."""
+"""(namespace, name, uid of the pod) -> its eviction, or None."""
 
 
 def pod_look(kube: KubeApi) -> PodLook:
-    """Fresh reads of the API server."""
+    """Return a PodLook by fresh reads of the API server."""
 
     async def look(namespace: str, name: str, uid: str | None) -> Eviction | None:
         try:
@@ -72,7 +73,8 @@ class _StoppedBroker:
 
 
 class IsrDepartures:
-    """`run` is a task of the term; never more is waiting than there are brokers."""
+    """Counter of ISR departures. `run` is a task of the term; at most one check per broker
+    waits."""
 
     def __init__(self, key: Key, counters: CommitCounters, look: PodLook | None) -> None:
         self._key = key
@@ -82,7 +84,7 @@ class IsrDepartures:
         self._any = asyncio.Event()
 
     def add(self, old: ClusterImage, shrinks: Counter[Left]) -> None:
-        """`old`: the image before they left."""
+        """Count departures; `old` is the image before them."""
         for left, count in shrinks.items():
             if self._look is None or left.cause not in _STOPPED:
                 self._counters.left_isrs(self._key, left, count)

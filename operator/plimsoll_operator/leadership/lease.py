@@ -54,7 +54,7 @@ class LeaseLoss(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acquired:
-    """The Lease is ours.  `vacant_ms`: for how long it was not renewed, by its own times."""
+    """The Lease is ours. `vacant_ms`: how long it was not renewed, by the times in it."""
 
     vacant_ms: int | None
     previous: str | None

@@ -41,7 +41,7 @@ class Timing:
 
 
 class LeasePace:
-    """`base` holds while calls are quick."""
+    """Pace of one Lease. `base` holds while calls are quick."""
 
     def __init__(self, base: Timing) -> None:
         self._base = base

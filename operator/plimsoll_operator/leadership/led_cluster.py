@@ -63,17 +63,17 @@ logger = logging.getLogger("plimsoll.leader")
 
 RESYNC_SECONDS = 30
 OUTAGE_MS_MIN = 8_000
-"""Longer than a standby takes: worth an Event."""
+"""Minimum outage for an Event, in milliseconds; longer than a standby's take-over."""
 CLUSTER_STATUS_MS = 1_000
 RESTLESS_SECONDS = 2
 BESIDE_SECONDS = 30
 """Seconds from a bug in a task beside the commits to its next start."""
 SHOW_SECONDS = 0.5
-"""Between the first two attempts to read the authority inside."""
+"""Seconds between the first two attempts to read the internal CA."""
 
 
 class LedCluster:
-    """`run` returns the controller's outcome."""
+    """One cluster while it is led here; `run` returns the controller's outcome."""
 
     def __init__(
         self, parts: Parts, found: LogCluster, cluster_id: UUID, log: MetadataLog, lease_name: str
@@ -162,7 +162,7 @@ class LedCluster:
             await parts.server.remove(term.cluster_id)
 
     async def stop(self) -> None:
-        """End the term, before the sockets of its brokers are closed."""
+        """End the term, before its brokers' connections are closed."""
         await self.controller.stop()
 
     def _begin(self) -> None:
@@ -192,7 +192,7 @@ class LedCluster:
         )
 
     async def _beside(self, what: str, run: Callable[[], Awaitable[None]]) -> None:
-        """A task that no commit waits for: after a bug it begins again."""
+        """Run a task that no commit waits for; it starts again after a bug."""
         while True:
             ended = False
             with self._failures.of_look(what, self._target):
@@ -219,7 +219,7 @@ class LedCluster:
         await self._writer.write(self._target)
 
     def _tell(self, occurrence: Occurrence) -> None:
-        """An Event at the LogCluster."""
+        """Write an Event at the LogCluster."""
         if (found := self.term.cluster) is not None:
             self._events.add(found, occurrence)
 
@@ -264,7 +264,8 @@ class LedCluster:
     # --- work -----------------------------------------------------------------------------------
 
     async def _look_at_restless(self) -> None:
-        """Reports about logs and returning brokers change a status without a commit."""
+        """Mark topics with a status that changes without a commit, by reports about logs and
+        returning brokers."""
         await self.controller.wait_active()
         while True:
             for topic_id in unhealthy_of(self.term).restless_topics(self.term.image):
@@ -283,7 +284,8 @@ class LedCluster:
             await asyncio.sleep(RESYNC_SECONDS)
 
     async def _show_inside_at_once(self) -> None:
-        """Brokers that call with TLS alone reach no controller without its certificate."""
+        """Present the controller's certificate at once: TLS-only brokers reach no controller
+        without it."""
         await self.controller.wait_active()
         delay_s = SHOW_SECONDS
         while True:
@@ -351,7 +353,8 @@ class LedCluster:
     # --- status ---------------------------------------------------------------------------------
 
     def _mark(self, target: Target, *, urgent: bool = False) -> None:
-        """A cluster's own status counts all partitions: once a second is often enough."""
+        """Mark a target; the LogCluster at most once a second, since its status counts all
+        partitions."""
         if target.kind is not LOG_CLUSTERS:
             self._writer.mark(target, urgent=urgent)
         elif self._cluster_due is None:

@@ -24,7 +24,7 @@ from plimsoll_operator.reconcile.work_queue import PassFailed, Retry
 from plimsoll_operator.status.status_writer import StatusDraft, Target
 
 ENDS_TERM = frozenset({Task.LOG})
-"""Work on the metadata log itself: the next controller stands on it."""
+"""Work on the metadata log itself: the next controller depends on it."""
 
 
 class ObjectFailures:
@@ -69,12 +69,12 @@ class ObjectFailures:
         self._shown(target)
 
     def over(self, what: str) -> None:
-        """The last try met none."""
+        """Note that the last attempt met no bug."""
         if (failure := self._term.failures.pop(what, None)) is not None:
             self._shown(failure.target)
 
     def remember(self, what: str, kind: str, target: Target, error: Exception) -> None:
-        """`met`, without a mark of the object."""
+        """Record like `met`, without marking the object."""
         if not is_of_one_object(error):
             raise error
         costs = f"{what}; only this reconcile failed, and it is retried within a minute"

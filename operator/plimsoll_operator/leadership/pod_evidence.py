@@ -19,7 +19,7 @@ READ_SECONDS_MAX = 1.0
 
 
 def evidence_of(kube: KubeApi, namespace: str, cluster: str) -> Evidence:
-    """The controller's hook: asked when a broker's last connection was closed by the peer."""
+    """Return the controller's hook, called after the peer closed a broker's last connection."""
 
     async def look(broker: Broker) -> str | None:
         if broker.pod_uid is None:
@@ -37,7 +37,7 @@ def evidence_of(kube: KubeApi, namespace: str, cluster: str) -> Evidence:
 
 
 def judge(pod: Object, pod_uid: str) -> str | None:
-    """A sentence when the pod with `pod_uid` is over, else None."""
+    """Return a sentence if the pod with `pod_uid` has ended, else None."""
     name = pod["metadata"]["name"]
     if pod["metadata"]["uid"] != pod_uid:
         return f"connection closed by the peer, pod {name} was replaced"

@@ -127,15 +127,15 @@ class Parts:
         ]
 
     def failures(self) -> Mapping[str, int]:
-        """Bugs of ours that were met, by where."""
+        """Count of the operator's bugs, by place."""
         return self.server.failures.counts
 
     def met(self, error: Exception) -> None:
-        """A bug in a part of the metrics."""
+        """Count a bug in a part of the metrics."""
         self.server.failures.met("Metrics", error, "a scrape one part of it")
 
     def peers_refused(self) -> Mapping[str, int]:
-        """Connections to the controllers' port that were not let in, by reason."""
+        """Return the number of rejected connections to the controllers' port, by reason."""
         return {} if self.server.inside is None else self.server.inside.refusals.counts
 
     def blocked(self) -> list[tuple[Key, list[BlockedAction]]]:

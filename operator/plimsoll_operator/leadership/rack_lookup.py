@@ -29,7 +29,8 @@ logger = logging.getLogger("plimsoll.racks")
 
 READ_SECONDS_MAX = 1.0
 REFUSED_SECONDS = 3.0
-"""A refused broker asks again at once and again; the API server is not asked each time."""
+"""How long a refusal is kept, in seconds: a refused broker retries at once and often, and the API
+server is not asked each time."""
 RACK_UNKNOWN = "RackUnknown"
 
 
@@ -52,7 +53,7 @@ class RackFinder:
         self._missing: dict[BrokerId, _Missing] = {}
 
     async def fill_in(self, request: RegisterBroker) -> RegisterBroker | Refused:
-        """The registration with its rack, or why it must not be made."""
+        """Return the registration with its rack, or its refusal."""
         cluster = self._term.cluster
         if (
             cluster is None
@@ -72,7 +73,7 @@ class RackFinder:
         return msgspec.structs.replace(request, rack=rack)
 
     def review(self) -> None:
-        """Forget refused brokers that are not wanted any more: these do not register again."""
+        """Forget refused brokers that are no longer wanted: they do not register again."""
         for broker_id in set(self._missing) - set(self._term.image.members):
             self._found(broker_id)
 
@@ -132,7 +133,7 @@ class RackFinder:
 
 
 def node_of(pod: Object, pod_uid: str | None) -> str:
-    """The node of the very pod that registers."""
+    """Return the node of the very pod that registers."""
     name = pod["metadata"]["name"]
     if pod_uid is None or pod["metadata"]["uid"] != pod_uid:
         raise RackNotFound(f"pod {name} is not the pod of the registering process")
@@ -143,7 +144,7 @@ def node_of(pod: Object, pod_uid: str | None) -> str:
 
 
 def rack_of(node: Object, topology_key: str) -> str:
-    """The value of the node's label."""
+    """Return the value of the node's label."""
     value: str | None = (node["metadata"].get("labels") or {}).get(topology_key)
     if not value:
         raise RackNotFound(f"node {node['metadata']['name']} has no label {topology_key}")

@@ -33,7 +33,7 @@ class StateChangeRequests:
         self._lines = StateChangeLines(now_ms)
 
     def committed(self, old: ClusterImage, new: ClusterImage, records: Iterable[Record]) -> None:
-        """`records` made `new` of `old`."""
+        """Count the requests of `records`, which turn `old` into `new`."""
         found: Counter[RequestedChange] = Counter()
         for change in requested(old, new, records):
             found[RequestedChange(change.broker_id, change.kind)] += 1

@@ -89,7 +89,7 @@ def _with_integers(value: Any) -> Any:
 
 
 def decode_records(batch: Batch) -> tuple[Record, ...]:
-    """The batch's records; `UnknownRecord` when a newer version wrote some of them."""
+    """Return the batch's records. Raises `UnknownRecord` if a newer version wrote some of them."""
     try:
         return read_records(batch.records_json)
     except MetadataTooNew as error:
@@ -104,7 +104,7 @@ def snapshots_taken(batch: Batch) -> tuple[SnapshotTaken, ...]:
 
 
 def record_too_large(records: Sequence[Record]) -> str | None:
-    """A sentence when some record fits no batch and must be refused before it is queued."""
+    """Return a sentence if a record fits no batch and must be refused before it is queued."""
     for record in records:
         size = len(_encoder.encode(record)) + 2
         if size > BATCH_BYTES_MAX:
@@ -122,7 +122,8 @@ def pack(
     new_nonce: Callable[[], str],
     written_ms: int = 0,
 ) -> tuple[Batch, ...]:
-    """The batches that append `records` after `tip`: one, or a group when one cannot hold them."""
+    """Return the batches that append `records` after `tip`: one, or a group if one cannot hold
+    them."""
     assert records, "an empty batch would commit nothing"
     if (refusal := record_too_large(records)) is not None:
         raise AppendRefused(refusal)
@@ -168,7 +169,7 @@ def _bodies(records: Sequence[Record]) -> list[tuple[bytes, int]]:
 
 
 def checksum(batch: Batch) -> str:
-    """SHA-256 over the canonical header, a newline, and the canonical records."""
+    """Return the SHA-256 of the canonical header, a newline, and the canonical records."""
     header = {
         "baseOffset": batch.base_offset,
         "controllerEpoch": batch.controller_epoch,
@@ -186,7 +187,7 @@ def checksum(batch: Batch) -> str:
 
 
 def sealed(batch: Batch, records_json: bytes) -> Batch:
-    """The batch with these records instead, and the checksum that belongs to them."""
+    """Return the batch with these records and their checksum."""
     unsealed = replace(batch, records_json=records_json)
     return replace(unsealed, checksum=checksum(unsealed))
 
@@ -211,7 +212,7 @@ def encode_batch(batch: Batch) -> bytes:
 
 
 def decode_batch(raw: bytes | msgspec.Raw) -> Batch:
-    """A stored batch, its count and checksum verified; `LogCorrupt` otherwise."""
+    """Return a stored batch with verified count and checksum. Raises `LogCorrupt`."""
     try:
         stored = _stored_decoder.decode(raw)
         count = len(msgspec.json.decode(stored.records, type=list[msgspec.Raw]))

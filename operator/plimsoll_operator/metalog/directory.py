@@ -35,7 +35,7 @@ READS_MAX = 5
 
 @dataclass(slots=True, kw_only=True)
 class _Tail:
-    """The file that takes the next batch, and where it ends."""
+    """The file for the next batch, and its end."""
 
     path: Path
     descriptor: int
@@ -202,7 +202,8 @@ class DirectoryLog:
         raise LogRegressed(f"the metadata log in {self._path} is incomplete: {gap}")
 
     def _signature(self) -> list[tuple[str, int]]:
-        """Changes whenever the log does; empty when files went away under our eyes."""
+        """Return a value that changes whenever the log does; empty if files vanished during the
+        read."""
         try:
             with os.scandir(self._path) as entries:
                 return sorted((entry.name, entry.stat().st_size) for entry in entries)

@@ -62,8 +62,8 @@ def sync_directory(directory: Path) -> None:
 
 
 def write_whole(path: Path, data: bytes, *, private: bool = False) -> None:
-    """The name appears together with the whole content, or not at all, crashes included.
-    `private`: its owner alone may read it."""
+    """Write a file atomically: its name appears with the whole content or not at all, even after a
+    crash. `private`: only its owner may read it."""
     temporary = path.with_name(path.name + ".tmp")
     temporary.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
@@ -76,7 +76,7 @@ def write_whole(path: Path, data: bytes, *, private: bool = False) -> None:
 
 
 def claim(directory: Path, cluster_id: str) -> None:
-    """Write the log's owner, or refuse a directory that is another cluster's."""
+    """Write the log's owner. Raises for a directory of another cluster."""
     path = directory / CLUSTER_FILE
     if not path.exists():
         mine = ClusterFile(cluster_id=cluster_id)
@@ -109,7 +109,7 @@ def read_batch_files(directory: Path) -> list[BatchFile]:
 
 
 def read_batch_file(path: Path) -> BatchFile:
-    """Whole lines up to the first bad one, which counts as torn only when nothing follows it."""
+    """Read whole lines up to the first bad one, which counts as torn only if nothing follows it."""
     batches: list[Batch] = []
     good_bytes = 0
     lines = path.read_bytes().split(b"\n")

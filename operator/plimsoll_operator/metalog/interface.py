@@ -45,11 +45,11 @@ class SnapshotRequired(MetadataLogError):
 
 
 class LogRegressed(MetadataLogError):
-    """The log lost committed batches: its storage went back in time.  Nothing more may commit."""
+    """The log lost committed batches: its storage went back in time. No more batch may commit."""
 
 
 class LogCorrupt(MetadataLogError):
-    """The log holds something that no writer wrote.  Nothing more may commit."""
+    """The log holds content that no writer wrote. No more batch may commit."""
 
 
 class LogOfAnother(LogCorrupt):
@@ -61,7 +61,7 @@ class UnknownRecord(MetadataLogError):
 
 
 class LogUnavailable(MetadataLogError):
-    """The log cannot be read or written at the moment; opening it may be tried again."""
+    """The log cannot be read or written at the moment; opening may be retried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +150,7 @@ class OpenedLog:
 
 class MetadataLog(Protocol):
     async def open(self) -> OpenedLog:
-        """Become able to append; read everything.  May be called again at any time."""
+        """Read everything and become able to append. May be called again at any time."""
 
     async def read(self) -> OpenedLog:
         """Read everything and change nothing; for a standby."""
@@ -162,8 +162,8 @@ class MetadataLog(Protocol):
     async def write_snapshot(
         self, image_bytes: bytes, end_offset: int, nonce: str, controller_epoch: int
     ) -> str:
-        """Store the image committed at `end_offset`, where the batch with `nonce` ends; returns
-        the snapshot's name for `SnapshotTaken`."""
+        """Store the image committed at `end_offset`, the end of the batch with `nonce`. Return the
+        snapshot's name for `SnapshotTaken`."""
 
     async def release(self, taken: SnapshotTaken) -> None:
         """Free what the committed snapshot `taken` covers. Best effort; safe to repeat."""
@@ -201,7 +201,7 @@ class LogUsage:
 
 @runtime_checkable
 class LimitedLog(Protocol):
-    """A log that has only so many places."""
+    """A log with a limited number of places."""
 
     @property
     def usage(self) -> LogUsage | None:

@@ -33,7 +33,7 @@ R = TypeVar("R")
 
 
 class Expired(Exception):
-    """The rest of a list cannot be had any more: read it again from its beginning."""
+    """The rest of a list is no longer available: read it again from its beginning."""
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -73,7 +73,7 @@ class _Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """The log's owner, and where its objects are.  Only tests have another `group`."""
+    """The log's owner, and the place of its objects. Only tests use another `group`."""
 
     namespace: str
     cluster_name: str
@@ -120,7 +120,7 @@ def decode(body: bytes) -> Item:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectReader:
-    """Reads that may be repeated: bounded attempts, then `LogUnavailable`."""
+    """Repeatable reads: bounded attempts, then `LogUnavailable`."""
 
     api: Api
     place: Place
@@ -187,7 +187,7 @@ async def pause(backoff_ms: int, attempt: int) -> None:
 async def in_parallel(
     items: Iterable[T], act: Callable[[T], Awaitable[R]], at_once: int = AT_ONCE
 ) -> list[R]:
-    """A few at a time, in order; the first failure ends the others and is raised."""
+    """Run a few at a time, in order; the first failure ends the others and is raised."""
     waiting = list(items)
     results: dict[int, R] = {}
     turns = iter(enumerate(waiting))

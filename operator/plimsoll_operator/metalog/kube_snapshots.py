@@ -61,7 +61,7 @@ class _AnySpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Index:
-    """A snapshot as announced; its chunks may or may not be there."""
+    """A snapshot as announced; its chunks may be missing."""
 
     name: str
     spec: _IndexSpec
@@ -129,7 +129,7 @@ class SnapshotStore:
         return data if data is not None and snapshot_due.sha256(data) == ref.sha256 else None
 
     async def write(self, image_bytes: bytes, draft: SnapshotDraft) -> tuple[str, int]:
-        """Returns the new snapshot's name and its size as stored."""
+        """Write a snapshot. Return its name and stored size."""
         stored = await _aside(len(image_bytes), snapshot_due.compress, image_bytes)
         name = (
             f"{self._place.prefix}-{draft.end_offset:020d}-{draft.controller_epoch}-"
@@ -170,7 +170,8 @@ class SnapshotStore:
         return ChunkRef(name=name, uid=item.metadata.uid, sha256=snapshot_due.sha256(data))
 
     async def _create(self, name: str, part: str, spec: object) -> Item:
-        """The name is ours alone, so an object that is there already is our own earlier attempt."""
+        """Create an object. Its name is unique to us, so an existing one is our own earlier
+        attempt."""
         metadata = Metadata(
             name=name,
             namespace=self._place.namespace,
@@ -188,7 +189,7 @@ class SnapshotStore:
         raise LogUnavailable(f"cannot create MetadataSnapshot {name}: {answer.sentence}")
 
     async def delete_older(self, end_offset: int) -> None:
-        """Delete indexes first, then chunks, of snapshots and torn ones that end earlier."""
+        """Delete snapshots, torn ones included, that end earlier: first indexes, then chunks."""
         for part in ("index", "chunk"):
             selector = f"{self._place.selector},{labels.LOG_PART}={part}"
             old = [

@@ -187,7 +187,7 @@ class History:
         return nonce if first <= applied_offset else None
 
     def sequence_of(self, end_offset: int, nonce: str) -> int:
-        """The batch that ends at `end_offset`; asking for one that is not committed is a bug."""
+        """Return the sequence of the batch that ends at `end_offset`; only for committed ones."""
         index = bisect_left(self._ends, end_offset)
         assert end_offset in self._ends[index : index + 1], end_offset
         sequence, _, found = self._known[index]

@@ -33,7 +33,7 @@ FINAL_REFUSALS = frozenset({400, 403, 413, 415, 422})
 STRICT = {"fieldValidation": "Strict"}
 KIND = "MetadataBatch"
 SLOTS_AT_FIRST = 64
-"""Made before anything is written; and so many stand ready ahead of the next batch."""
+"""Slots made before the first write, and kept ready ahead of the next batch."""
 
 
 class _SlotHead(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -92,14 +92,14 @@ class Ring:
         self.count = slots
         self._slots: dict[int, Slot] = {}
         self.newest_version = 0
-        """The newest resourceVersion of all slots when they were loaded."""
+        """Newest resourceVersion of all slots when they were loaded."""
         self._floor = 0
 
     def name(self, number: int) -> str:
         return f"{self._place.prefix}-{number:04d}"
 
     async def load(self) -> dict[int, Batch | Emptied]:
-        """Read every slot, in one consistent state; returns contents by sequence."""
+        """Read every slot, in one consistent state. Return contents by sequence."""
         slots: dict[int, Slot] = {}
         async for item in self._reader.pages(kube_objects.BATCHES, self._place.selector):
             slot = self._slot(item)
@@ -155,7 +155,7 @@ class Ring:
         return [number for number in numbers if number not in self._slots]
 
     async def make(self, number: int) -> Slot:
-        """A missing slot, made now or meanwhile by another process."""
+        """Make a missing slot, unless another process has made it meanwhile."""
         spec = _EmptySlot(cluster_id=str(self._place.cluster_id), slot=number)
         body = self._place.manifest(KIND, self._metadata(number), spec)
         path = self._place.path(kube_objects.BATCHES)
@@ -171,10 +171,10 @@ class Ring:
         return self._slots.setdefault(number, slot)
 
     async def put(self, batch: Batch, backoff_ms: int) -> int:
-        """Commit `batch`; returns its size as stored.  Ends only with certainty.
+        """Commit `batch`. Return its stored size.
 
-        Until there is an answer, the same bytes go out under the same resourceVersion; nothing
-        else is ever sent to this slot.
+        Returns only with certainty. Until there is an answer, the same bytes are sent under the
+        same resourceVersion; nothing else is ever sent to this slot.
         """
         await self._require(batch.sequence)
         number = batch.sequence % self.count
@@ -203,7 +203,7 @@ class Ring:
                 raise AppendRefused(f"the API server rejects the batch: {answer.sentence}")
 
     async def _require(self, sequence: int) -> None:
-        """A batch's slot, and its successor's: see `missing`."""
+        """Require a batch's slot and its successor's: see `missing`."""
         for number in (sequence % self.count, (sequence + 1) % self.count):
             if number not in self._slots:
                 await self.make(number)
@@ -224,8 +224,8 @@ class Ring:
         return await self._reader.api.request("PUT", path, params=STRICT, body=body)
 
     async def _after_conflict(self, slot: Slot, batch: Batch) -> int | None:
-        """The outcome by the batch that is there.  Ours: committed.  The old: the object was
-        touched, go on with its new version.  Otherwise raises."""
+        """Determine the outcome by the batch in the slot. Ours: committed. The old one: the object
+        was touched, continue with its new version. Otherwise raise."""
         now = await self._read_back(slot.number)
         if now.uid != slot.uid:
             raise LogCorrupt(f"MetadataBatch {self.name(slot.number)} was deleted and recreated")
@@ -284,7 +284,7 @@ class Ring:
         return [number for number in known if self.name(number) not in names]
 
     async def make_again(self, number: int) -> None:
-        """A slot that was deleted, with its batch's writer: a snapshot covers that."""
+        """Recreate a deleted slot with its batch's writer; a snapshot covers the batch."""
         slot = self._slots[number]
         spec = _emptied(self._place, number, slot.content)
         body = self._place.manifest(KIND, self._metadata(number), spec)
@@ -301,14 +301,14 @@ class Ring:
         return (await self._read_back(sequence % self.count)).content
 
     def large(self, sequence_max: int, size_min: int) -> Iterator[int]:
-        """Slots with batches up to `sequence_max` that are worth emptying."""
+        """Return slots with batches up to `sequence_max` that are worth emptying."""
         for slot in list(self._slots.values()):
             batch = slot.content
             if isinstance(batch, Batch) and batch.sequence <= sequence_max and slot.size > size_min:
                 yield slot.number
 
     async def empty(self, number: int, sequence_max: int) -> None:
-        """Give a covered slot's bytes back.  One attempt; whatever comes of it is harmless."""
+        """Free a covered slot's bytes. One attempt; any outcome is harmless."""
         slot = self._slots[number]
         batch = slot.content
         if not isinstance(batch, Batch) or batch.sequence > sequence_max:
@@ -369,7 +369,8 @@ def _emptied(place: kube_objects.Place, number: int, content: Batch | Emptied | 
 
 
 def _number(resource_version: str) -> int | None:
-    """Versions are to be compared only where they are numbers, as all known servers have them."""
+    """Return the version as a number, as all known servers have it, or None; only numbers can be
+    compared."""
     return int(resource_version) if resource_version.isdecimal() else None
 
 

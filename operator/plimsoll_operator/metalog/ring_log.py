@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 READS_MAX = 20
 KEEP_BYTES_MAX = 16 * 1024
-"""Covered slots up to this size are left as they are until their turn comes."""
+"""Maximum size of a covered slot that is left as it is until its turn."""
 
 SLOTS_AT_ONCE_LATER = 4
 MAKES_MAX = 30
@@ -99,7 +99,8 @@ class RingLog:
             return opened
 
     async def _make(self, ring: Ring, next_sequence: int) -> None:
-        """The first slots now, so that a new log can begin; those of later batches meanwhile."""
+        """Make the first slots now, so that a new log can begin, and later ones in the
+        background."""
         missing = ring.missing(next_sequence)
         at_once = SLOTS_AT_FIRST if ring.runs_short(next_sequence) else 0
         await kube_objects.in_parallel(missing[:at_once], ring.make)
@@ -107,7 +108,7 @@ class RingLog:
             self._making = asyncio.create_task(_make_all(ring, later, self._options.backoff_ms))
 
     def _make_ahead(self, next_sequence: int) -> None:
-        """The slots of later batches, before those are written."""
+        """Make the slots of later batches before those are written."""
         if self._making is not None and not self._making.done():
             return
         if later := self._ring.runs_short(next_sequence):
@@ -128,7 +129,7 @@ class RingLog:
         return opened
 
     async def _read(self, ring: Ring) -> tuple[OpenedLog, log_integrity.LogFollower, _View]:
-        """Snapshots first: one that is released meanwhile leaves a gap, and the read is repeated.
+        """Read the snapshots first: one released meanwhile leaves a gap, and the read is repeated.
         In the other order a newer snapshot could hide batches not yet read."""
         why: Exception | None = None
         seen = -1
@@ -168,10 +169,8 @@ class RingLog:
     async def _covered(
         self, found: Mapping[int, Batch | log_integrity.Emptied], next_sequence: int
     ) -> Index | None:
-        """The newest snapshot that a committed `SnapshotTaken` names.
-
-        That record is always in the ring: its slot is used again only under a newer one.
-        """
+        """Return the newest snapshot that a committed `SnapshotTaken` names. That record is always
+        in the ring: its slot is reused only under a newer one."""
         for sequence in sorted(found, reverse=True):
             batch = found[sequence]
             if sequence >= next_sequence or not isinstance(batch, Batch):
@@ -200,7 +199,7 @@ class RingLog:
     async def _follow(
         self, ring: Ring, follower: log_integrity.LogFollower
     ) -> AsyncIterator[Batch]:
-        """Batches as they come; ends when the ring has overtaken this reader."""
+        """Yield batches as they come; end once the ring has overtaken this reader."""
         while True:
             try:
                 content = await self._peek(ring, follower.tip.next_sequence)

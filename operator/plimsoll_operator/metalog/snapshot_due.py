@@ -36,7 +36,7 @@ def decompress(stored: bytes, image_size: int) -> bytes | None:
 
 @dataclass(slots=True)
 class Weight:
-    """Bytes of batches since the last released snapshot against that snapshot's size."""
+    """Bytes of batches since the last released snapshot, against that snapshot's size."""
 
     batch_bytes: int = 0
     snapshot_bytes: int = 0

@@ -84,7 +84,7 @@ def worst_first(rows: Iterable[BlockedAction]) -> list[BlockedAction]:
 
 
 def that_wait(rows: Iterable[BlockedAction]) -> list[BlockedAction]:
-    """The rows that can end without a person."""
+    """Return the rows that can end without a person."""
     return [row for row in rows if row.action != STALLED]
 
 

@@ -11,7 +11,7 @@ from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 
 APART_MS = 300_000
-"""Clocks may differ by so much, and an answer may be so old."""
+"""Tolerated difference of the clocks plus age of an answer, in milliseconds."""
 CLOCK_AHEAD = "ClockAhead"
 _SAID = (
     "The leading operator's clock is more than 5 minutes ahead of the API server's; certificate "

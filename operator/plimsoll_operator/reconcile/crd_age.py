@@ -15,7 +15,7 @@ from plimsoll_operator.reconcile.reconcile_term import Term
 
 
 async def note(term: Term, crd_name: str, annotation: str) -> None:
-    """Have it noted, once a term."""
+    """Note the CRD, once a term."""
     if annotation not in term.crds_noted:
         await counts_since(term, crd_name, annotation)
 

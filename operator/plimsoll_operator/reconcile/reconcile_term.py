@@ -199,7 +199,7 @@ class Term:
 
     @property
     def missing(self) -> frozenset[str]:
-        """The fields of the LogCluster's spec that cannot be read and are not known from before."""
+        """Unreadable fields of the LogCluster's spec without a known earlier value."""
         return self.objects.clusters.missing(self.key)
 
     @property
@@ -238,7 +238,7 @@ class Term:
         return stated or self.pinned or RELEASE
 
     async def ask(self, request: Request) -> Answer:
-        """The controller's answer; `Retry` while it is not (or no longer) the controller."""
+        """Return the controller's answer. Raises `Retry` while it is not the active controller."""
         answer = await self.controller.request(request)
         if isinstance(answer, Refused) and answer.known_reason is Reason.NotController:
             raise Retry(answer.message, after_ms=500)
@@ -250,7 +250,7 @@ class Term:
         return None if topic_id is None else self.image.topics.get(topic_id)
 
     def bound_topic(self, found: api.Topic) -> Topic | None:
-        """The topic that this very object declares, as committed."""
+        """Return the committed topic that this very object declares."""
         topic = self.topic_named(found.topic_name)
         holder = topic.object if topic else None
         if holder is None or holder.uid != found.metadata.uid:
@@ -259,18 +259,18 @@ class Term:
 
     @property
     def notes(self) -> dict[str, Condition]:
-        """Conditions of the LogCluster besides those that follow from the image, by type."""
+        """Return the LogCluster's conditions that do not follow from the image, by type."""
         outage = {} if self.outage is None else {self.outage.type: self.outage}
         return outage | stall_conditions(self.stall_causes)
 
     def stall(self, source: StallSource, cause: Cause) -> None:
-        """Something that only a person ends.  Replaces the cause of the same source alone."""
+        """Set a cause that only a person can fix, in place of the last one of the same source."""
         if self.stall_causes.get(source) != cause:
             self.stall_causes[source] = cause
             self.mark_cluster()
 
     def unstall(self, source: StallSource) -> None:
-        """The cause of `source` has ended; those of others stay."""
+        """Clear the cause of `source`; other causes stay."""
         if self.stall_causes.pop(source, None) is not None:
             self.mark_cluster()
 
@@ -321,7 +321,7 @@ class Term:
             self.block(source, rows)
 
     def status_of(self, target: Target, kind: type[Shown]) -> Shown | None:
-        """The status that `show` was last called with."""
+        """Return the status of the last call of `show`."""
         found = self.statuses.get(target)
         return found[1] if found is not None and isinstance(found[1], kind) else None
 

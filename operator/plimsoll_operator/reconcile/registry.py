@@ -86,7 +86,7 @@ def _reconcile_cluster(term: Term, _: Key) -> Awaitable[None]:
 
 
 def _absent_topics(term: Term) -> Iterable[Work]:
-    """Topics are deleted once the absence is proven and the grace period is over."""
+    """Yield work to delete topics, once the absence is proven and the grace period is over."""
     return (Work(Task.ABSENT_TOPICS, term.key),)
 
 
@@ -96,7 +96,7 @@ def _absent_reassignments(term: Term) -> Iterable[Work]:
 
 
 def _absent_rebalances(term: Term) -> Iterable[Work]:
-    """Moves that have not ended are rolled back."""
+    """Yield work to roll back the unfinished moves of deleted Rebalances."""
     return (Work(Task.REBALANCE, key) for key in rebalance.abandoned(term))
 
 
@@ -106,12 +106,13 @@ def _absent_users(term: Term) -> Iterable[Work]:
 
 
 def _leaves_nothing(_: Term) -> Iterable[Work]:
-    """Children go with their owner (ownerReferences), and the image holds nothing."""
+    """Yield nothing: children are deleted with their owner (ownerReferences), and the image holds
+    nothing."""
     return ()
 
 
 def _render_reconciled(resource: Kind, term: Term, key: Key) -> StatusDraft | None:
-    """The status that the reconciler found at its last pass."""
+    """Return the status of the reconciler's last pass."""
     shelf = BY_RESOURCE[resource].shelf(term.objects)
     found, reconciled = shelf.get(key), term.statuses.get(Target(resource, *key))
     if found is None or reconciled is None:
@@ -224,13 +225,14 @@ def all_work(term: Term, look: Look = lambda _: nullcontext()) -> Iterator[Work]
 
 
 def draft_of(term: Term, target: Target) -> StatusDraft | None:
-    """An object's status, from the committed image and the last pass of its reconciler."""
+    """Render an object's status from the committed image and its reconciler's last pass."""
     draft = BY_RESOURCE[target.kind].render(term, (target.namespace, target.name))
     return failing_as_such(term, target, unread_as_such(term, target, draft))
 
 
 def unread_as_such(term: Term, target: Target, draft: StatusDraft | None) -> StatusDraft | None:
-    """A spec that cannot be read is not followed: its object is not Ready, whatever else it is."""
+    """Add an unreadable spec to an object's status: the spec is not followed, so the object is not
+    Ready."""
     shelf = BY_RESOURCE[target.kind].shelf(term.objects)
     unread = shelf.unread((target.namespace, target.name))
     if draft is None or unread is None or unread.metadata.uid != draft.uid:
@@ -262,7 +264,7 @@ def uid_of(term: Term, target: Target) -> str:
 
 
 def bugs_of_cluster(term: Term) -> Cause | None:
-    """Bugs that the LogCluster shows."""
+    """Return the bugs that the LogCluster shows."""
     cluster = Target(LOG_CLUSTERS, *term.key)
     found = sorted(
         f"{what} ({failure.where})"
@@ -318,7 +320,7 @@ def bare_draft(term: Term, target: Target, *, ready: bool | None) -> StatusDraft
 
 
 def _bugs_of(term: Term, target: Target) -> str:
-    """Empty when this very object met none."""
+    """Return the sentence on this very object's bugs, "" if there are none."""
     uid = uid_of(term, target)
     found = sorted(
         f"{what} ({failure.where})"

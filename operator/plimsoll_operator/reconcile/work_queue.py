@@ -92,7 +92,8 @@ class ReconcileQueue(Generic[K]):
             timer.cancel()
 
     async def run(self) -> None:
-        """Handle keys; a handler's bug ends it, and is raised where it is awaited."""
+        """Handle keys until cancelled. A handler's bug ends it and is raised to the awaiting
+        caller."""
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(self._workers):
@@ -157,5 +158,5 @@ class ReconcileQueue(Generic[K]):
 
 
 def backoff_ms(failures: int) -> int:
-    """1 s, 2 s, 4 s, … at most a minute."""
+    """Return 1 s, 2 s, 4 s, … at most a minute, in milliseconds."""
     return int(min(BACKOFF_MS * 2 ** min(failures - 1, 10), BACKOFF_MS_MAX))

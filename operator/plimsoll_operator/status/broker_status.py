@@ -120,7 +120,7 @@ class BrokerSeen:
 
 
 def broker_status(image: ClusterImage, broker_id: BrokerId, seen: BrokerSeen) -> LogBrokerStatus:
-    """The status of the LogBroker of a member, or of one that is registered still."""
+    """Return the status of the LogBroker of a member or of another registered broker."""
     view = seen.view
     broker, grant = image.brokers.get(broker_id), image.grants.get(broker_id)
     state = state_of(broker)
@@ -147,7 +147,7 @@ def broker_status(image: ClusterImage, broker_id: BrokerId, seen: BrokerSeen) ->
 
 
 def state_of(broker: Broker | None) -> BrokerState:
-    """The states of docs/protocol.md §3.2, and the one before."""
+    """Return the state of docs/protocol.md §3.2, or NotRegistered."""
     if broker is None:
         return "NotRegistered"
     if broker.fenced:

@@ -104,7 +104,7 @@ COPIES_ENOUGH = 3
 
 
 def metadata_log_status(controller: Controller) -> MetadataLogStatus:
-    """Objects and their size: where the log is made of objects."""
+    """Return the log's status. Objects and their size are given if the log consists of objects."""
     image, usage = controller.image, controller.snapshotter.usage
     return MetadataLogStatus(
         offset=image.next_offset,
@@ -196,7 +196,7 @@ def _reconciling(image: ClusterImage, brokers: BrokersStatus, why: str) -> Condi
 def _cluster_ready(
     image: ClusterImage, brokers: BrokersStatus, partitions: PartitionsStatus, why: str
 ) -> Condition:
-    """Brokers that join a serving cluster do not make it less ready."""
+    """Return the condition Ready. Brokers that join a serving cluster do not make it less ready."""
     old = [b for b in image.members if b not in image.newcomers]
     missing = sum(b not in image.brokers for b in old) if old else brokers.desired
     if partitions.offline:

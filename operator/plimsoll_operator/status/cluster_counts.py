@@ -42,7 +42,7 @@ from plimsoll_operator.api.logcluster import LogCluster
 
 
 def partitions_of(image: ClusterImage, topic: Topic) -> list[Partition]:
-    """A topic's partitions, in order."""
+    """Return a topic's partitions, in order."""
     return [image.partitions[PartitionKey(topic.id, index)] for index in range(topic.partitions)]
 
 
@@ -52,7 +52,7 @@ def margin(partition: Partition) -> int:
 
 
 def is_healthy(partition: Partition) -> bool:
-    """Led, with every replica in sync."""
+    """Return True if the partition has a leader and every replica is in sync."""
     return partition.leader is not None and len(partition.isr) == len(partition.replicas)
 
 
@@ -61,14 +61,14 @@ def have(partitions: int) -> str:
 
 
 SLICE = 2_500
-"""Partitions counted in one turn of the event loop: a few milliseconds."""
+"""Partitions counted in one turn of the event loop, which takes a few milliseconds."""
 MARGINS = ("-1", "0", "1", "2")
 """Margins that are shown; any other margin counts with the nearest of these."""
 
 
 @dataclass(slots=True, kw_only=True)
 class PartitionCounts:
-    """Grows while it is counted."""
+    """Counts of partitions, filled one by one."""
 
     total: int = 0
     offline: int = 0
@@ -111,7 +111,7 @@ def count(partitions: Iterable[Partition]) -> PartitionCounts:
 
 
 class CountedImage:
-    """The counts of one cluster's newest image, as far as they were made."""
+    """Counts of one cluster's newest image, as far as they are made."""
 
     def __init__(self) -> None:
         self._of: object | None = None
@@ -129,7 +129,7 @@ class CountedImage:
         return self._counts
 
     async def prepare(self, image: ClusterImage) -> None:
-        """Count this image for the next `read`; others have their turn in between."""
+        """Count this image for the next `read`, yielding to other tasks in between."""
         self._prepared = True
         if self._of is image.partitions:
             return
@@ -149,7 +149,7 @@ PENDING_MAX = 20
 
 
 def cluster_status(image: ClusterImage, cluster: LogCluster) -> LogClusterStatus:
-    """The status of a LogCluster, without conditions."""
+    """Return the status of a LogCluster, without conditions."""
     namespace, name = cluster.key
     topics = list(image.topics.values())
     return LogClusterStatus(
@@ -244,8 +244,8 @@ def _brokers(image: ClusterImage, cluster: LogCluster) -> BrokersStatus:
 
 
 def brokers_status(image: ClusterImage) -> BrokersStatus:
-    """Members by state; a member that never registered is neither ready nor fenced, one that
-    stops counts as fenced."""
+    """Return the members by state. A never registered member is neither ready nor fenced; a
+    stopping one counts as fenced."""
     registered = [image.brokers[b] for b in image.members if b in image.brokers]
     active = sum(b.active for b in registered)
     return BrokersStatus(

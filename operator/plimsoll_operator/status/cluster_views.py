@@ -114,11 +114,11 @@ def _affected(image: ClusterImage, p: Partition, gone: set[BrokerId], *, already
 
 
 ROWS_MAX = 100
-"""Partitions that are named one by one, where a count stands for the others."""
+"""Maximum number of partitions listed one by one; a count covers the others."""
 
 
 class ViewedController(Protocol):
-    """The controller, as far as it is shown."""
+    """The part of a controller that is shown."""
 
     @property
     def image(self) -> ClusterImage: ...
@@ -160,7 +160,7 @@ class PartitionView(JsonView, frozen=True, kw_only=True):
 
 
 class TopicView(JsonView, frozen=True, kw_only=True):
-    """`declared_by`: its object, None for a topic that a client made."""
+    """A topic. `declared_by`: its object, None for a topic that a client created."""
 
     topic: str
     topic_id: str
@@ -228,7 +228,8 @@ class UnhealthyView(JsonView, frozen=True, kw_only=True):
 
 
 class ClusterOverview(JsonView, frozen=True, kw_only=True):
-    """The cluster on one screen.  `unhealthy`: the worst first, `unhealthy_total` of them."""
+    """The cluster on one screen. `unhealthy`: the `unhealthy_total` partitions' worst, worst
+    first."""
 
     namespace: str
     cluster: str
@@ -249,7 +250,7 @@ class ClusterOverview(JsonView, frozen=True, kw_only=True):
 
 
 def topic_view(shown: ViewedController, topic: Topic) -> TopicView:
-    """A topic, partition by partition."""
+    """Return a topic, partition by partition."""
     image, soft = shown.image, shown.soft
     movers = move_owners.running(image)
     return TopicView(
@@ -330,7 +331,7 @@ def _deletion_at(topic: Topic) -> str | None:
 
 
 def broker_views(shown: ViewedController) -> list[BrokerView]:
-    """Members and all that are registered, by id."""
+    """Return members and all registered brokers, by id."""
     image = shown.image
     leaders = Counter(p.leader for p in image.partitions.values())
     in_isr: Counter[BrokerId] = Counter()
@@ -400,7 +401,8 @@ def survey(image: ClusterImage) -> HealthSurvey:
 def cluster_view(
     shown: ViewedController, key: Key, operator: str, found: HealthSurvey
 ) -> ClusterOverview:
-    """`operator`: which process leads the LogCluster `key`; `found`: in its image, just now."""
+    """Return the overview. `operator`: the process that leads the LogCluster `key`; `found`: the
+    survey of its image."""
     image, (namespace, name) = shown.image, key
     return ClusterOverview(
         namespace=namespace,

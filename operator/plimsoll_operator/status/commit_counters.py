@@ -25,7 +25,7 @@ SHRINK_SERIES = (
     # Evictions by the Eviction API (`kubectl drain`), which can be refused.
     (ShrinkCause.EVICTED.value, "true"),
 )
-"""(cause, planned) of each broker."""
+"""(cause, planned) of each broker's series."""
 
 
 class RequestedChange(NamedTuple):

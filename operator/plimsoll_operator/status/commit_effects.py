@@ -152,7 +152,7 @@ class _Change(NamedTuple):
 
 
 def _changed(records: Iterable[Record]) -> Iterator[_Change]:
-    """A row for each partition of each record."""
+    """Yield one row per partition of each record."""
     for record in records:
         if isinstance(record, PartitionsChanged):
             for first, last in record.ranges:

@@ -15,7 +15,7 @@ from plimsoll_core.cluster.model import Partition, PartitionKey
 from plimsoll_core.ids import BrokerId
 
 RATE_MS = 20_000
-"""The rate is that of the last so many milliseconds."""
+"""Period over which the rate is computed, in milliseconds."""
 SAMPLES_MAX = 64
 
 Copies = Mapping[PartitionKey, Mapping[BrokerId, int]]
@@ -32,7 +32,7 @@ class Copied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveProgress:
-    """`rate` is in bytes a second, and None until it is known, as is `eta_seconds`."""
+    """Progress of moves. `rate`, in bytes a second, and `eta_seconds` are None until known."""
 
     copied: int
     total: int
@@ -54,7 +54,7 @@ def copied(partition: Partition, sizes: Mapping[BrokerId, int]) -> Copied | None
 
 
 class Meter:
-    """`read` for each status; `saw` after commits."""
+    """Meter of moves: `read` for each status, `saw` after commits."""
 
     def __init__(self) -> None:
         self._totals: dict[PartitionKey, int] = {}
@@ -62,13 +62,13 @@ class Meter:
         self.lowest_margin: int | None = None
 
     def saw(self, partition: Partition) -> None:
-        """A partition that moves, as it is now."""
+        """Note the present state of a moving partition."""
         margin = len(partition.isr) - partition.effective_min_isr
         if self.lowest_margin is None or margin < self.lowest_margin:
             self.lowest_margin = margin
 
     def read(self, moving: Iterable[Partition], copies: Copies, now_ms: int) -> MoveProgress:
-        """`now_ms` is a monotonic clock's."""
+        """Return the progress. `now_ms` is on a monotonic clock."""
         done = sum(self._totals.values())
         for partition in moving:
             self.saw(partition)

@@ -56,12 +56,12 @@ class Occurrence:
 def about_committed(
     kind: str, found: TopicObject | ReassignmentObject | RebalanceObject | UserObject | None
 ) -> About | None:
-    """An object as the metadata name it; None for a topic that has none."""
+    """Return the object as the metadata names it, or None for a topic without one."""
     return None if found is None else About(kind, found.namespace, found.name, found.uid)
 
 
 def about_seen(kind: str, meta: ObjectMeta) -> About:
-    """An object as a watch has brought it."""
+    """Return a reference to an object seen by a watch."""
     return About(kind, meta.namespace, meta.name, meta.uid)
 
 
@@ -127,7 +127,7 @@ class Events:
 
 
 def event(place: About, occurrence: Occurrence, identity: str, now_ms: int) -> dict[str, Any]:
-    """The Event about an object, in its namespace."""
+    """Return the Event about an object, in its namespace."""
     namespace, name = place.namespace, place.name
     return {
         "apiVersion": EVENTS.api_version,

@@ -200,7 +200,7 @@ def object_gauges(objects: Objects) -> Iterator[Metric]:
 
 
 def _verifications(shelf: Shelf[Any]) -> Iterator[Metric]:
-    """A namespace that has any shows every verdict."""
+    """Count Verifications; a namespace with any shows every verdict."""
     verdicts: dict[tuple[str, ...], float] = {}
     violated: dict[tuple[str, ...], float] = {}
     for found in shelf:

@@ -61,7 +61,7 @@ class Shown(Protocol):
     def objects(self) -> Objects: ...
 
     def known(self) -> Mapping[Key, frozenset[BrokerId]]:
-        """The brokers of every LogCluster that was seen."""
+        """Return the brokers of every known LogCluster."""
 
     def controllers(self) -> Controllers: ...
 
@@ -101,7 +101,7 @@ class Metrics:
         Gauge(up.name, up.text, registry=self.registry).set(1)
 
     def watch_loop(self, holds: LoopHolds) -> None:
-        """Show how long the process's event loop was held."""
+        """Export how long the process's event loop was blocked."""
         self.registry.register(_Loop(holds))
 
     def watch(self, shown: Shown) -> None:
@@ -126,7 +126,7 @@ class Metrics:
         return generate_latest(self.registry) + self.isr_sizes()
 
     def isr_sizes(self) -> bytes:
-        """The part of it that is in no registry."""
+        """Return the part of a scrape that is in no registry."""
         led = [] if self._shown is None else self._shown.controllers()
         active = ((key, controller.image) for key, controller in led if controller.active)
         return self._isr_sizes.text(active)
@@ -228,7 +228,7 @@ def _failures(counts: Mapping[str, int]) -> Metric:
 
 
 def _blocked(found: Iterable[tuple[Key, Iterable[BlockedAction]]]) -> Iterator[Metric]:
-    """Voluntary actions that wait: how many reasons are shown, and since when."""
+    """Export the waits of voluntary actions: the number of reasons shown, and their start."""
     rows: dict[tuple[str, ...], list[int]] = {}
     for key, blocked in found:
         for row in blocked:

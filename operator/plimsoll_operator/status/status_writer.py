@@ -57,7 +57,7 @@ FAILED_MS = 60_000
 _UNDECLARED = re.compile(r"\.status\.(\w+): field not declared in schema")
 _REFUSED = re.compile(r"\bstatus\.(\w+)")
 INVALID = 422
-"""HTTP's status of an object that does not fit its schema."""
+"""HTTP status for an object that does not fit its schema."""
 THROTTLED = 429
 THROTTLED_SECONDS = 1.0
 """Pause of one of `WRITES_AT_ONCE` after the API server throttled a write."""
@@ -114,7 +114,7 @@ class WrittenStatus:
     body: dict[str, Any]
     conditions: tuple[Condition, ...]
     versions: tuple[str, str]
-    """The object's resourceVersion as it was seen before, and as it was answered."""
+    """resourceVersion of the object as seen before the write, and as returned by it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,9 +170,9 @@ class StatusWriter:
         self._refreshes: dict[Target, None] = {}
         """Targets with unchanged conditions; written at the refresh rate."""
         self._busy: dict[Target, bool | None] = {}
-        """Being written; marked again meanwhile: whether urgently."""
+        """Targets being written; the value is None, or the urgency of a mark since."""
         self._ready: set[Target] = set()
-        """Last seen with the condition Ready."""
+        """Targets last seen with the condition Ready."""
         self._written: dict[Target, WrittenStatus] = {}
         self._held: dict[Target, HeldStatus] = {}
         """Targets with a rejected last write."""
@@ -180,9 +180,9 @@ class StatusWriter:
         """Fields that the installed CRD, of another release, does not declare, by the API server's
         errors."""
         self._any_urgent = asyncio.Event()
-        """Set when there may be one."""
+        """Set if there may be an urgent target."""
         self._any_refresh = asyncio.Event()
-        """Set when there may be one."""
+        """Set if there may be a refresh."""
 
     def mark(self, target: Target, *, urgent: bool = False) -> None:
         """Note that the object's status may have changed.
@@ -229,7 +229,7 @@ class StatusWriter:
                 await asyncio.sleep(1 / REFRESHES_PER_SECOND)
 
     async def _turn(self, target: Target, *, refresh: bool) -> bool:
-        """`write`, never twice at a time for one object."""
+        """Call `write`, never twice at a time for one object."""
         self._busy[target] = None
         try:
             called = await self.write(target, refresh=refresh)
@@ -324,7 +324,7 @@ class StatusWriter:
         return None
 
     def _hold(self, target: Target, uid: str, error: ApiError) -> None:
-        """Refused for good, as status and CRD are: tried again ever more rarely."""
+        """Retry a rejected status ever more rarely, since status and CRD do not fit."""
         known = self._held.get(target)
         tries = known.tries + 1 if known is not None and known.uid == uid else 1
         ms = min(FAILED_MS, RETRY_MS * 2 ** min(tries, 10))
@@ -389,7 +389,7 @@ def _version_of(known: WrittenStatus | None, draft: StatusDraft) -> str:
 
 
 async def _first(waiting: dict[Target, None], any_waiting: asyncio.Event) -> Target:
-    """Takes out the one that waits longest."""
+    """Remove and return the target that has waited longest."""
     while not waiting:
         any_waiting.clear()
         await any_waiting.wait()

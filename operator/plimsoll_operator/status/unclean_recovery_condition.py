@@ -47,7 +47,8 @@ class UncleanElections:
 
 
 class UncleanRecovery:
-    """`begin` with each term of a controller, `update` after each commit.  Wall-clock times."""
+    """Unclean elections of one cluster: `begin` with each term, `update` after each commit.
+    Wall-clock times."""
 
     def __init__(self) -> None:
         self._until_ms = 0

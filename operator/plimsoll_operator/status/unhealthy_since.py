@@ -14,7 +14,8 @@ from plimsoll_operator.status.cluster_counts import is_healthy
 
 
 class Unhealthy:
-    """`begin` with each term of a controller, `update` after each commit.  Wall-clock times."""
+    """Unhealthy partitions of one cluster: `begin` with each term, `update` after each commit.
+    Wall-clock times."""
 
     def __init__(self) -> None:
         self._since_ms: dict[PartitionKey, int] = {}

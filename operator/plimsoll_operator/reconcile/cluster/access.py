@@ -42,7 +42,8 @@ DISGUISE_BYTES = 32
 
 
 async def declare_authorization(term: Term, cluster: LogCluster) -> None:
-    """A refusal stands until the metadata version is newer, or the spec another one."""
+    """Commit the authorization. A refusal is shown until the metadata version or the spec
+    changes."""
     if "authorization" in term.missing:
         return  # it was stated, and cannot be read
     known = term.image.security.authorization
@@ -171,7 +172,8 @@ async def reconcile(term: Term, cluster: LogCluster) -> None:
 
 
 def _comes_by_itself(cluster: LogCluster, answer: Refused) -> bool:
-    """The metadata version that knows tokens is finalised later, and a pass follows that."""
+    """Return True if the refusal is only about the metadata version: a pass follows its
+    finalisation."""
     unpinned = cluster.spec.metadata_version is None
     return unpinned and answer.known_reason is Reason.MetadataTooOld
 
@@ -297,7 +299,7 @@ def _stated(declared: DeclaredIssuer, keys: tuple[TokenKey, ...]) -> TokenIssuer
 
 
 async def declare_quotas(term: Term, cluster: LogCluster) -> None:
-    """A refusal stands until the metadata version is newer, or the spec another one."""
+    """Commit the quotas. A refusal is shown until the metadata version or the spec changes."""
     if "quotas" in term.missing:
         return  # they were stated, and cannot be read
     wanted = rows_of(cluster.spec.quotas)

@@ -224,7 +224,8 @@ def _is_believed(term: Term, signs: KeyPair) -> bool:
 
 
 def _comes_by_itself(cluster: LogCluster, answer: Refused) -> bool:
-    """The metadata version that knows certificates is finalised later, and a pass follows that."""
+    """Return True if the refusal is only about the metadata version: a pass follows its
+    finalisation."""
     unpinned = cluster.spec.metadata_version is None
     return unpinned and answer.known_reason is Reason.MetadataTooOld
 
@@ -252,7 +253,7 @@ def _named(cluster: LogCluster) -> tuple[ExternalCa, ...]:
 
 
 def _source(declared: ExternalCa) -> str:
-    """The object and the key in it, for people too."""
+    """Return the object and the key in it, as text."""
     place, kind = declared.config_map, "ConfigMap"
     if place is None:
         place, kind = declared.secret, "Secret"
@@ -266,7 +267,7 @@ def _kept(declared: ExternalCa, known: dict[str, ClientAuthority]) -> ClientAuth
 
 
 async def _read(term: Term, declared: ExternalCa) -> ClientAuthority | str:
-    """The authority, or a sentence about why it cannot be had."""
+    """Return the authority, or a sentence on why it is unavailable."""
     source = _source(declared)
     place = declared.config_map or declared.secret
     begun = f"Clients CA {declared.name}: {source}"

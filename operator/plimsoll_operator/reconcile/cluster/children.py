@@ -65,7 +65,7 @@ async def apply_child(term: Term, manifest: Object) -> Object:
 
 
 async def create_child(term: Term, manifest: Object) -> None:
-    """Create a child, unless it is there; of one that is, only the labels are restored."""
+    """Create a child. If it exists, only restore its labels."""
     found = await _check_owner(term, manifest)
     if found is not None:
         await _label(term, manifest, found)
@@ -81,7 +81,7 @@ async def create_child(term: Term, manifest: Object) -> None:
 
 
 async def _label(term: Term, manifest: Object, found: Object) -> None:
-    """Children are found by their labels."""
+    """Restore a child's labels, by which children are found."""
     wanted, shown = manifest["metadata"]["labels"], found["metadata"].get("labels") or {}
     if wanted.items() <= shown.items():
         return
@@ -92,7 +92,8 @@ async def _label(term: Term, manifest: Object, found: Object) -> None:
 
 
 def _made(term: Term, manifest: Object, why: str) -> None:
-    """A child that this term applied already, and that differs now, was changed by others."""
+    """Note an applied child. One that this term had applied before was changed by another
+    client."""
     kind, name = _name(manifest)
     if term.applied.get((kind, name)) == manifest:
         text = f"{kind} {name} {why} by another client; the operator restored it."
@@ -111,7 +112,8 @@ def _name(manifest: Object) -> tuple[str, str]:
 
 
 async def _check_owner(term: Term, manifest: Object) -> Object | None:
-    """The child, if it exists.  An earlier object's is waited out, never adopted."""
+    """Return the child if it exists. Raises Retry while an earlier object's exists, which is never
+    adopted."""
     meta = manifest["metadata"]
     try:
         found = await term.kube.get(kind_of(manifest), meta["namespace"], meta["name"])

@@ -244,7 +244,7 @@ async def _create(term: Term, context: Context, manifest: Manifest) -> bool:
 
 
 async def _made_now(term: Term, manifest: Manifest) -> bool:
-    """False: there is one of this name."""
+    """Create it. Return False if the name is taken."""
     try:
         await term.kube.create(REBALANCES, manifest)
     except Conflict:

@@ -42,7 +42,7 @@ NODE_ADDRESSES = ("ExternalDNS", "ExternalIP", "InternalDNS", "InternalIP", "Hos
 """Node address types, best for external clients first, in Strimzi's order."""
 BOOTSTRAP_MAX = 3
 TOLD_MAX = 500
-"""Characters of others' sentences that are passed on."""
+"""Maximum length of a quoted sentence of another controller, in characters."""
 _LEGAL_HOST = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9._]{0,251}[A-Za-z0-9])?")
 
 
@@ -245,7 +245,7 @@ def external_whys(term: Term) -> Mapping[str, str]:
 
 
 async def settle(term: Term, cluster: LogCluster, context: Context) -> OutsideAccess:
-    """Raises Unavailable; every other refusal is one listener's."""
+    """Settle external access. Raises Unavailable; any other refusal concerns one listener only."""
     kept, found = term.kept(_KeptAccess, _KeptAccess), OutsideAccess()
     declared = [one for one in cluster.listeners if one.external]
     if not declared and kept.swept:
@@ -304,7 +304,7 @@ async def _made(
     brokers: Sequence[int],
     objects: OutsideObjects,
 ) -> str:
-    """Have its Services and routes; why that cannot be, in words, or nothing."""
+    """Apply its Services and routes. Return why that failed, in words, or ""."""
     try:
         await applied(term, manifests.services(context, listener, brokers), objects.services)
         if listener.reach == "TLSRoute":
@@ -484,7 +484,7 @@ async def _node_host(term: Term, context: Context, broker_id: int, nodes: dict[s
 async def _behind_gateway(
     term: Term, asked: _Sought, host: str | None, objects: OutsideObjects
 ) -> HostPort:
-    """The name that the route is for, at the port of the first Gateway that accepted the route."""
+    """Return the route's name at the port of the first Gateway that accepted the route."""
     assert host is not None, "the schema asks for hostTemplate and bootstrapHost"
     route = objects.routes.get(asked.name)
     if route is None:

@@ -75,7 +75,7 @@ NAMES: dict[InsideMode, ModeName] = {
 
 
 async def decide(term: Term, cluster: LogCluster) -> InsideMode:
-    """The mode that is wanted; for a new cluster it is in the status when this returns.  Raises
+    """Return the wanted mode; for a new cluster it is in the status before this returns. Raises
     Retry."""
     stated, image = cluster.stated_inside, term.image
     if stated is not None:
@@ -418,8 +418,8 @@ def _is_renewed(term: Term, one: HeldByBroker, current: KeyPair) -> bool:
 
 
 def _show(term: Term, progress: InsideProgress, authorities: Authorities) -> None:
-    """The controller's own certificate, made anew with other authorities and before it ends.
-    Raises Retry where one of the authorities cannot be used."""
+    """Present the controller's own certificate; renew it before its end and after a change of
+    authorities. Raises Retry if an authority is unusable."""
     own = progress.own
     due = own is None or describe(own.certificate).validity.due_ms() <= certificate_ms(term)
     if not due and progress.authorities == authorities:

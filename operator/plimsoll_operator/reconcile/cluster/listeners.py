@@ -147,7 +147,8 @@ def _no_selectors(cluster: LogCluster) -> list[str]:
 
 
 def _comes_by_itself(cluster: LogCluster, answer: Refused) -> bool:
-    """The metadata version that knows listeners is finalised later, and a pass follows that."""
+    """Return True if the refusal is only about the metadata version: a pass follows its
+    finalisation."""
     unpinned = cluster.spec.metadata_version is None
     return unpinned and answer.known_reason is Reason.MetadataTooOld
 
@@ -229,7 +230,8 @@ async def _authorities(term: Term, context: Context) -> rotation.Authorities:
         return rotation.step(known, common_name, certificate_ms(term), asked=asked)
 
     async def show(trusted: bytes) -> None:
-        """Clients trust it before it is kept, and it is kept before it signs."""
+        """Publish the CA: clients trust it before it is stored, and it is stored before it
+        signs."""
         await apply_child(term, manifests.authority_config_map(context, trusted))
 
     name = labels.listener_authority(term.cluster_id)

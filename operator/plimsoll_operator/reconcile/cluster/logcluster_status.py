@@ -50,7 +50,7 @@ SEE_BLOCKED = "No human action is needed, except for what the condition Blocked 
 
 
 def unclean_recovery_of(term: Term) -> UncleanRecovery:
-    """The unclean elections of the last day, as this term knows them."""
+    """Return the unclean elections of the last day, as this term knows them."""
     return term.kept(UncleanRecovery, UncleanRecovery)
 
 
@@ -120,7 +120,7 @@ def _told_groups(term: Term) -> Iterator[int | None]:
 
 
 def _without_log(term: Term, found: LogCluster) -> StatusDraft | None:
-    """The log was not read: nothing is known, but why the cluster is not led."""
+    """Return the status before the log was read: only why the cluster is not led."""
     if not term.notes:
         return None
     led = None if term.controller.stalled is None else kafka_id(term.cluster_id)
@@ -158,7 +158,7 @@ def _blocked(term: Term) -> list[BlockedAction]:
 
 
 def _notes(term: Term) -> list[Condition]:
-    """The conditions that are always shown, and those that reconcilers report."""
+    """Return the conditions that are always shown, and those of the reconcilers."""
     notes = {
         "Blocked": condition("Blocked", False, "NothingWaits", "No voluntary action is waiting."),
         "Stalled": condition("Stalled", False, "NothingToDo", NOTHING_TO_DO),

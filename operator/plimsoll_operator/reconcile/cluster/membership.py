@@ -76,7 +76,7 @@ def unsettled(term: Term, cluster: LogCluster) -> Condition | None:
 
 
 def settling_condition(wanted: Ids) -> Condition:
-    """Edits often come in several; a wish stands for some seconds before it is acted on."""
+    """Return the condition of an edit that is about to count: edits often come in several."""
     text = (
         f"The spec asks for {brokers_text(wanted)}; the change starts when the spec has not "
         "been edited for some seconds."
@@ -130,7 +130,7 @@ async def _set_members(term: Term, wanted: Ids) -> Refused | None:
 
 
 async def _set_leaving(term: Term, wanted: Ids) -> list[BlockedAction]:
-    """Sets leaving members once the joining ones have joined; takes a leave back at once."""
+    """Commit leaving members once the joining ones have joined; cancel a leave at once."""
     image = term.image
     going = tuple(b for b in image.members if b not in wanted)
     former = tuple(b for b in image.leaving if b not in image.members)
@@ -149,7 +149,7 @@ async def _set_leaving(term: Term, wanted: Ids) -> list[BlockedAction]:
 
 
 def _absent(image: ClusterImage) -> Ids:
-    """Newcomers that do not take part yet."""
+    """Return newcomers that are not active yet."""
     brokers = image.brokers
     return tuple(b for b in image.newcomers if b not in brokers or not brokers[b].active)
 

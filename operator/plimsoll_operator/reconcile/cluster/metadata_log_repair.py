@@ -19,7 +19,7 @@ NAMES_MAX = 5
 
 
 async def reconcile(term: Term) -> None:
-    """Look, and mend; until that has succeeded the cluster is stalled."""
+    """Check the log and restore it; the cluster is stalled until that has succeeded."""
     try:
         if not await namespace_stands(term, term.key[0]):
             return  # all of it goes, and nothing can be made there any more

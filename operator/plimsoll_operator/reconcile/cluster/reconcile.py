@@ -61,7 +61,7 @@ MEMBERSHIP = (
     RestartEnded,
     MetadataVersionFinalized,
 )
-"""Records after which a cluster's brokers may be one step further."""
+"""Records after which a change of membership may take its next step."""
 
 
 async def reconcile(term: Term) -> None:
@@ -112,7 +112,7 @@ async def reconcile(term: Term) -> None:
 
 
 def _say_unread(term: Term) -> None:
-    """A spec that cannot be read stalls its cluster; it is led on as it was last read."""
+    """Stall a cluster with an unreadable spec; it is still led by the spec as last read."""
     unread = term.objects.clusters.unread(term.key)
     if unread is None:
         term.unstall(StallSource.SPEC)
@@ -134,7 +134,7 @@ def _check_configs(term: Term, cluster: LogCluster) -> bool:
 
 
 async def _limit_movement(term: Term, cluster: LogCluster) -> None:
-    """Brokers read the limit from the metadata."""
+    """Commit the limit of moves; brokers read it from the metadata."""
     wanted = bytes_per_second(cluster.movement_bytes_per_second)
     if wanted == term.image.movement_bytes_per_second:
         return

@@ -44,7 +44,7 @@ OF_ONE = (
     RestartGranted,
     RestartEnded,
 )
-"""Records after which one broker's state is another one."""
+"""Records that change one broker's state."""
 OF_SEVERAL = (MembersChanged, BrokersLeaving, BrokerUnregistered)
 
 
@@ -85,7 +85,7 @@ class BrokerMemory:
         self.fenced[broker_id] = FencedStatus(since=since, why=why[:WHY_LENGTH_MAX])
 
     def seen_pod(self, broker_id: BrokerId, pod: Object | None) -> None:
-        """The pod of a broker, as the API server has it now."""
+        """Note a broker's pod as just read."""
         node = "" if pod is None else (pod.get("spec") or {}).get("nodeName") or ""
         if node:
             self.nodes[broker_id] = str(node)

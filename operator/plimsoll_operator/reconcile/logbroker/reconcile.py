@@ -46,14 +46,14 @@ async def reconcile(term: Term, key: Key) -> None:
 
 
 def wanted(term: Term) -> dict[Key, BrokerId]:
-    """The objects that there are to be: of members, and of those that are registered still."""
+    """Return the objects that must exist: of members and of other registered brokers."""
     namespace, name = term.key
     ids = sorted({*term.image.members, *term.image.brokers})
     return {(namespace, labels.log_broker(name, broker_id)): broker_id for broker_id in ids}
 
 
 def missing(term: Term) -> Iterator[Work]:
-    """The brokers that have no object, or not theirs, as far as is known."""
+    """Yield work for brokers without an object of this cluster, as far as known."""
     for key, broker_id in wanted(term).items():
         found = term.objects.log_brokers.get(key)
         if found is None or not _is_as_made(term, found, broker_id):

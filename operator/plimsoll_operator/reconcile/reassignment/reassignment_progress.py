@@ -48,7 +48,7 @@ def byte_counts(progress: MoveProgress) -> api.ByteCounts:
 def active(
     image: ClusterImage, moving: Iterable[Partition], copies: Copies
 ) -> tuple[api.ActiveMove, ...] | None:
-    """The first of those that move, one by one."""
+    """Return the first moving partitions, one by one."""
     rows = []
     for partition in sorted(moving, key=lambda p: (image.topics[p.topic_id].name, p.index)):
         known = copied(partition, copies.get(partition.key, {}))

@@ -20,11 +20,11 @@ from plimsoll_operator.reconcile.reassignment.reassignment_progress import (
 from plimsoll_operator.status.copy_meter import Copies, Meter
 
 FINAL: frozenset[Phase] = frozenset({"Completed", "Cancelled", "Failed"})
-"""Phases after which nothing changes any more."""
+"""Final phases."""
 
 
 def moving_of(image: ClusterImage, row: Row) -> list[Partition]:
-    """The partitions that it still moves."""
+    """Return the partitions that it still moves."""
     found = (image.partitions.get(key) for key in row.named())
     return [p for p in found if p is not None and p.moving]
 

@@ -56,7 +56,7 @@ async def reconcile(term: Term, key: Key) -> None:
 
 
 def abandoned(term: Term) -> list[Key]:
-    """Objects that left a row and are not among those last seen."""
+    """Return the objects with a row that are not among those last seen."""
     keys = [(row.object.namespace, row.object.name) for row in term.image.reassignments.values()]
     return [key for key in keys if term.objects.reassignments.get(key) is None]
 
@@ -77,7 +77,7 @@ async def _forget(term: Term, row: Row) -> None:
 
 
 async def _exists(term: Term, row: Row) -> bool:
-    """The very object, by uid, and not being deleted."""
+    """Return True if the very object, by uid, exists and is not being deleted."""
     try:
         found = await term.kube.get(REASSIGNMENTS, row.object.namespace, row.object.name)
     except NotFound:

@@ -10,7 +10,7 @@ from plimsoll_operator.api.meta import ObjectMeta
 
 FILE = "plan.csv"
 BYTES_MAX = 900_000
-"""An object of the API server has about a million bytes."""
+"""Maximum size in bytes: an object of the API server has about a million."""
 
 
 def config_map_name(rebalance: str) -> str:

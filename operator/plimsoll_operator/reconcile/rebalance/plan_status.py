@@ -28,7 +28,7 @@ LOOK_SECONDS = 1
 def plan_status(
     image: ClusterImage, planned: Planned, rate: int, made_ms: int, details: str | None
 ) -> PlanStatus:
-    """`rate`: bytes a second that each broker takes in."""
+    """Return the shown plan. `rate`: bytes a second that each broker takes in."""
     plan = planned.plan
     return PlanStatus(
         hash=planned.hash,
@@ -69,7 +69,7 @@ def plan_status(
 
 
 def estimated_seconds(plan: Plan, waves: int, rate: int) -> int:
-    """The broker that takes in most, at its limit; and a moment for each wave."""
+    """Estimate by the broker with the most incoming bytes at its limit, plus a pause per wave."""
     incoming: dict[int, int] = {}
     for move in plan.moves:
         for broker in move.adding:

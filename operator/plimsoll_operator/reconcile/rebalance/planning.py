@@ -31,7 +31,8 @@ from plimsoll_operator.reconcile.rebalance.rebalance_requests import (
 )
 
 REPLAN_MS = 10_000
-"""A plan that waits for approval is made anew so often at most, when placement has changed."""
+"""Minimum age, in milliseconds, before a waiting plan is computed again after a change of
+placement."""
 REFRESH_MS = 300_000
 """Maximum age of a plan in milliseconds: sizes grow, and with them the risk."""
 ATTEMPTS_MAX = 2
@@ -100,7 +101,7 @@ class RebalancePass:
 
 
 class Rebalancing:
-    """The Rebalances of one cluster; `sketches` by the uids of their objects."""
+    """Rebalances of one cluster; `sketches` by the uids of their objects."""
 
     def __init__(self, controller: Deciding) -> None:
         self._controller = controller
@@ -140,7 +141,7 @@ class Rebalancing:
         return RebalancePass(answer=answer, sketch=sketch)
 
     async def _plan(self, found: Rebalance, *, again: bool) -> Sketch:
-        """The plan that is known, unless the cluster has changed since."""
+        """Return the known plan, or a new one if the cluster has changed since."""
         controller, uid = self._controller, found.metadata.uid
         image, known = controller.image(), self.sketches.get(uid)
         away = self._away(image)
@@ -174,7 +175,7 @@ class Rebalancing:
         return age_ms < REFRESH_MS and known.holds(image, away, found)
 
     def _away(self, image: ClusterImage) -> frozenset[BrokerId]:
-        """Brokers that were inactive for so long that others are chosen."""
+        """Return the brokers that were inactive for so long that others are chosen."""
         controller = self._controller
         now_ms, limit_ms = controller.now_ms(), controller.settings().target_lost_ms
         since = controller.soft().away_ms

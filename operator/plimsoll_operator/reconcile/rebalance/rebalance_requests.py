@@ -49,7 +49,8 @@ def wish_of(
 
 
 def begin_request(found: Rebalance, planned: Planned | None, wall_ms: int) -> BeginRebalance:
-    """Carry this plan out; without one it was cancelled before it began."""
+    """Return the request to begin the plan; without one, to record a Rebalance cancelled before it
+    began."""
     return BeginRebalance(
         object=object_of(found),
         mode=found.spec.mode,
@@ -64,7 +65,7 @@ def begin_request(found: Rebalance, planned: Planned | None, wall_ms: int) -> Be
 
 
 def run_request(found: Rebalance, wall_ms: int) -> RunRebalance:
-    """Go on, as the object is now."""
+    """Return the request to continue, by the object's present spec."""
     return RunRebalance(
         object=object_of(found),
         limits=limits_of(found),

@@ -32,7 +32,7 @@ from plimsoll_operator.reconcile.rebalance.rebalance_progress import progress_of
 from plimsoll_operator.status.copy_meter import Copies, Meter
 
 FINAL: frozenset[Phase] = frozenset({"Completed", "Cancelled", "Failed", "NothingToDo"})
-"""Phases after which nothing changes any more."""
+"""Final phases."""
 
 Answer = RebalanceState | Refused | None
 

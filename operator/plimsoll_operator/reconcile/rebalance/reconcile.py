@@ -45,7 +45,7 @@ HASHES_MAX = 100
 
 
 def rebalancing_of(term: Term) -> Rebalancing:
-    """The one of this term."""
+    """Return the state of this term."""
     return term.kept(Rebalancing, partial(_rebalancing, term))
 
 
@@ -93,7 +93,7 @@ async def reconcile(term: Term, key: Key) -> None:
 
 
 def abandoned(term: Term) -> list[Key]:
-    """Objects that left a row and are not among those last seen."""
+    """Return the objects with a row that are not among those last seen."""
     keys = [(row.object.namespace, row.object.name) for row in term.image.rebalances.values()]
     return [key for key in keys if term.objects.rebalances.get(key) is None]
 
@@ -188,7 +188,7 @@ async def _shown_before(term: Term, found: Rebalance) -> PlanStatus | None:
 
 
 async def _write_details(term: Term, found: Rebalance, planned: Planned) -> str | None:
-    """A ConfigMap of another owner is not overwritten."""
+    """Write the ConfigMap; one of another owner is not overwritten."""
     meta = found.metadata
     name = config_map_name(meta.name)
     if planned.plan.nothing_to_do:
@@ -245,7 +245,7 @@ async def _forget(term: Term, row: Row) -> None:
 
 
 async def _exists(term: Term, row: Row) -> bool:
-    """The very object, by uid, and not being deleted."""
+    """Return True if the very object, by uid, exists and is not being deleted."""
     try:
         found = await term.kube.get(REBALANCES, row.object.namespace, row.object.name)
     except NotFound:

@@ -40,8 +40,8 @@ class PodState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """A StatefulSet that is as it should be.  `now`: its generation, and the revision that was
-    wanted; `template` is of `revision`."""
+    """A StatefulSet found correct. `now`: its generation, and the revision wanted then; `template`
+    is of `revision`."""
 
     now: tuple[int, str]
     revision: str

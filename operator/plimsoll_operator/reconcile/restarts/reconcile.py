@@ -115,7 +115,7 @@ class Pass:
             await self._sweep(seen)
 
     async def _look(self) -> list[PodState]:
-        """Fresh: evidence, not a cache."""
+        """Read all brokers afresh: evidence, not a cache."""
         namespace, name = self.term.key
         ours = f"{labels.CLUSTER}={name},{labels.COMPONENT}=broker"
         sets = await self.term.kube.list(STATEFUL_SETS, namespace, label_selector=ours)
@@ -244,7 +244,7 @@ class Pass:
         term.troubles = found
 
     async def _not_created(self, one: PodState) -> str:
-        """The StatefulSet's own word, when it cannot make the pod (a quota, a policy)."""
+        """Return why the StatefulSet cannot create the pod (a quota, a policy), by its Event."""
         meta = one.owner["metadata"]
         selector = f"involvedObject.uid={meta['uid']},reason={FAILED_CREATE}"
         try:
@@ -278,7 +278,7 @@ class Pass:
         )
 
     async def _sweep(self, seen: list[PodState]) -> None:
-        """Configs that no pod refers to any more."""
+        """Delete ConfigMaps that no pod refers to any more."""
         namespace, name = self.term.key
         used = {config_map_name(self.context)}
         used |= {n for one in seen for n in _configs(one.owner["spec"]["template"])}
@@ -306,6 +306,6 @@ def _worst_first(rows: list[BlockedAction]) -> list[BlockedAction]:
 
 
 def _configs(body: Object) -> list[str]:
-    """The ConfigMaps that a pod, or a template, mounts."""
+    """Return the ConfigMaps that a pod or template mounts."""
     volumes = (body.get("spec") or {}).get("volumes") or ()
     return [v["configMap"]["name"] for v in volumes if v.get("configMap")]

@@ -11,7 +11,7 @@ from plimsoll_operator.reconcile.restarts.roll_progress import Rolling
 
 @dataclass(slots=True)
 class Restarts:
-    """`rolling`: a roll under way.  `compared`: StatefulSets, by uid, as they were last right."""
+    """`rolling`: the roll in progress. `compared`: StatefulSets, by uid, as last found correct."""
 
     rolling: Rolling | None = None
     compared: dict[str, Compared] = field(default_factory=dict)

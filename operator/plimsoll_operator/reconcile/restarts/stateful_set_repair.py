@@ -25,7 +25,7 @@ IMMUTABLE = frozenset({"selector", "serviceName", "podManagementPolicy", "volume
 
 
 async def restore(term: Term, context: Context, one: PodState) -> PodState:
-    """The broker with its StatefulSet as it is afterwards."""
+    """Restore the StatefulSet; return the broker with it."""
     meta = one.owner["metadata"]
     wanted = revision(context)
     now = (meta["generation"], wanted)
@@ -64,13 +64,14 @@ def has_begun(term: Term, one: PodState, wanted: str) -> bool:
 
 
 def with_spec(one: PodState, **spec: object) -> Object:
-    """The StatefulSet with these fields of its spec, under the resourceVersion that was read."""
+    """Return the StatefulSet with these fields of its spec, under the resourceVersion that was
+    read."""
     kind = {"apiVersion": STATEFUL_SETS.api_version, "kind": STATEFUL_SETS.kind}
     return {**kind, **one.owner, "spec": {**one.owner["spec"], **spec}}
 
 
 def marked(one: PodState, annotation: str, value: str) -> Object:
-    """The StatefulSet with an annotation, under the resourceVersion that was read."""
+    """Return the StatefulSet with an annotation, under the resourceVersion that was read."""
     meta = one.owner["metadata"]
     annotations = {**(meta.get("annotations") or {}), annotation: value}
     return {**with_spec(one), "metadata": {**meta, "annotations": annotations}}

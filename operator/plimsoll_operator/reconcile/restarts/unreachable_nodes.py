@@ -22,11 +22,13 @@ logger = logging.getLogger("plimsoll.rolls")
 
 REPLACE: Final = "ReplacePod"
 STUCK_MS = 30_000
-"""A pod that is still there so long after its grace has a kubelet that does not answer."""
+"""Time after its grace from which a terminating pod has an unresponsive kubelet, in
+milliseconds."""
 
 
 def is_stuck(pod: Object, now_ms: int) -> bool:
-    """Terminating for longer than any kubelet that answers would take."""
+    """Return True if the pod has been terminating for longer than a responsive kubelet would
+    take."""
     stamp = pod["metadata"].get("deletionTimestamp")
     return stamp is not None and now_ms - milliseconds(stamp) > STUCK_MS
 

@@ -42,7 +42,8 @@ def namespace_refusal(
 
 
 def _name_refusal(topic: Topic, cluster: LogCluster) -> Refusal | None:
-    """The cluster's own namespace may use every name."""
+    """Return why the topic's name is refused, or None; the cluster's own namespace may use every
+    name."""
     stated = cluster.spec.topics.prefix if cluster.spec.topics else None
     namespace = topic.metadata.namespace
     if stated is None or namespace == cluster.metadata.namespace:

@@ -181,7 +181,8 @@ def _no_mass_deletion(term: Term) -> None:
 
 
 def _look_again(term: Term) -> None:
-    """While a topic is pending: when its time is up, or soon, whichever comes first."""
+    """Queue another pass while a topic is pending: at the end of its grace, or soon if that is
+    earlier."""
     if any(t.pending_deletion for t in term.image.topics.values()):
         deletion = (
             term.cluster.spec.topics.deletion if term.cluster and term.cluster.spec.topics else None
@@ -211,7 +212,7 @@ def _stands_for(term: Term, found: Object | None, topic: Topic) -> bool:
 
 
 async def _cluster_stands(term: Term) -> bool:
-    """The LogCluster exists, is the same object, and is not going."""
+    """Return True if the same LogCluster exists and is not being deleted."""
     cluster = term.cluster
     if cluster is None:
         return False

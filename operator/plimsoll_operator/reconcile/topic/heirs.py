@@ -38,7 +38,8 @@ def declares(term: Term, found: Object, topic_name: str) -> bool:
 
 
 class TopicClaims(NamedTuple):
-    """`heir`: the oldest object that takes the topic over; `any`: whether one declares it."""
+    """`heir`: the oldest object that takes the topic over; `any`: True if any object declares
+    it."""
 
     heir: TopicObject | None
     any: bool
@@ -86,7 +87,7 @@ def _identity(found: Object, cluster: LogCluster, topic_name: str) -> Topic:
 
 
 async def namespace_labels(term: Term, topic: Topic, cluster: LogCluster) -> dict[str, str]:
-    """The labels of the topic's namespace, where they matter.  Raises Retry."""
+    """Return the labels of the topic's namespace, if they matter. Raises Retry."""
     namespace = topic.metadata.namespace
     allowed = cluster.spec.topics.allowed_namespaces if cluster.spec.topics else None
     if namespace == cluster.metadata.namespace or allowed is None or allowed.from_ != "Selector":

@@ -12,7 +12,7 @@ from plimsoll_operator.reconcile.topic.topic_declaration import object_of
 
 
 def named_leaders(topic: Topic) -> NameLeaders | None:
-    """The leaders that the object names for partitions without one."""
+    """Return the request to elect the leaders that the object names, or None."""
     recovery = topic.spec.unclean_recovery
     if recovery is None or not recovery.elect:
         return None

@@ -18,8 +18,8 @@ NAMES_MAX = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mass:
-    """`count` objects vanished within an hour, the last of those that are pending at `newest_ms`;
-    `names` are the pending ones that are not acknowledged."""
+    """A mass deletion: `count` objects vanished within an hour. `names` are the pending,
+    unacknowledged ones, the newest of them at `newest_ms`."""
 
     count: int
     names: tuple[str, ...]

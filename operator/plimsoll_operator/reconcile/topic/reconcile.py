@@ -111,7 +111,7 @@ def _observe(term: Term, topic: Topic) -> None:
 
 
 async def _detach(term: Term, topic: Topic, refusal: Refusal) -> None:
-    """A namespace that is no longer allowed loses its topics' binding, never their data."""
+    """Detach the topics of a namespace that is no longer allowed; their data stays."""
     if refusal.reason is not Reason.NotAllowed:
         return
     bound = term.bound_topic(topic)

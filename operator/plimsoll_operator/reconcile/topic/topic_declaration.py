@@ -112,7 +112,8 @@ def _unstated(cluster: LogCluster) -> _Unstated:
 
 
 def _as_decided(committed: Committed) -> _Unstated:
-    """An Explicit placement is nothing without its rows: new partitions get the default's."""
+    """Return the committed values. An Explicit strategy needs rows, so new partitions get the
+    default strategy."""
     return _Unstated(
         partitions=committed.partitions,
         replication_factor=committed.replication_factor,
@@ -122,7 +123,8 @@ def _as_decided(committed: Committed) -> _Unstated:
 
 
 def _configs(topic: Topic) -> dict[str, str]:
-    """The configs that are stated; a strategy that is not is the cluster's, whatever it is then."""
+    """Return the stated configs. An unstated recovery strategy follows the cluster's at any
+    time."""
     configs = config_strings(topic.spec.config or {})
     recovery = topic.spec.unclean_recovery
     if recovery is not None and recovery.strategy is not None:

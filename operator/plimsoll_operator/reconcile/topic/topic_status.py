@@ -41,7 +41,7 @@ class Sight:
 
 
 def unhealthy_of(term: Term) -> Unhealthy:
-    """The partitions in less than full health, as this term knows them."""
+    """Return the partitions in less than full health, as this term knows them."""
     return term.kept(Unhealthy, Unhealthy)
 
 
@@ -91,7 +91,7 @@ def _with_place(term: Term, bound: Topic, status: api.TopicStatus) -> api.TopicS
 def topic_status(
     image: ClusterImage, topic: Topic, sight: Sight, refusal: Condition | None = None
 ) -> api.TopicStatus:
-    """The status of the object that declares `topic`; `refusal`: of its latest wish."""
+    """Return the status of the object that declares `topic`; `refusal`: of its latest request."""
     partitions = partitions_of(image, topic)
     unhealthy = sorted((p for p in partitions if not is_healthy(p)), key=_badness)
     return api.TopicStatus(
@@ -148,7 +148,7 @@ def _unhealthy(partition: Partition, sight: Sight) -> api.UnhealthyPartition:
 
 
 def _serving(partitions: list[Partition], sight: Sight) -> Condition:
-    """Ready, by the state of the partitions alone."""
+    """Return the condition Ready by the state of the partitions alone."""
     offline = [p for p in partitions if p.leader is None]
     under = sum(p.leader is not None and margin(p) < 0 for p in partitions)
     if offline:

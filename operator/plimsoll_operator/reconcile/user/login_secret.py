@@ -36,7 +36,7 @@ PASSWORD_KEY = "password"
 PASSWORD_BYTES = 32
 PASSWORD_CHARACTERS_MAX = 1024
 NAMESAKE_LOOK_MS = 1_000
-"""While the Secret of a deleted User of the same name is still there."""
+"""Delay while the Secret of a deleted User of the same name still exists, in milliseconds."""
 
 
 def new_password() -> str:
@@ -111,7 +111,7 @@ def login_secret(user: User, password: str | None, bootstrap: Bootstrap) -> Obje
 def certificate_secret(
     user: User, pair: KeyPair, former: Sequence[str], bootstrap: Bootstrap
 ) -> Object:
-    """`former`: fingerprints of the certificates before that are still good."""
+    """Return the Secret. `former`: fingerprints of earlier certificates that are still valid."""
     chain, key = pair.certificate.decode(), pair.key.decode()
     common = {"bootstrap.servers": ",".join(bootstrap.servers), "security.protocol": "SSL"}
     java = {
@@ -263,8 +263,8 @@ def _kept(
     known: ScramCredential | None,
     until_ms: int | None,
 ) -> ScramCredential:
-    """A new password has the salt of the one before: the same challenge fits both, so that either
-    is good while they overlap."""
+    """Return the credential. A new password keeps the previous salt, so that one challenge fits
+    both during their overlap."""
     salt = salt_of(secrets.token_bytes(32)) if known is None else known.salt
     iterations = ITERATIONS_MIN if known is None else known.iterations
     salted = salted_password(mechanism, password, salt, iterations)

@@ -14,7 +14,8 @@ from plimsoll_operator.reconcile.work_queue import Retry
 
 
 async def wait_for_newest(term: Term, user: User | None) -> None:
-    """Raises Retry while the object as last seen lets in a disabled user and is not the newest."""
+    """Raise Retry while the object as last seen would enable a disabled user and is not the
+    newest."""
     if user is None or user.spec.disabled:
         return
     row = term.image.security.users.get(user.user_name)

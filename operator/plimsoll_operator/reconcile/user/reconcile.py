@@ -55,7 +55,7 @@ QUOTA_NOT_ALLOWED = (
 
 
 class _NotNow(Exception):
-    """The object is not followed; a reason and a sentence."""
+    """The object is not followed now; with a reason and a sentence."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -114,7 +114,7 @@ async def _settled(term: Term, user: User, cluster: LogCluster) -> Condition | N
 
 
 def abandoned(term: Term) -> list[Key]:
-    """Objects that declared a user and are not among those last seen."""
+    """Return the objects that declared a user and are not among those last seen."""
     rows = (row.object for row in term.image.security.users.values())
     keys = [(one.namespace, one.name) for one in rows if one.uid != NO_OBJECT]
     return [key for key in keys if term.objects.users.get(key) is None]
@@ -378,8 +378,8 @@ def _rows(term: Term, key: Key) -> list[DeclaredUser]:
 
 
 def _former(term: Term, user: User) -> DeclaredUser | None:
-    """The user of an object of the same namespace that is not seen any more and that declared the
-    user that `user` declares."""
+    """Return the committed user that `user` declares, if another object of its namespace that is no
+    longer seen declared it."""
     row = term.image.security.users.get(user.user_name)
     if row is None or row.object == _object(user) or user.metadata.deletion_timestamp:
         return None

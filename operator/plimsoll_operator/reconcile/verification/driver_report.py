@@ -31,7 +31,7 @@ UNREADABLE = "ReportUnreadable"
 VERDICTS = ("Passed", "Violated", "Inconclusive")
 EXAMPLES_MAX = 20
 TIMEOUT_SECONDS_DEFAULT = 600
-"""The driver's own, for reading back."""
+"""The driver's own default for reading back, in seconds."""
 _REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]{0,252}[A-Za-z0-9_])?")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _STORED = range(-(2**63), 2**63)
@@ -50,7 +50,7 @@ def reported(report: Object, driver: SparkDriver) -> VerificationStatus | None:
 
 
 def final(type_: str, reason: str, message: str) -> tuple[Condition, ...]:
-    """The conditions of a run that has ended; `type_`: Complete or Failed."""
+    """Return the conditions of an ended run; `type_`: Complete or Failed."""
     return (
         condition(type_, True, reason, message),
         condition("Ready", type_ == "Complete", reason, message),
@@ -58,7 +58,7 @@ def final(type_: str, reason: str, message: str) -> tuple[Condition, ...]:
 
 
 def _content(text: str) -> dict[str, Any]:
-    """Empty where there is none that can be read."""
+    """Return the parsed content, empty if it is unreadable."""
     try:
         found = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):

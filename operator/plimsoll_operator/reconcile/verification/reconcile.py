@@ -51,7 +51,7 @@ LOGIN_FILES = {"java.properties", "librdkafka.conf"}
 
 
 class _NameTaken(Exception):
-    """An object that the driver would need is another's; a sentence."""
+    """Raised with a sentence if an object that the driver needs has another owner."""
 
 
 async def reconcile(term: Term, key: Key) -> None:
@@ -222,7 +222,8 @@ def _no_way_in(term: Term, verification: Verification, driver: SparkDriver) -> C
 
 
 async def _waits_for_login(term: Term, driver: SparkDriver) -> Condition | None:
-    """A Secret that is not whole yet, or never is because the User has a password of its own."""
+    """Return the condition while the login Secret is incomplete, which it stays if the User has a
+    password of its own."""
     if not driver.login:
         return None
     namespace = driver.verification.key[0]
@@ -239,7 +240,7 @@ async def _waits_for_login(term: Term, driver: SparkDriver) -> Condition | None:
 
 
 def _earlier(term: Term, verification: Verification) -> str | None:
-    """An unended Verification of the same topic that was made before this one."""
+    """Return an unfinished Verification of the same topic that was created before this one."""
     mine = _age(verification)
     others = [
         other
@@ -351,7 +352,8 @@ def _ended_without_a_verdict(known: VerificationStatus | None, why: str) -> Veri
 
 
 async def _find(term: Term, kind: Kind, verification: Verification, name: str) -> Object | None:
-    """The child of this very object; an earlier one's is waited out.  Raises _NameTaken."""
+    """Return this very object's child; wait for the end of an earlier object's. Raises
+    _NameTaken."""
     try:
         found = await term.kube.get(kind, verification.metadata.namespace, name)
     except NotFound:
