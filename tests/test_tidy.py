@@ -428,7 +428,7 @@ PEOPLE_MAX = {
     "plimsoll_broker": 151,
     "plimsoll_core": 3,
     "plimsoll_net": 0,
-    "plimsoll_operator": 60,
+    "plimsoll_operator": 58,
     "plimsoll_process": 0,
     "plimsoll_sim": 138,
     "plimsoll_spark": 0,

@@ -102,7 +102,7 @@ class Kubelets:
             pod = bound
         if uid not in self._started:
             if phase(pod) in ENDED:
-                return  # before this process began
+                return  # it ended before this process started
             self._started[uid] = pod.body
             self._runtime.start(pod.body)
         state = self._runtime.state(pod.body)

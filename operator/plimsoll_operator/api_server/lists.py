@@ -97,7 +97,7 @@ def element(item: Any, keys: tuple[str, ...]) -> str:
     values = [item.get(key, _DEFAULTS.get(key)) for key in keys]
     try:
         return _element_of(*values)
-    except TypeError:  # a value that is no name at all, of a body that is not checked yet
+    except TypeError:  # not a name; the body is not validated yet
         return "=" + json.dumps(values)
 
 

@@ -31,7 +31,9 @@ class StatusError(Exception):
     def __init__(
         self, status: int, reason: str, message: str, details: Object | None = None
     ) -> None:
-        super().__init__(status, reason, message, details)  # what another process makes it of
+        super().__init__(
+            status, reason, message, details
+        )  # arguments for unpickling in another process
         self.status = status
         self.reason = reason
         self.message = message

@@ -65,7 +65,7 @@ def told_by_icmp(sock: socket.socket) -> bool:
     try:
         _, ancillary, _, _ = sock.recvmsg(0, ERROR_BYTES_MAX, socket.MSG_ERRQUEUE)
     except OSError:
-        return False  # a reset leaves nothing there
+        return False  # a reset leaves the error queue empty
     kinds = {(socket.IPPROTO_IP, IP_RECVERR), (socket.IPPROTO_IPV6, IPV6_RECVERR)}
     # struct sock_extended_err begins with errno and origin.
     origins = {struct.unpack_from("=IB", data)[1] for *kind, data in ancillary if (*kind,) in kinds}

@@ -333,7 +333,7 @@ class Controller:
         self._active = False
         if self._ended is not None and not self._ended.done():
             self._ended.set_exception(error)
-            self._ended.exception()  # heard even when `run` was cancelled and does not listen
+            self._ended.exception()  # mark as retrieved: a cancelled `run` never reads it
 
     async def _take_over(self) -> None:
         """Read the log to its end and commit `ControllerChanged` alone."""

@@ -74,7 +74,7 @@ class InsideServer:
         plaintext."""
         committed = self.committed.get(cluster_id)
         if committed is None:
-            return ""  # not led here: that is what it hears
+            return ""  # not led here: the answer is NotController
         inside = committed()
         if peer is not None:
             reason = refuses_broker(inside, cluster_id, peer)
@@ -104,7 +104,7 @@ class InsideServer:
         else:
             reason = refuses_broker(self.committed[peer.cluster_id](), peer.cluster_id, peer)
         if reason:
-            self.refusals.say(reason, address)  # counted where it is closed
+            self.refusals.say(reason, address)  # counted at the close
             if peer is not None:
                 self._tell(peer.cluster_id, reason)
         return reason

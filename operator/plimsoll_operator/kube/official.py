@@ -150,9 +150,9 @@ def _lost(request: HttpRequest, failure: Exception) -> Unavailable:
     return Unavailable(0, f"{request.method} {request.path}: {_said(failure)}")
 
 
-@lru_cache(maxsize=1)  # a second's answers have one Date, and an append waits for each parsing
+@lru_cache(maxsize=1)  # answers within a second share a Date; parsing delays appends
 def _milliseconds(date: str | None) -> int | None:
     try:
         return None if date is None else int(parsedate_to_datetime(date).timestamp() * 1000)
     except (ValueError, OverflowError):
-        return None  # a proxy's, perhaps: then nothing goes by it
+        return None  # perhaps a proxy's: do not use it

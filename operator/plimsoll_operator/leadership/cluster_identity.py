@@ -70,7 +70,7 @@ async def objection(
 
 
 def _holder(cluster: LogCluster, others: Iterable[LogCluster]) -> str:
-    short = labels.short_id(cluster_id(cluster))  # names carry no more of it
+    short = labels.short_id(cluster_id(cluster))  # object names carry only this part
     found = (one for one in others if labels.short_id(cluster_id(one)) == short)
     return next(("LogCluster " + "/".join(one.key) for one in found if one.key != cluster.key), "")
 
@@ -79,7 +79,7 @@ async def _authority_of(kube: KubeApi, cluster: LogCluster, namespace: str) -> s
     """Return the owner of the authorities under this id in the operator's namespace. Return "" if
     there are none or they belong to this LogCluster."""
     if namespace in ("", cluster.key[0]):
-        return ""  # who may write there has them
+        return ""  # a user with write access there has them anyway
     wanted = cluster_id(cluster)
     names = (labels.listener_authority, labels.inside_authority, labels.client_authority)
     for name in (named(wanted) for named in names):

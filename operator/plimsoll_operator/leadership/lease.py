@@ -146,7 +146,7 @@ class Lease:
         try:
             try:
                 await self._api.replace(LEASES, _released(held), timeout_s=timeout_s)
-            except Conflict:  # it was edited since it was renewed, perhaps only its metadata
+            except Conflict:  # edited since the renewal, perhaps only its metadata
                 found = await self._api.get(
                     LEASES, self._namespace, self._name, timeout_s=timeout_s
                 )

@@ -157,7 +157,7 @@ class LedCluster:
                     helper.cancel()
             return outcome
         finally:
-            term.stall_causes.clear()  # of no term any more
+            term.stall_causes.clear()  # the term has ended
             del parts.leaders[term.key]
             await parts.server.remove(term.cluster_id)
 

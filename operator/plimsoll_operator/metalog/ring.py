@@ -278,7 +278,7 @@ class Ring:
 
     async def lost(self) -> list[int]:
         """Return the known slots that no longer exist: they were deleted by hand."""
-        known = sorted(self._slots)  # those that are made meanwhile are not in the list
+        known = sorted(self._slots)  # slots made meanwhile are not in the list
         pages = self._reader.pages(kube_objects.BATCHES, self._place.selector)
         names = {item.metadata.name async for item in pages}
         return [number for number in known if self.name(number) not in names]

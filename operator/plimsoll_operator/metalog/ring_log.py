@@ -361,7 +361,7 @@ async def _make_all(ring: Ring, numbers: Sequence[int], backoff_ms: int) -> None
     while left:
         first = left[0]
         try:
-            if in_vain:  # alone, so that no more are made behind it while it is refused
+            if in_vain:  # alone: make none behind it while it is refused
                 await ring.make(first)
             await kube_objects.in_parallel(
                 left[1:] if in_vain else left, ring.make, SLOTS_AT_ONCE_LATER

@@ -201,7 +201,7 @@ def _cluster_ready(
     missing = sum(b not in image.brokers for b in old) if old else brokers.desired
     if partitions.offline:
         text = f"{partitions.offline} of {partitions.total} partitions have no leader."
-        if brokers.ready < brokers.desired:  # so for seconds after all of them were started
+        if brokers.ready < brokers.desired:  # true for seconds after a start of all brokers
             text += f" {brokers.ready} of {brokers.desired} brokers are ready."
         return condition("Ready", False, "PartitionsOffline", text + why)
     if partitions.under_min_isr:

@@ -192,7 +192,7 @@ class TopicRow(JsonView, frozen=True, kw_only=True):
 
 
 class BrokerView(JsonView, frozen=True, kw_only=True):
-    """A broker. `indispensable`: partitions whose ISR cannot spare it.
+    """A broker. `indispensable`: partitions with an ISR that cannot spare it.
 
     `heard_ms_ago` and `metadata_behind` (records not yet applied) are None if no heartbeat has
     arrived in this term.

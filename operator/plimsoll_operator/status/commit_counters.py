@@ -40,7 +40,7 @@ class CommitCounters:
     exist."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._begun: dict[Key, set[BrokerId]] = {}  # whose counters are there
+        self._begun: dict[Key, set[BrokerId]] = {}  # brokers with series
         self._shrinks = TABLE.counting("plimsoll_isr_shrinks", registry)
         self._expands = TABLE.counting("plimsoll_isr_expands", registry)
         self._elections = TABLE.counting("plimsoll_leader_elections", registry)

@@ -87,7 +87,7 @@ def isr_changes(old: ClusterImage, new: ClusterImage, records: Iterable[Record])
             continue
         stay = partition.replicas if record.replicas is UNSET else record.replicas
         told = cause_of_record(record.cause)
-        for broker in (set(before) - set(record.isr)) & set(stay):  # no replica any more: no shrink
+        for broker in (set(before) - set(record.isr)) & set(stay):  # a removed replica is no shrink
             covered = covered_by(old, partition, broker) or covered_by(new, partition, broker)
             found.shrinks[Left(broker_id=broker, cause=covered or told)] += 1
     return found

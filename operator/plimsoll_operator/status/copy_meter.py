@@ -84,7 +84,7 @@ class Meter:
     def _progress(self, done: int, total: int, now_ms: int) -> MoveProgress:
         samples = self._samples
         if samples and done < samples[-1][1]:
-            samples.clear()  # a copy began anew, or its leader cut its log
+            samples.clear()  # a copy restarted, or its leader truncated
         while samples and now_ms - samples[0][0] > RATE_MS:
             samples.popleft()
         samples.append((now_ms, done))

@@ -119,7 +119,7 @@ class WrittenStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldStatus:
-    """An object whose status was rejected `tries` times; `until_s` is on the event loop's clock."""
+    """An object with a status rejected `tries` times; `until_s` is on the event loop's clock."""
 
     uid: str
     tries: int
@@ -220,7 +220,7 @@ class StatusWriter:
         while True:
             target = await _first(self._urgent, self._any_urgent)
             await self._turn(target, refresh=False)
-            await asyncio.sleep(0)  # rendering many takes its time; others have their turn between
+            await asyncio.sleep(0)  # rendering many takes long; yield to other tasks
 
     async def _refresh(self) -> None:
         while True:

@@ -45,7 +45,7 @@ async def declare_authorization(term: Term, cluster: LogCluster) -> None:
     """Commit the authorization. A refusal is shown until the metadata version or the spec
     changes."""
     if "authorization" in term.missing:
-        return  # it was stated, and cannot be read
+        return  # the spec states it, but it is unreadable
     known = term.image.security.authorization
     declared = cluster.spec.authorization
     asks = any(listener.authentication for listener in term.image.listeners)
@@ -197,7 +197,7 @@ async def _add(
         message = f"Token issuer {name} is ignored: {text}"
         problems.append(Cause(reason=REFUSED, message=message))
         if declared is None and name in known:
-            wanted.append(known[name])  # it is no owner's wish, but an answer that is wrong
+            wanted.append(known[name])  # the answer is wrong; the spec did not change
         return
     wanted.append(found)
 
@@ -301,7 +301,7 @@ def _stated(declared: DeclaredIssuer, keys: tuple[TokenKey, ...]) -> TokenIssuer
 async def declare_quotas(term: Term, cluster: LogCluster) -> None:
     """Commit the quotas. A refusal is shown until the metadata version or the spec changes."""
     if "quotas" in term.missing:
-        return  # they were stated, and cannot be read
+        return  # the spec states them, but they are unreadable
     wanted = rows_of(cluster.spec.quotas)
     if wanted != tuple(term.image.quotas.of_owner(BY_CLUSTER)):
         answer = await term.ask(DeclareQuotas(rows=wanted))

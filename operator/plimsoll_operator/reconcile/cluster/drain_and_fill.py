@@ -76,7 +76,7 @@ async def _read(term: Term, context: Context) -> list[Made]:
     selector = ",".join(f"{key}={value}" for key, value in _own_labels(context).items())
     try:
         found = await term.kube.list(REBALANCES, context.namespace, label_selector=selector)
-    except NotFound:  # the CRD is not there
+    except NotFound:  # the CRD is not installed
         return []
     return [_made(term.image, item) for item in found.items if _purpose(item)]
 
@@ -122,7 +122,7 @@ async def _drain(term: Term, context: Context, made: list[Made]) -> list[Blocked
     for one in made:
         busy = sorted(one.brokers.intersection(full))
         if one.going:
-            covered |= one.brokers  # its end comes first
+            covered |= one.brokers  # wait until it is deleted
         elif _is_over(one, stay, busy, term.server_ms()):
             await _delete(term, one)
             covered |= one.brokers
@@ -264,7 +264,7 @@ async def _replaced(term: Term, one: Made) -> None:
             await term.kube.delete(REBALANCES, term.key[0], one.name, uid=one.uid, version=version)
         except NotFound:
             return
-        except Conflict:  # perhaps only its status is another
+        except Conflict:  # perhaps only its status changed
             continue
         return
 

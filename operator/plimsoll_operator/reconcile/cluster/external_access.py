@@ -60,7 +60,7 @@ class HostPort(NamedTuple):
 
 def legal_host(text: object) -> str | None:
     """Return a host name or address in the form of certificates, or None if it is neither."""
-    if not isinstance(text, str) or "%" in text:  # a scope means something on its host alone
+    if not isinstance(text, str) or "%" in text:  # an IPv6 scope is valid on its own host only
         return None
     try:
         return str(ipaddress.ip_address(text))
@@ -313,7 +313,7 @@ async def _made(
         raise
     except ApiError as error:
         return f"the API server rejected a request: {error.reply}"
-    except Retry as error:  # somebody else has an object of the name
+    except Retry as error:  # a foreign object has the name
         return str(error)
     return ""
 
@@ -346,7 +346,7 @@ async def _apply_routes(
         await applied(term, routes, objects.routes)
     except NotFound:
         return NOT_INSTALLED
-    except ApiError as error:  # also where webhooks do not answer, which the kind's owner runs
+    except ApiError as error:  # also if the webhooks of the kind do not answer
         return f"the API server rejected a request: {error.reply}"
     return ""
 

@@ -150,7 +150,7 @@ async def _ask(
         await applied(term, [stated], there)
     except ApiError as error:
         return f"the API server rejected Certificate {name}: {error.reply}"
-    except Retry as error:  # somebody else has an object of the name
+    except Retry as error:  # a foreign object has the name
         return str(error)
     found = there[name]
     if is_true(found, "Ready") and _is_of(found):

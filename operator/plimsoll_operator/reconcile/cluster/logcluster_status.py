@@ -76,7 +76,7 @@ def render(term: Term, key: Key) -> StatusDraft | None:
     found_so = cluster_conditions(image, status, troubles_text(term.troubles), told, whys)
     shown = {c.type: c for c in (*found_so, *_notes(term))}
     durable = metadata_durable(term.controller)
-    if durable is None:  # not every broker has been heard of in this term: as it was shown
+    if durable is None:  # not all heartbeats arrived yet: keep what is shown
         before = term.objects.clusters.conditions(key)
         durable = next((c for c in before if c.type == DURABLE), None)
     if durable is not None:

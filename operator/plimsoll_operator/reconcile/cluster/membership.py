@@ -202,7 +202,7 @@ async def _remove_sets(term: Term, cluster: LogCluster) -> set[BrokerId]:
         meta = item["metadata"]
         number = labels.broker_of(name, meta["name"])
         if number is None:
-            continue  # whoever labelled it so, it is no broker's
+            continue  # it carries the label, but is not a broker's
         broker_id = BrokerId(number)
         standing.add(broker_id)
         if broker_id in term.image.members or term.image.hosted.get(broker_id):

@@ -22,7 +22,7 @@ async def reconcile(term: Term) -> None:
     """Check the log and restore it; the cluster is stalled until that has succeeded."""
     try:
         if not await namespace_stands(term, term.key[0]):
-            return  # all of it goes, and nothing can be made there any more
+            return  # the namespace is being deleted: nothing can be created
     except ApiError as error:
         raise Retry(str(error)) from error
     try:

@@ -35,7 +35,7 @@ def review(term: Term, cluster: LogCluster) -> bool:
     _review_brokers(term)
     term.version_refused = not _review_version(term)
     if cluster.spec.version and not term.version_refused:
-        term.pinned = cluster.spec.version  # what is refused is run by no broker
+        term.pinned = cluster.spec.version  # no broker runs a refused version
     return not term.version_refused
 
 

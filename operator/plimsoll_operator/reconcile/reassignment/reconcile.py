@@ -41,7 +41,7 @@ async def reconcile(term: Term, key: Key) -> None:
     if found.metadata.uid not in term.image.reassignments and has_ended(
         term.objects.reassignments.conditions(key)
     ):
-        return  # under another cluster of this name: it is carried out once
+        return  # it ran in an earlier cluster of this name; it runs once
     answer = await term.ask(run_request(found, term.now_ms(), term.server_ms()))
     assert isinstance(answer, ReassignmentState | Refused), answer
     uid = found.metadata.uid

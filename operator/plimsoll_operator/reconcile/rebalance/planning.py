@@ -168,7 +168,7 @@ class Rebalancing:
         if not isinstance(known.planned, Planned):
             return False
         if is_approved(found, known.planned):
-            return True  # whether it holds is compared row by row when it begins
+            return True  # its rows are compared when it begins
         age_ms = self._controller.wall_ms() - known.made_ms
         if age_ms < REPLAN_MS and known.generation == found.metadata.generation:
             return True

@@ -78,7 +78,7 @@ async def reconcile(term: Term, key: Key) -> None:
     if found.metadata.uid not in term.image.rebalances and has_ended(
         term.objects.rebalances.conditions(key)
     ):
-        return  # under another cluster of this name: it is carried out once
+        return  # it ran in an earlier cluster of this name; it runs once
     seen = await rebalancing_of(term).look(found)
     plan = await _plan(term, found, seen.sketch)
     status = status_of(found, _view(term, found, seen, plan))

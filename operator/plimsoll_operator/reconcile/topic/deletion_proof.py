@@ -46,7 +46,7 @@ LOOK_AGAIN_MS_MAX = 30_000
 async def reconcile(term: Term) -> None:
     """Check every committed topic with an object that is not among those last seen."""
     if "topics" in term.missing:
-        return  # how topics go was stated, and cannot be read
+        return  # the spec states topics' deletion, but is unreadable
     suspects = [t for t in term.image.topics.values() if t.object and not _is_seen(term, t)]
     if not suspects:
         _no_mass_deletion(term)

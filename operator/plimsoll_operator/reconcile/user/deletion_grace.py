@@ -41,7 +41,7 @@ async def wait_ms(term: Term, cluster: LogCluster, row: DeclaredUser) -> int:
     deletion; 0 ends its logins now."""
     now_ms, since_ms = term.server_ms(), row.gone_since_ms
     grace_ms_of_all = grace_ms(cluster)
-    if since_ms is None or now_ms < since_ms:  # a clock that went back begins it anew
+    if since_ms is None or now_ms < since_ms:  # a clock that went back restarts the grace
         await _note(term, row, now_ms)
         since_ms = now_ms
         text = (
@@ -100,7 +100,7 @@ def _too_many(term: Term, cluster: LogCluster) -> dict[str, str]:
     for row in security.users.values():
         where, since_ms = row.object.namespace, row.gone_since_ms
         if since_ms is None or row.disabled:
-            continue  # who is cut off has nothing to wait for
+            continue  # a user that is cut off needs no grace
         if since_ms > until.get(where, -1):
             waiting.setdefault(where, []).append((since_ms, row.user_name))
     found = {}

@@ -77,11 +77,11 @@ async def reconcile(term: Term, key: Key) -> None:
     if user is None or user.cluster_key != term.key or term.cluster is None:
         return
     if is_tenant(user) and "users" in term.missing:
-        return  # what its namespace may have was stated, and cannot be read
+        return  # the namespace's rights are stated, but unreadable
     await absence.note_crd(term)
     try:
         ready = await _settled(term, user, term.cluster)
-    except Rejected as error:  # for good, as things are: its owner is told
+    except Rejected as error:  # permanent: report it to the owner
         ready = condition("Ready", False, "Rejected", f"The API server rejected a request: {error}")
     except ApiError as error:
         raise Retry(str(error)) from error
@@ -102,12 +102,12 @@ async def _settled(term: Term, user: User, cluster: LogCluster) -> Condition | N
     """Reconcile a User. Return its condition, or None if there is nothing to show."""
     if term.objects.users.missing(user.key):
         await _hold(term, user.key, cluster)
-        return None  # something else was stated, and cannot be read
+        return None  # the spec states more, but that is unreadable
     going = user.metadata.deletion_timestamp is not None
     try:
         if not going:
             return await _follow(term, user, cluster)
-        await _take_away(term, user, cluster)  # finalizers may hold it for long: it gets nothing
+        await _take_away(term, user, cluster)  # finalizers may delay the deletion: revoke all
     except _NotNow as why:
         return None if going else condition("Ready", False, why.reason, str(why))
     return None
@@ -176,7 +176,7 @@ async def _take_away(term: Term, user: User, cluster: LogCluster) -> tuple[Rulin
         return ruling, quotas
     may = bounds(user, cluster, labels or {})
     if _malformed(user) is None and row.user_name == user.user_name:
-        may = narrowing.still(ruling.acls, may)  # otherwise it states nothing that can be followed
+        may = narrowing.still(ruling.acls, may)  # a malformed spec revokes nothing else
     kept = narrowing.left_of(row, may, quotas, term.image)
     disabled = row.disabled or user.spec.disabled or False
     if kept.changes or disabled != row.disabled:
@@ -395,9 +395,9 @@ async def _forget(term: Term, row: DeclaredUser) -> None:
     namespace or its cluster does not count."""
     cluster = term.cluster
     if row.object.uid == NO_OBJECT:
-        return  # an account that stays cut off
+        return  # a ServiceAccount that stays cut off
     if cluster is None or "users" in term.missing:
-        return  # how users go was stated, and cannot be read
+        return  # the spec states users' deletion, but is unreadable
     try:
         labels = await tenants.labels_around(term, row)
         if not tenants.may_still(cluster, row, labels):
@@ -415,7 +415,7 @@ async def _forget(term: Term, row: DeclaredUser) -> None:
     if claims.any:
         await _leave_to(term, row, claims.heir)
         return
-    stays = fate is absence.Fate.GONE and not row.disabled  # who is cut off has nothing to wait for
+    stays = fate is absence.Fate.GONE and not row.disabled  # cut off already
     if stays and (wait_ms := await deletion_grace.wait_ms(term, cluster, row)):
         term.add_later(Work(Task.USER, (row.object.namespace, row.object.name)), wait_ms)
         return
