@@ -26,7 +26,7 @@ def to_listen(host: str) -> str | None:
 
 
 def bracketed(host: str) -> str:
-    """As it stands before a port, and in a URL."""
+    """Format an address as before a port or in a URL."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 

@@ -45,7 +45,7 @@ def is_or_are(count: int) -> str:
 
 
 def sentence_start(text: str) -> str:
-    """With a capital letter."""
+    """Return the text with a capital first letter."""
     return text[:1].upper() + text[1:]
 
 

@@ -39,7 +39,7 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
 class PeerAddress(NamedTuple):
-    """Where a peer is called."""
+    """The address of a peer."""
 
     host: str
     port: int

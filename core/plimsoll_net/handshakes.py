@@ -42,7 +42,7 @@ TOO_MANY = "too-many-handshakes"
 _NOTHING_TO_SHOW = asking_context(lambda _: None)
 REFUSED = "certificate-refused"
 REASONS = (NOT_TLS, FAILED, TOO_SLOW, TOO_MANY, REFUSED)
-"""Why a connection ends before it has a session."""
+"""Reasons why a connection ends before it has a session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

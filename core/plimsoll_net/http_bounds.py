@@ -133,7 +133,7 @@ class Rendering:
     def __init__(self, render: Callable[[], Awaitable[bytes]]) -> None:
         self._render = render
         self._turn = asyncio.Lock()
-        # The page that is not begun yet, for whoever asks now.
+        # The page that is not started yet, for requests that arrive now.
         self._next: asyncio.Task[bytes] | None = None
         # By the event loop's clock.
         self._not_before_s = 0.0

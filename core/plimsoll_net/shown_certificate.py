@@ -37,12 +37,12 @@ class ShownCertificate:
         self._name = name
         self._version_min = version_min
         self._clients = clients
-        # Of the files that were tried last, usable or not; None: they were not there.
+        # The last files that were read, usable or not; None: they were missing.
         self._seen: Seen | None = None
         self._context: ssl.SSLContext | None = None
-        # Why the files that are there cannot be used; empty: they are.
+        # The reason why the present files are unusable; empty: they are in use.
         self.error = ""
-        # How often another certificate was taken.
+        # Number of times that a new certificate was loaded.
         self.taken = 0
 
     @property
@@ -95,7 +95,7 @@ def _seen(path: Path) -> tuple[int, int, int]:
 
 
 def place_of(directory: Path) -> Path:
-    """Where the files of one swap are: resolved once, all are of the same."""
+    """Resolve the directory of one swap once, so that all files belong to the same swap."""
     try:
         return (directory / _SWAPPED).resolve(strict=True)
     except (FileNotFoundError, NotADirectoryError):

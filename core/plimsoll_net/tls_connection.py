@@ -44,10 +44,10 @@ class Admission(Protocol):
         """`shake_hands` is due, when its turn comes."""
 
     def left(self, connection: TlsConnection) -> None:
-        """It is lost before its handshake was over."""
+        """Note that the connection was lost before its handshake ended."""
 
     def over(self, connection: TlsConnection) -> None:
-        """It is lost, whenever that was."""
+        """Note that the connection was lost."""
 
 
 class TlsConnection(asyncio.BufferedProtocol):
@@ -61,7 +61,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         self.plain: asyncio.Transport | None = None
         # The identity of the other end, if it was requested.
         self.inside_peer: Peer | None = None
-        # What its certificate proves, where clients are asked for one.
+        # The user that its certificate proves, if clients are asked for one.
         self.client_proof: object | None = None
         # Bytes that the session was given.
         self.heard_bytes = 0
@@ -75,8 +75,8 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._reading = True
         # True if what came waits for its step of the handshake.
         self._held = False
-        # True if the kernel does not take what was encrypted: whoever makes us answer, by messages
-        # of TLS itself too, is not read from before it takes the answers.
+        # True if the kernel accepts no more encrypted bytes.  A peer that causes answers, also by
+        # messages of TLS itself, is not read from until it takes them.
         self._choked = False
         # True if decrypting goes on in a later turn.
         self._scheduled = False
@@ -101,14 +101,14 @@ class TlsConnection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self.session is None and self._tls is None and self._asks_for is None:
-            # Whether there is TLS is not known yet: a session without takes so much at once.
+            # TLS or plaintext is still unknown: bound the first read as for plaintext.
             return _ARRIVED[:FIRST_BYTES]
         return _ARRIVED
 
     def buffer_updated(self, nbytes: int) -> None:
         self._incoming.write(_ARRIVED[:nbytes])
         if self.session is None:
-            # What it sends before its turn comes stays in the kernel.
+            # Bytes that arrive before its turn stay in the kernel.
             self._held = True
             self._adjust_reading()
             self._admission.has_input(self)
@@ -318,7 +318,7 @@ def _decrypt(tls: ssl.SSLObject, buffer: memoryview) -> int:
 
 
 def feed(session: ServedProtocol, data: bytes) -> None:
-    """As if it had come from the kernel."""
+    """Process bytes as if they had come from the kernel."""
     view = memoryview(data)
     while view:
         buffer = session.get_buffer(len(view))

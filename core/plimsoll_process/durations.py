@@ -20,12 +20,12 @@ class Durations:
         self.sum_s = 0.0
 
     def observe(self, seconds: float) -> None:
-        """It took so long once."""
+        """Add one duration."""
         self.counts[bisect_left(BOUNDS_S, seconds)] += 1
         self.sum_s += seconds
 
     def add(self, other: Durations) -> None:
-        """All that another has counted, too."""
+        """Add all durations of another histogram."""
         self.counts = [mine + its for mine, its in zip(self.counts, other.counts, strict=True)]
         self.sum_s += other.sum_s
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 LOOK_EVERY_S = 5.0
 HUNG_S = 60.0
 STARVED_S = 10.0
-"""From which a wait for a processor is worth a line in the log."""
+"""A wait for a processor of this length is logged."""
 
 
 class LoopInterval(NamedTuple):

@@ -41,11 +41,11 @@ class LineRoom(Generic[T]):
     def __init__(self, room: int = ROOM, floor: int = FLOOR) -> None:
         self.dropped = 0
         self.pool = FairPool(room, floor=floor)
-        # How often each happened since its last line.  Each of these, and of those written lately,
+        # Occurrences of each since its last line.  Each of these, and each recently written one,
         # holds a place of the pool.
         self._counts: dict[tuple[str, T], int] = {}
         self._written_s: OrderedDict[tuple[str, T], float] = OrderedDict()
-        # What is to be written, by principal; the first one's turn is next.
+        # Entries that are due, by principal; the first principal is next.
         self._ready: OrderedDict[str, OrderedDict[T, None]] = OrderedDict()
         self._left_out: Counter[str] = Counter()
 
@@ -58,7 +58,7 @@ class LineRoom(Generic[T]):
         return self.pool.used
 
     def note(self, principal: str, what: T, now_s: float) -> None:
-        """It happened once."""
+        """Count one occurrence."""
         key = principal, what
         if key in self._counts:
             self._counts[key] += 1

@@ -83,7 +83,7 @@ class LoopWatch:
         late_s = max(now_s - self._due_s, 0.0)
         used_s = read_s - self._cpu_s
         if used_s > max(late_s, TICK_S):
-            # What began right after the last tick is as late as if each tick came soon.
+            # Work that began right after the last tick counts its whole delay.
             late_s = min(used_s, late_s + self._after_s - TICK_S)
         cpu_s = min(used_s, late_s)
         line = self.holds.note(LoopTurn(late_s, cpu_s), now_s, self._seen_most())

@@ -43,7 +43,7 @@ class Alarm:
             self._fd = fd
 
     def put_off(self, first_s: float) -> None:
-        """It rings after so long, below a second, if it is not put off again; from the loop."""
+        """Delay the alarm by this time, below a second; called from the loop."""
         if self._fd is not None:
             self._times.first_ns = int(first_s * _NS)
             _SET_TIME(self._fd, 0, self._reference, None)

@@ -48,7 +48,7 @@ CODEC_MAX = 4
 
 
 class BadBatch(Enum):
-    """Why bytes are not a batch."""
+    """The reason why bytes are not a batch."""
 
     TORN = "the bytes end inside a batch"
     LENGTH = "the length field is shorter than a header or longer than allowed"
@@ -125,7 +125,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """From when on its tombstones may go; None: no cleaner has seen one in it."""
+        """The time from which its tombstones may be removed; None: no cleaner has seen one."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
     @property

@@ -18,7 +18,7 @@ from plimsoll_wire.records import BadRecords
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 CODECS = {"uncompressed": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
-"""By the values of `compression.type`, but for `producer`."""
+"""Codecs by the values of `compression.type`, without `producer`."""
 
 OPENED_BYTES_MAX = 32 * 1024 * 1024
 """Bound on one decompressed batch of a client; a Produce that exceeds it is refused."""
@@ -38,7 +38,7 @@ _FULL = "failed to write whole buffer"
 
 
 class TooLarge(BadRecords):
-    """It would open to more than was allowed."""
+    """The decompressed records exceed the limit."""
 
 
 def opened(codec: int, data: bytes | memoryview, limit: int) -> bytes:

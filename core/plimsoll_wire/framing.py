@@ -60,11 +60,11 @@ class Framer:
         self._frame: bytearray | None = None
         self._length = 0
         self._got = 0
-        # What the last long frame began with whose kind has a limit of its own, and that limit: the
-        # next one that begins so is received without asking.  0: there was none.
+        # The beginning of the last long frame with a limit of its own, and that limit: the next one
+        # with this beginning is received without asking.  0: there was none.
         self._alike = b""
         self._alike_bytes_max = 0
-        # By how many bytes the next `get_buffer` makes a large frame's memory grow.
+        # Bytes by which the next `get_buffer` grows a large frame's memory.
         self.growth = 0
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
@@ -88,7 +88,7 @@ class Framer:
         self._begin = 0
 
     def get_buffer(self) -> memoryview:
-        """Where the next bytes belong; empty when frames have to be taken first."""
+        """Return memory for the next bytes; empty if frames must be taken first."""
         frame = self._frame
         if frame is not None and self._got < self._length:
             if self.growth:
@@ -130,7 +130,7 @@ class Framer:
             self._chunk = bytearray()
 
     def drop(self) -> None:
-        """Nothing more comes, and nothing of what came is kept."""
+        """Discard all received bytes; no more will come."""
         self._frame, self.growth = None, 0
         self._begin = self._end = 0
         self._chunk = bytearray()

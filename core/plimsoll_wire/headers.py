@@ -14,7 +14,7 @@ from plimsoll_wire.primitives import EMPTY_TAGS, BytesReader, MalformedMessage
 
 _REQUEST = struct.Struct(">hhi")
 _REQUEST_AND_SIZE = struct.Struct(">hhih")
-"""With the length of the client's id."""
+"""The header's fields with the length of the client's id."""
 _RESPONSE = struct.Struct(">ii")
 _CORRELATION_SIZE = 4
 _API_VERSIONS = int(ApiKey.API_VERSIONS)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def _hidden(name: str) -> Iterator[None]:
-    """As if there were no such module, unless it is imported already."""
+    """Hide a module from imports, unless it is imported already."""
     if name in sys.modules:
         yield
         return

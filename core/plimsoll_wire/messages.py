@@ -68,8 +68,8 @@ def decode_response(key: int, version: int, body: bytes | bytearray | memoryview
 
 @cache
 def throttle_time_at(key: int, version: int) -> int | None:
-    """Where a response's body has its throttle time, if that is at the beginning: first, or behind
-    an error code."""
+    """Return the position of a response's throttle time, if that is at the beginning: first, or
+    behind an error code."""
     names = [field.name for field in dataclasses.fields(load_response_schema(key, version))]
     if names[:1] == ["throttle_time"]:
         return 0

@@ -80,7 +80,7 @@ class ProducedPartition(NamedTuple):
 
 
 class NodeEndpoint(NamedTuple):
-    """Where a leader that the reply names can be reached."""
+    """The address of a leader that the reply names."""
 
     node_id: int
     host: str
@@ -113,7 +113,7 @@ def _one_batch(body: memoryview) -> ProduceRequest | None:
 
 
 def _one_batch_flexible(body: memoryview) -> ProduceRequest | None:
-    """As `_one_batch`, in those that are."""
+    """Decode like `_one_batch`, in flexible versions."""
     if len(body) < _HEAD_FLEXIBLE.size:
         return None
     no_id, acks, timeout_ms, topics, size = _HEAD_FLEXIBLE.unpack_from(body)

@@ -90,7 +90,7 @@ def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
 
 
 def _read_int(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """As `read_varint`, of what clients read with Java's readVarint."""
+    """Read like `read_varint`, with the limits of Java's readVarint."""
     value, after = read_varint(data, position)
     if after - position > _INT_BYTES_MAX:
         raise BadRecords("a length or an offset of more than five bytes")
@@ -171,7 +171,7 @@ def same_size(records: bytes | memoryview, start: int, size: int, most: int) -> 
 
 
 def record_starts(records: bytes, count: int) -> list[int]:
-    """Where each of `count` records starts, and where the last one ends.  Raises BadRecords."""
+    """Return the start of each of `count` records, and the end of the last.  Raises BadRecords."""
     first, second = FIRST_STEP, SECOND_STEP
     position, size, left, group, run = 0, len(records), count, GROUP, _RUN_FIRST
     found = [0]
@@ -201,7 +201,7 @@ def record_starts(records: bytes, count: int) -> list[int]:
 
 
 def _starts(records: bytes, count: int) -> list[int]:
-    """With lengths of any size."""
+    """Return the starts for lengths of any size."""
     found, size = [0], len(records)
     for number in range(count):
         try:

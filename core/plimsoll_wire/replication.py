@@ -158,7 +158,7 @@ def encode_fetch(
             *parts,
             _encode_forgotten(forgotten),
             _NO_RACK,
-            # Two tagged fields: number 1 is the replica's state, ours is the controller epoch.
+            # Two tagged fields: number 1 is the replica's state, EPOCH_TAG the controller epoch.
             _TAGS.pack(2, 1, 13, broker_id, broker_epoch, 0, EPOCH_TAG, 8, controller_epoch),
         )
     )

@@ -41,7 +41,7 @@ ARROW_LEDGER = pa.schema(
 )
 
 # Refusals that every attempt of a producer meets, the first too: the record is not in the log.
-# Others may follow an attempt that was appended and whose answer was lost: meanwhile a right was
+# Others may follow an appended attempt, the answer to which was lost: meanwhile a right was
 # withdrawn (TOPIC_AUTHORIZATION_FAILED), a config changed (MSG_SIZE_TOO_LARGE, INVALID_RECORD), the
 # topic was deleted (UNKNOWN_TOPIC).  librdkafka knows which (`rd_kafka_message_status`), and its
 # Python client does not say it; so those stay unknown.

@@ -29,7 +29,7 @@ def awaited(image: ClusterImage, lost_for_ms: Mapping[BrokerId, int]) -> frozens
 
 
 def not_fenced(image: ClusterImage, lost: Iterable[BrokerId]) -> frozenset[BrokerId]:
-    """Those that may still be."""
+    """Return the leaders that may still be fenced."""
     brokers = image.brokers
     return frozenset(b for b in lost if b in brokers and not brokers[b].fenced)
 

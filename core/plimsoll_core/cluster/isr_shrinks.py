@@ -60,7 +60,7 @@ class Left:
 
 
 def cause_of_record(text: str) -> ShrinkCause:
-    """By a record's own words."""
+    """Classify by the record's text."""
     lowered = text.lower()
     return next((c for start, c in _PREFIXES if lowered.startswith(start)), ShrinkCause.UNKNOWN)
 

@@ -99,7 +99,7 @@ TABLE: dict[type[msgspec.Struct], Row] = {
     r.RestartGranted: {1: "cause broker_id broker_epoch pod_uid revision"},
     r.RestartEnded: {1: "cause broker_id proven"},
     r.SnapshotTaken: {1: "cause end_offset name"},
-    # What records, and the rows of a snapshot, are made of.
+    # Parts of records and of a snapshot's rows.
     m.Endpoint: {1: "name host port"},
     acl.Acl: {3: "resource name pattern principal host operation permission"},
     scram.PreviousKeys: {3: "stored_key server_key until_ms"},

@@ -190,8 +190,8 @@ class PartitionsChanged(_Record, frozen=True, kw_only=True):
     recovery: Recovery | UnsetType = UNSET
 
 
-# What `PartitionsChanged` may state, in one place: a field that the decision states and `apply`
-# does not read would be lost without a word.
+# All fields that `PartitionsChanged` may state: a field that the decision states and `apply` does
+# not read would be lost silently.
 PARTITION_FIELDS = (
     "leader",
     "isr",

@@ -47,7 +47,7 @@ class Deadlines:
         self._at_ms.pop(key, None)
 
     def earliest_ms(self) -> int | None:
-        """When the next one is due; None: nothing is."""
+        """The time of the next deadline; None if there is none."""
         self._drop_stale()
         return self._heap[0][0] if self._heap else None
 

@@ -71,5 +71,5 @@ def refused(token: object, code: Code, message: str = "") -> Reply:
 
 
 def refuse(key: str, token: object, code: Code, message: str = "") -> CoordinatorOutcome[Any, Any]:
-    """Nothing follows from the request but that reply."""
+    """Return an outcome that only refuses the request."""
     return CoordinatorOutcome(key=key, replies=(refused(token, code, message),))

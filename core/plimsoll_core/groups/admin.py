@@ -53,7 +53,7 @@ _STATES = {
 UNLOADED = "Unknown"
 """Kafka's word for a state that a client does not know: of groups for which there is no room."""
 STATES = tuple(_STATES.values())
-"""In the order in which a group goes through them."""
+"""The states in the order of a group's life."""
 
 
 def state_of(turn: GroupTurn, group_id: str) -> str:

@@ -56,7 +56,7 @@ class EndHistory:
 
     @property
     def end(self) -> int | None:
-        """As seen last; None: never."""
+        """The end as last seen; None: never seen."""
         return self._ends[-1] if self._ends else None
 
     def behind_since_ms(self, position: int) -> int | None:
@@ -122,7 +122,7 @@ History = Callable[[int, CommittedOffset], EndHistory | None]
 """Returns the history of a partition's end, found by index and committed offset; None: it is
 unknown."""
 Stood = Callable[[int, CommittedOffset], int | None]
-"""Since when a partition that is behind has had that offset; None: it is not known."""
+"""Returns since when a lagging partition has had its offset; None: unknown."""
 
 
 def topic_lag(
@@ -173,7 +173,7 @@ class FurthestBehind:
             heappushpop(self._heap, lag)
 
     def shown(self) -> list[TopicLag]:
-        """By group and topic."""
+        """Return the lag by group and topic."""
         return sorted(self._heap, key=_name)
 
 

@@ -88,16 +88,16 @@ class Member:
 
     def __init__(self, member_id: str, group_instance_id: str | None) -> None:
         self.member_id = member_id
-        # Of a static member (KIP-345).
+        # The instance id of a static member (KIP-345).
         self.group_instance_id = group_instance_id
         # Its name and address, for tools.
         self.client_id = ""
         self.client_host = ""
-        # What it said when it joined last.
+        # From its last JoinGroup.
         self.rebalance_timeout_ms = 0
         self.session_timeout_ms = 0
         self.protocols: Protocols = ()
-        # Of the last generation that was stored with it.
+        # The assignment of the last stored generation with this member.
         self.assignment = b""
         # True if it has never been told a generation.
         self.is_new = True
@@ -158,7 +158,7 @@ class ClassicGroup:
         self.generation = 0
         # "consumer", "connect", ...: the members'; kept until others come.
         self.protocol_type = ""
-        # What this generation's members agreed on.
+        # The protocol of this generation.
         self.protocol: str | None = None
         # A member's id.
         self.leader: str | None = None
@@ -166,16 +166,16 @@ class ClassicGroup:
         self._members: dict[str, Member] = {}
         # Static members' ids by instance.
         self._instances: dict[str, str] = {}
-        # How many members support each protocol.
+        # Number of members that support each protocol.
         self._supported: Counter[str] = Counter()
-        # Ids that were given out and did not come back yet (KIP-394).
+        # Assigned ids that have not joined yet (KIP-394).
         self.pending: dict[str, None] = {}
         # Tokens of parked requests, by member.
         self.joins: dict[str, object] = {}
         self.syncs: dict[str, object] = {}
-        # What all members take, roughly.
+        # Approximate size of all members.
         self.size_bytes = 0
-        # What they take of a generation's record (`Member.record_bytes`).
+        # Their size in a generation's record (`Member.record_bytes`).
         self._members_bytes = 0
 
     @staticmethod

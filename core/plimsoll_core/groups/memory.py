@@ -85,7 +85,7 @@ class ShardMemory:
 
     def __init__(self, of_broker: GroupMemory | None = None) -> None:
         self.of_broker = GroupMemory() if of_broker is None else of_broker
-        # How many groups, members and ids that were given out each principal has here.
+        # Groups, and members with assigned ids, by principal.
         self.groups = FairPool(GROUPS_MAX)
         self.seats = FairPool(SEATS_MAX)
         self._held: Counter[str] = Counter()

@@ -106,7 +106,7 @@ class AllOffsetsFetched:
 
 
 def fetched(topic: str, partition: int, committed: CommittedOffset) -> FetchedOffset:
-    """As a client hears it."""
+    """Return the offset as a client receives it."""
     return FetchedOffset(
         topic, partition, committed.offset, committed.leader_epoch, committed.metadata
     )
@@ -137,7 +137,7 @@ class DeleteUnloaded:
 
 @dataclass(frozen=True, slots=True)
 class GroupDeleted:
-    """It is gone, with all its offsets."""
+    """The group and all its offsets were deleted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ class GroupSettings:
 
     @staticmethod
     def of(configs: Mapping[str, str]) -> GroupSettings:
-        """From a broker's configs, which have been checked."""
+        """Read the settings from a broker's validated configs."""
         return GroupSettings(
             metadata_bytes_max=own_integer(configs, "offset.metadata.max.bytes"),
             commit_timeout_ms=own_integer(configs, "offsets.commit.timeout.ms"),

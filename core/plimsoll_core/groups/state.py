@@ -55,7 +55,7 @@ class Group:
         self.group_id = group_id
         # The principal that it is counted to (`groups.memory`); empty: none.
         self.owner = ""
-        # What it is counted with.
+        # Bytes that are charged for it.
         self.size_bytes = GROUP_BYTES + text_bytes(group_id)
         # The last stored generation; None: a "simple" group, which has offsets and never members.
         self.stored: GroupStored | None = None
@@ -66,7 +66,7 @@ class Group:
 
     @property
     def has_members(self) -> bool:
-        """As its last stored generation has it."""
+        """True if its last stored generation has members."""
         return self.stored is not None and bool(self.stored.members)
 
     def __eq__(self, other: object) -> bool:
@@ -106,13 +106,13 @@ class GroupsState:
         self.unloaded: dict[str, UnloadedGroup] = {}
         # There was no room for their names either: it is unknown which other groups exist.
         self.more_unloaded = False
-        # How often names were forgotten.
+        # Number of times that names were forgotten.
         self.forgotten = 0
         # In the order in which they were first written.
         self.groups: dict[str, Group] = {}
         # One past the last record that was applied.
         self.end = 0
-        # How many offsets are committed, over all groups.
+        # Number of committed offsets of all groups.
         self.offsets = 0
         # Groups that exist no more: one past each one's last record, until that is committed.
         self._gone: dict[str, int] = {}

@@ -51,9 +51,9 @@ class SoftState:
         self.classic: dict[str, ClassicGroup] = {}
         # Members and pending ids of all of them.
         self.seats = 0
-        # What is counted of each of these groups' members (`groups.step`).
+        # The charged seats of each of these groups (`groups.step`).
         self.charged: dict[str, SeatsCharged] = {}
-        # How many rebalances began, for the metrics.
+        # Number of rebalances that began, for the metrics.
         self.rebalances = 0
 
 
@@ -80,6 +80,6 @@ class GroupTurn:
     """The greatest size of a record with its key."""
 
     def has_partition(self, topic: str, index: int) -> bool:
-        """As far as the newest metadata here say."""
+        """Return True if the newest local metadata have the partition."""
         topic_id = self.image.topic_ids.get(topic)
         return topic_id is not None and PartitionKey(topic_id, index) in self.image.partitions

@@ -354,7 +354,7 @@ class TopicsAnswer(Message, frozen=True, kw_only=True):
 
 
 class Done(Message, frozen=True, kw_only=True):
-    """Nothing to tell but that it is committed."""
+    """The request is committed; there is no more to report."""
 
 
 Answer = (

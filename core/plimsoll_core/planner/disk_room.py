@@ -36,7 +36,7 @@ class DiskRoom(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def room_bytes(self) -> int:
-        """For what a plan adds; below 0 when the reserve is used already."""
+        """Room for added replicas; negative if the reserve is in use already."""
         return self.free_bytes - self.reserve_bytes
 
     @property
@@ -98,7 +98,7 @@ def bounded(plan: Plan, rooms: Rooms) -> Plan | Refusal:
 
 
 def no_room(over: Mapping[BrokerId, int], rooms: Rooms) -> Refusal:
-    """Nothing can be planned that keeps the reserve."""
+    """Refuse a plan: none keeps the reserve."""
     broker = min(over)
     return Refusal(
         reason=Reason.DiskFull,

@@ -53,7 +53,7 @@ class AddressConnections:
 
     @property
     def addresses(self) -> int:
-        """With open connections."""
+        """The number of addresses with open connections."""
         return len(self._open)
 
     @property

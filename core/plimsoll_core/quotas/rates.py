@@ -14,7 +14,7 @@ SAMPLE_MS = 1000
 _LENT_S = (SAMPLES - 1) * SAMPLE_MS // 1000
 """The shortest window: less than its worth is never above any bound."""
 EXPIRED_MS = SAMPLES * SAMPLE_MS
-"""So long after its last use a sample counts no more."""
+"""A sample expires this long after its last use."""
 _ALLOWED_S = 7
 """Allowances are given of so much of a window's worth: a client that uses the rest without one ends
 them all, which happens once for each three seconds' worth at most."""
@@ -33,7 +33,7 @@ class Allowance:
     def __init__(self, left: int = 0) -> None:
         # Below 0: more was used than was given, and is counted when it is settled.
         self.left = left
-        # Of the last use.
+        # Time of the last use.
         self.last_ns = 0
 
 
@@ -101,7 +101,7 @@ class WindowedRate:
         else:
             self.record(amount, now_ms)
             total = self._total
-        # What has expired and still counts makes the sum larger, never smaller.
+        # Expired samples that still count make the sum larger, never smaller.
         return self.throttle_ms(bound, now_ms) if total > bound * _LENT_S else 0
 
     def window_ms(self, now_ms: int) -> int:

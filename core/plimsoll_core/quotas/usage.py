@@ -22,7 +22,7 @@ ACCOUNTS_MAX = 10_000
 NAME_MAX = 256
 """Characters of a client id that tell it from others."""
 THROTTLE_MS_MAX = 60_000
-"""For so long nothing is read of a client at most."""
+"""Bound on the time in which a throttled client is not read from."""
 REQUEST_THROTTLE_MS_MAX = SAMPLE_MS
 """By `request_percentage`, as in Kafka: what it limits is over when it is told."""
 NANOSECONDS_A_PERCENT = 10_000_000
@@ -42,7 +42,7 @@ class Accounts(Generic[M]):
 
     def __init__(self, make: Callable[[], M]) -> None:
         self._make: Callable[[], M] = make
-        # Of users, of client ids, of both; each looked for the longest ago first.
+        # Accounts of users, of client ids, of both; the least recently used first.
         self._tables: tuple[OrderedDict[QuotaAccount, M], ...] = (
             OrderedDict(),
             OrderedDict(),
@@ -200,13 +200,13 @@ class HeldLimits:
         self.mutations = usage.bucket(limit(Quota.CONTROLLER_MUTATION_RATE))
         found = (self.producer, self.consumer, self.time, self.mutations)
         self.none = found == (None, None, None, None)
-        # Of `producer`, and of `time` in nanoseconds: the time that a request takes, which is known
-        # when it was served, is taken off.
+        # Allowances of `producer`, and of `time` in nanoseconds.  A request's time, known once it
+        # was served, is subtracted.
         self._bytes = Allowance(_UNLIMITED if self.producer is None else 0)
         self.time_ahead = Allowance(_UNLIMITED if self.time is None else 0)
-        # They hold until then; 0: there are none.
+        # The end of the allowances; 0: there are none.
         self._until_ns = 0
-        # Asked for in vain; not again until then.
+        # No allowance was available; do not ask again before this time.
         self._none_until_ms = 0
 
     def covers(

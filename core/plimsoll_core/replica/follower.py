@@ -56,7 +56,7 @@ def appendable(batches: Iterable[BatchInfo], leader_epoch: int, log: LogView) ->
     for batch in batches:
         if batch.leader_epoch > leader_epoch:
             break
-        # What begins elsewhere is not what its leader wrote there, unless a cleaner made a hole.
+        # A batch at another offset is not what its leader wrote, unless a cleaner made a hole.
         fits = batch.base_offset == expected or (log.holes and batch.base_offset > expected)
         if not count and log.log_start_offset == expected:
             fits = (

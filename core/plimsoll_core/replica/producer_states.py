@@ -59,7 +59,7 @@ class ProducerMemory:
         self._numbers = count()
         # Open logs only: a closed log is not referenced any more.
         self._logs: WeakValueDictionary[int, Remembers] = WeakValueDictionary()
-        # Of logs that are still to forget, and `came` when that was found.
+        # Shares of logs that must still forget, and `came` when these were computed.
         self._to_forget: list[_Share] = []
         self._found_at = 0
         # So many may come before they are counted again.  Those that go are not told.
@@ -71,7 +71,7 @@ class ProducerMemory:
         return max(self.limit // 8, 1)
 
     def bound(self, limit: int) -> None:
-        """From now on."""
+        """Set the bound."""
         self.limit = limit
         self._count()
 
@@ -224,7 +224,7 @@ class ProducerStates:
 
     def __init__(self, entries: Iterable[ProducerEntry] = ()) -> None:
         self._producers: dict[int, _Producer] = {}
-        # What bounds them together with those of other logs; None: nothing does.
+        # The memory shared with other logs; None: unbounded.
         self._memory: ProducerMemory | None = None
         self.written_at = 0
         self.restore(entries)

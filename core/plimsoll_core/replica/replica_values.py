@@ -56,7 +56,7 @@ class FollowerFetch(NamedTuple):
     last_fetched_epoch: int | None
     log_start: int
     acknowledged_ms: int | None = None
-    """When the reply was made that this fetch acknowledges."""
+    """The time of the reply that this fetch acknowledges."""
 
 
 class EndOffset(NamedTuple):

@@ -39,7 +39,7 @@ class Bucket:
         self._milli = min(self._milli, self._burst * _MS)
 
     def limit(self, rate: int, now_ms: int) -> None:
-        """From now on another rate; what is owed stays owed."""
+        """Set another rate; the present debt stays."""
         self._fill(now_ms)
         self._set(rate)
 

@@ -41,7 +41,7 @@ _ALLOWS = {
 
 
 def allowing(operation: AclOperation) -> tuple[AclOperation, ...]:
-    """Those of which any Allow allows the operation."""
+    """Return the operations of which an Allow implies this operation."""
     return (AclOperation.ALL, *_IMPLYING.get(operation, (operation,)))
 
 
@@ -74,7 +74,7 @@ class Present(NamedTuple):
 
 
 class Ground(Enum):
-    """By what a decision was made."""
+    """The ground of a decision."""
 
     SUPER_USER = "SuperUser"
     DISABLED = "Disabled"

@@ -22,7 +22,7 @@ import msgspec
 from plimsoll_core.security.inside import SCHEME
 
 TLS_LOGIN = "Tls"
-"""As listeners write it."""
+"""The name of the method in listeners."""
 CertificateMechanism = Literal["TLS"]
 BY_CERTIFICATE: CertificateMechanism = "TLS"
 OWN_AUTHORITY = "clients"
@@ -129,7 +129,7 @@ def authority_of(authorities: Iterable[ClientAuthority], anchor: str) -> ClientA
 def subject_refused(shown: ShownClient) -> CertificateRefusal | None:
     """Return why another authority's certificate names no user, or None."""
     if any(one.startswith(f"{SCHEME}:") for one in shown.identities):
-        # It says that it is a broker's, an operator's or a user's of ours: none of these is.
+        # It claims an identity of this product, which only the product's own authorities grant.
         return CertificateRefusal.NO_CLIENT
     return CertificateRefusal.NO_USER if illegal_subject(shown.subject) else None
 

@@ -37,7 +37,7 @@ API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
 BEFORE_LOGIN = frozenset({API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE})
 """The keys of the requests that are answered before a login."""
 REQUESTS_MAX = 8
-"""So many may come before a login."""
+"""Bound on requests before a login."""
 EXPIRED_GRACE_MS = 60_000
 """A session that is over is closed by its next request, and without one so much later."""
 FAILED = "The login failed: the user, the password, the token or the mechanism is not right."
@@ -47,7 +47,7 @@ Mechanism = ScramMechanism | TokenMechanism
 
 
 def mechanisms_of(authentication: tuple[str, ...]) -> tuple[Mechanism, ...]:
-    """By which clients of such a listener may log in, as Kafka calls them."""
+    """Return the mechanisms of such a listener, by their Kafka names."""
     found: list[Mechanism] = [one for one in scram.MECHANISMS if SPEC_NAMES[one] in authentication]
     if set(TOKEN_LOGINS) & set(authentication):
         found.append(OAUTHBEARER)
@@ -171,7 +171,7 @@ class SaslSession:
                 self.stage, self.claimed = LoginStage.EXCHANGE, self._challenge.user
                 return LoginAnswer(payload=self._challenge.server_first)
             if self.stage is LoginStage.EXCHANGE and self._challenge is not None:
-                # What was committed meanwhile counts.
+                # The password may have changed since the first message.
                 found = find(self._challenge.user, self._challenge.mechanism)
                 same = found == self._challenge.credential
                 proven = scram.end(self._challenge, sent, now_ms)

@@ -24,7 +24,7 @@ SPEC_NAMES: dict[ScramMechanism, str] = {
     "SCRAM-SHA-256": "ScramSha256",
     "SCRAM-SHA-512": "ScramSha512",
 }
-"""As objects and committed listeners write them."""
+"""The names in objects and committed listeners."""
 _HASH = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
 ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384
@@ -187,7 +187,7 @@ def _read_first(message: bytes) -> tuple[str, bytes, bytes, str]:
 
 
 def _name(sent: bytes) -> str:
-    """With RFC 5802's =2C and =3D."""
+    """Decode a name with RFC 5802's =2C and =3D."""
     try:
         text = sent.decode()
     except UnicodeDecodeError as error:

@@ -109,7 +109,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     removals: tuple[UserRemoval, ...] = ()
 
     def credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
-        """By which a user may log in now."""
+        """Return the credential by which a user may log in now."""
         if self.is_disabled(user):
             return None
         return self.credentials.get((user, mechanism))
@@ -218,7 +218,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
         return declared.object if owned else None
 
     def object_of(self, owner: str) -> UserObject | None:
-        """By its uid."""
+        """Return the object with this uid."""
         return next((one.object for one in self.users.values() if one.object.uid == owner), None)
 
     def is_super_user(self, principal: str) -> bool:

@@ -2,7 +2,7 @@
 
 Every list, map and string has a maximum, because CEL rules are priced by the worst case and the
 API server refuses a schema whose price it cannot bound.  No field has a schema default: a default
-written into a stored object is a diff that its author never made.
+written into a stored object is a diff that the author never made.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class Webhook:
     name: str
     rules: tuple[WebhookRule, ...]
     namespaces: LabelSelector
-    """Of labels of namespaces."""
+    """Selects namespaces by their labels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ class Webhooks:
 
     failing: tuple[Webhook, ...]
     namespaces: Mapping[str, Mapping[str, str]]
-    """Labels by name; none where none is readable: then every selector may select them."""
+    """Labels by name; empty if unreadable: then every selector may match."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ class Appends:
 
     kind: str
     milliseconds: tuple[float, ...]
-    """Of each write that was answered."""
+    """The duration of each answered write."""
     stopped: str = ""
     """The reason for fewer writes than planned; empty: all were done."""
     left: str = ""

@@ -18,7 +18,7 @@ WEBHOOKS = "webhooks"
 OPERATIONS = {"create": "CREATE", "update": "UPDATE", "patch": "UPDATE", "delete": "DELETE"}
 NAMESPACES_NAMED_MAX = 3
 BY_OTHERS = {("", "pods"): {"CREATE"}, ("", "persistentvolumeclaims"): {"CREATE"}}
-"""What Kubernetes' own controllers write for brokers and drivers."""
+"""Writes of Kubernetes' own controllers for brokers and drivers."""
 
 
 def webhooks(found: Webhooks | NotRead) -> Verdict:

@@ -33,7 +33,7 @@ def finalize(turn: DecisionContext) -> None:
     """Finalise the pinned version, else the newest that every broker understands."""
     found = finalization(turn)
     pinned = turn.settings.metadata_version is not None
-    # What is pinned is not gone halfway to: until all of it can be, the way back stays open.
+    # Do not finalise part of the way to the pinned version: a rollback stays possible until then.
     target = found.wanted if pinned else min(found.wanted, found.finalizable)
     if not found.finalised < target <= found.finalizable or turn.image.grants:
         return

@@ -87,7 +87,7 @@ def _shift_deadlines(turn: DecisionContext, late_ms: int) -> None:
 
 
 def _silence_ms(turn: DecisionContext) -> dict[BrokerId, int]:
-    """For how long each unfenced broker has not been heard; a new term starts all at 0."""
+    """Return the silence of each unfenced broker, in ms; a new term starts all at 0."""
     silence: dict[BrokerId, int] = {}
     for broker_id, broker in turn.image.brokers.items():
         if broker.fenced:

@@ -47,6 +47,6 @@ def is_held_back(turn: DecisionContext, broker_id: BrokerId) -> bool:
 
 
 def _recent(soft: VolatileState, broker_id: BrokerId, now_ms: int, settings: Settings) -> list[int]:
-    """When the broker fell out within the window."""
+    """Return the times within the window at which the broker fell out."""
     since = now_ms - settings.flap_window_ms
     return [at for at in soft.flaps.get(broker_id, []) if at > since]

@@ -66,7 +66,7 @@ class VolatileState:
     second_opinion_until_ms: int | None = None
     # Partitions without a leader, and since when this term knows it.
     leaderless: dict[PartitionKey, int] = field(default_factory=dict)
-    # What replicas of leaderless partitions reported of their logs.
+    # Reports of the logs of leaderless partitions.
     reports: dict[PartitionKey, dict[BrokerId, Report]] = field(default_factory=dict)
     # When a Proactive recovery stops waiting for more reports.
     overdue_ms: dict[PartitionKey, int] = field(default_factory=dict)

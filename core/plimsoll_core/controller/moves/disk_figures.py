@@ -24,7 +24,7 @@ FRESH_MS = 60_000
 
 
 def disk_rooms(image: ClusterImage, soft: VolatileState, now_ms: int) -> dict[BrokerId, DiskRoom]:
-    """By broker, where it is known; less what copies under way will take."""
+    """Return the known free room by broker, less the rest of running copies."""
     pending: Counter[BrokerId] = Counter()
     for key in soft.moving:
         p = image.partitions.get(key)

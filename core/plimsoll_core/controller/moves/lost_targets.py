@@ -25,7 +25,7 @@ from plimsoll_core.messages.reassignments import (
 
 
 def note_away(turn: DecisionContext) -> None:
-    """Since when each registered broker has not taken part, as far as this term knows."""
+    """Note since when each registered broker has been inactive, as far as this term knows."""
     away = turn.soft.away_ms
     for broker_id, broker in turn.image.brokers.items():
         if broker.active:

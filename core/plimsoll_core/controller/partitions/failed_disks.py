@@ -27,7 +27,7 @@ from plimsoll_core.messages.requests import Answer, Done, ReportFailedReplicas
 
 
 def is_short(turn: DecisionContext, broker_id: BrokerId) -> bool:
-    """As its last heartbeat says; False: none has come in this term."""
+    """Return the state in its last heartbeat; False if none has arrived in this term."""
     contact = turn.soft.contacts.get(broker_id)
     figures = None if contact is None else contact.figures
     return figures is not None and figures.disk_short

@@ -73,7 +73,7 @@ class _RoomOfCommit:
         group = turn.state.groups.get(group_id)
         self._held = {} if group is None else group.offsets
         self._grown = GROUP_BYTES + text_bytes(group_id) if group is None else 0
-        # What this request brings, by place.
+        # Bytes of this request's offsets, by topic and partition.
         self._asked: dict[tuple[str, int], int] = {}
         self._topics: set[str] = set()
 
