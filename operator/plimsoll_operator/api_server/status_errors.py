@@ -31,9 +31,8 @@ class StatusError(Exception):
     def __init__(
         self, status: int, reason: str, message: str, details: Object | None = None
     ) -> None:
-        super().__init__(
-            status, reason, message, details
-        )  # arguments for unpickling in another process
+        # Unpickling in another process calls the class with these arguments.
+        super().__init__(status, reason, message, details)
         self.status = status
         self.reason = reason
         self.message = message

@@ -68,7 +68,7 @@ STARVED_SHARE, STARVED_MS = 4, 60_000
 """A controller is starved for `STARVED_MS` after it waited for a processor for 1/STARVED_SHARE of a
 tick interval. It does not hand over: the next controller would observe the same, and each take-over
 costs processor time that is missing. It decides by its own observation, one session timeout later
-(`mass_silence`)."""
+(`session_expiry` of the core)."""
 
 
 class _HandOver(Exception):

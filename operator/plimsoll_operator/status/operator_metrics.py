@@ -39,7 +39,7 @@ from plimsoll_process.loop_holds import LoopHolds
 from plimsoll_process.loop_watch import loop_metrics
 
 PEER_REASONS = (*inside.REASONS, *handshakes.REASONS)
-"""Causes to reject a peer at the brokers' port or at the handshake."""
+"""Causes to reject a peer at the controllers' port, in the handshake or after it."""
 
 Controllers = list[tuple[Key, Controller]]
 

@@ -1,8 +1,8 @@
 """A LogCluster's children: which objects it requires, creating them, and restoring them.
 
 `children` is pure. `apply_child` creates a child, and restores one that another client deleted or
-changed; `pod_monitor` does so for the PodMonitor that spec.podMonitor asks for. Called by
-`reconcile`.
+changed; `reconcile_pod_monitor` does so for the PodMonitor that spec.podMonitor asks for.
+Called by `reconcile`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A LogCluster: the objects that run its members.
 
 Members are committed (`membership`) before anything is created for them. StatefulSets are created
-here and changed by `rolls` alone, because a changed template would reach whichever pod happens to
-be restarted next. `children` restores a child that was deleted or changed by hand.
+here and changed by `reconcile.restarts` alone, because a changed template would reach whichever pod
+happens to be restarted next. `children` restores a child that was deleted or changed by hand.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Notice of a mass deletion of Topic objects, as soon as it happens. Pure.
 
-The controller counts them and removes no data of them (`controller.topics.mass_deletions` of the
+The controller counts them and removes no data of them (`controller.topics.topic_deletion` of the
 core). This is the text for people, with the way to acknowledge it (`deletion_acknowledgement`).
 """
 

@@ -162,9 +162,7 @@ async def _of_the_driver(
     if status is not None and status.phase in FINAL:
         return status
     if job is None and status is not None:
-        job = await _find(
-            term, JOBS, verification, driver.job
-        )  # the driver may just have been created
+        job = await _find(term, JOBS, verification, driver.job)  # it may just have been created
         if job is None:
             return _ended_without_a_verdict(
                 status, f"Job {driver.job} was deleted before it finished."
