@@ -1,4 +1,4 @@
-"""Work that would hold up everything else, done in a thread."""
+"""Runs work in a thread that would hold up the event loop."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ T = TypeVar("T")
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Cancelled or not, it has ended when this returns: no other task touches its files meanwhile.
+    """Run `work` in a thread, and return only when it has ended, even if cancelled: no other task
+    touches its files meanwhile.
 
-    What it raises is raised here also when the caller was cancelled: a sync that failed must not
-    go unheard.  Then the caller is cancelled at its next wait instead.
+    An error of the work is raised even if the caller was cancelled, since a failed sync must not go
+    unnoticed. The caller is then cancelled at its next wait.
     """
     thread = asyncio.ensure_future(asyncio.to_thread(work))
     cancelled = False
@@ -30,7 +31,7 @@ async def in_thread(work: Callable[[], T]) -> T:
 
 
 def cancel_again() -> None:
-    """A task that is cancelled, and gets an error instead, is cancelled at its next wait."""
+    """Have a cancelled task that raises an error instead cancelled at its next wait."""
     task = asyncio.current_task()
     assert task is not None, "only tasks are cancelled"
     task.uncancel()

@@ -1,4 +1,4 @@
-"""Long work in the event loop, cut up so that others have their turn."""
+"""Cuts long work in the event loop into slices, so that other tasks run in between."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TypeVar
 T = TypeVar("T")
 
 SLICE_S = 0.01
-"""For so long work goes on before others have their turn."""
+"""How long work goes on before other tasks run."""
 AT_ONCE = 200
-"""Nor on more than this, however quick it is."""
+"""The most items of one slice."""
 
 
 async def in_slices(items: Iterable[T]) -> AsyncIterator[T]:
-    """Each of them.  What is true of one may have changed when the next one comes."""
+    """Yield each item, in slices. What holds for one item may have changed at the next."""
     until_s = time.monotonic() + SLICE_S
     for number, item in enumerate(items, 1):
         yield item

@@ -1,10 +1,11 @@
-"""A broker's commands to the active controller: find it, keep the connection, leave it in time.
+"""ControllerClient: a broker's commands to the active controller: find it, keep or leave its
+connection.
 
-The lifecycle, the replica manager and the admin handlers call `command`; it re-sends to the
-current controller, with bounded backoff, until the caller's deadline.  It believes no controller
-whose epoch is below the highest it has seen.  A controller that is silent or `unconfirmed` is
-compared with all other addresses once a second, and left for a confirmed one of a higher epoch.
-Source: ARCHITECTURE.md, "The controller"; docs/protocol.md §7.2.
+`node.broker`, the replica manager and the admin handlers call `command`, which sends to the current
+controller again, with bounded backoff, until the caller's deadline. A controller with an epoch
+below the highest seen is not believed. A controller that is silent or `unconfirmed` is compared
+with all other addresses once a second, and left for a confirmed one of a higher epoch. Source:
+ARCHITECTURE.md, "The controller"; docs/protocol.md §7.2.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ logger = logging.getLogger("plimsoll.controller_client")
 
 CONNECT_MS_MAX = 1_000
 LOOK_MS_MAX = 2_000
-"""One look at all addresses: it and the silence before it fit into a session."""
+"""The time for one look at all addresses; with the silence before it, it fits into a session."""
 ATTEMPT_MS_MAX = 5_000
 BACKOFF_MS = 50
 BACKOFF_MS_MAX = 1_000
 ADDRESSES_MAX = 16
 RENEW_S = 1.0
-"""Until a connection in place of an outdated one is tried again."""
+"""The pause before another attempt to replace an outdated connection."""
 _NONE_COMMITTED = MetadataOffset(0)
 
 
@@ -71,8 +72,8 @@ class Peers:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatResult:
-    """`confirmed`: the controller could show that it still is the one.  The rest as in the reply
-    that it came with."""
+    """`confirmed`: True if the controller could show that it is still active. The other fields are
+    the reply's."""
 
     answer: Answer
     confirmed: bool
@@ -82,10 +83,10 @@ class HeartbeatResult:
 
 
 class ControllerClient:
-    """Single owner: the broker's event loop."""
+    """Owned by the broker's event loop."""
 
     def __init__(self, peers: Peers, inside: InsidePeers | None = None) -> None:
-        """`inside`: how controllers are called; None: in plaintext."""
+        """`inside`: how controllers are connected to; None: in plaintext."""
         self.peers = peers
         self.inside = InsidePeers(peers.cluster_id) if inside is None else inside
         self.highest_epoch = ControllerEpoch(0)
@@ -95,17 +96,17 @@ class ControllerClient:
         self._connecting = asyncio.Lock()
         self._changed = asyncio.Event()
         self._cut_off = ""
-        # Another connection in place of an outdated one, and when it may be tried again.
+        # The task that replaces an outdated connection, and when it may run again.
         self._renewal: asyncio.Task[None] | None = None
         self._renewed_again_s = 0.0
-        # As the last controller that may decide told them; None: it was of an earlier release.
+        # From the last confirmed controller; None: it is of an earlier release.
         self.topic_defaults: TopicDefaults | None = None
         self.moved: Callable[[], None] | None = None
-        """Told when another address is the controller's."""
+        """Called when the controller has another address."""
 
     @property
     def address(self) -> ControllerAddress | None:
-        """Where the controller was found; the metadata stream goes there too."""
+        """The controller's address; the metadata stream goes there too."""
         return self._address
 
     async def wait_address(self) -> ControllerAddress:
@@ -115,7 +116,7 @@ class ControllerClient:
         return self._address
 
     def believes(self, epoch: ControllerEpoch) -> bool:
-        """Whether a controller of this epoch may be listened to; remembers the highest."""
+        """Return True if a controller of this epoch may be believed; remembers the highest."""
         if epoch < self.highest_epoch:
             return False
         self.highest_epoch = epoch
@@ -124,13 +125,14 @@ class ControllerClient:
     async def command(
         self, request: control.BrokerRequest, timeout_ms: int = 30_000, *, once: bool = False
     ) -> Answer:
-        """The committed answer.  Raises NoController at the deadline.
+        """Return the committed answer. Raises NoController at the deadline.
 
-        `once`: never sent again after it may have been received (client admin requests, which
-        are not idempotent)."""
+        `once`: never send again after the request may have been received (clients' admin requests,
+        which are not idempotent).
+        """
         backoffs = _backoffs()
         if self._cut_off and not isinstance(request, AllocateProducerIds):
-            # As long as without an answer: a caller that retries must not do it in a busy loop.
+            # Wait as long as without an answer, so that a caller that retries does not spin.
             await asyncio.sleep(timeout_ms / 1000)
             raise NoController(self._cut_off)
         try:
@@ -147,7 +149,7 @@ class ControllerClient:
     async def _attempt(
         self, connection: ControlConnection, request: control.BrokerRequest, *, once: bool
     ) -> control.CommandReply | None:
-        """None: ask again, the active controller of that time."""
+        """Return the reply, or None if the controller must be looked for and asked again."""
         try:
             reply = await connection.command(self._envelope(request), ATTEMPT_MS_MAX)
         except (ConnectionError, TimeoutError, control.MalformedControlMessage) as error:
@@ -161,7 +163,8 @@ class ControllerClient:
         return reply
 
     async def heartbeat(self, heartbeat: Heartbeat, timeout_ms: int) -> HeartbeatResult | None:
-        """One attempt.  None when no controller answered in time: the caller's clock decides."""
+        """Make one attempt. Return None if no controller answered in time; the caller judges by its
+        clock."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 connection = await self._connected()
@@ -194,12 +197,12 @@ class ControllerClient:
             self._leave(self._connection, why)
 
     def heard_of(self, epoch: ControllerEpoch) -> None:
-        """A peer says that it follows a controller of this epoch."""
+        """Note that a peer follows a controller of this epoch."""
         self._rumour.heard_of(epoch)
 
     def cut_off(self, why: str) -> None:
-        """The broker's metadata stays behind for good: nothing that is decided by partitions is
-        asked any more (a proposal from it would be one from another past).  Heartbeats go on."""
+        """Send no more commands that depend on partitions: the broker's metadata stay behind for
+        good, so its proposals would be outdated. Heartbeats go on."""
         self._cut_off = why
 
     def close(self) -> None:
@@ -238,7 +241,8 @@ class ControllerClient:
     _avoid: ControllerAddress | None = None
 
     async def _connected(self) -> ControlConnection:
-        """The present connection, or a new one; tries addresses until the caller's deadline."""
+        """Return the present connection, or a new one; tries addresses until the caller's
+        deadline."""
         async with self._connecting:
             backoffs = _backoffs()
             while (present := self._connection) is None or present.closed:
@@ -252,12 +256,12 @@ class ControllerClient:
             return present
 
     def _renew(self, present: ControlConnection) -> None:
-        """Another connection to the same address, where this one is outdated: requests go on over
-        this one until it is made, however long that takes."""
+        """Replace an outdated connection to the same address; requests use the old one until the
+        new one is ready."""
         renewal, loop = self._renewal, asyncio.get_running_loop()
         if renewal is not None and renewal.done():
             self._renewal = None
-            renewal.result()  # a bug in it is met here
+            renewal.result()  # raises a bug in it
         address = self._address
         if self._renewal is not None or address is None or loop.time() < self._renewed_again_s:
             return
@@ -265,7 +269,7 @@ class ControllerClient:
             self._renewal = asyncio.ensure_future(self._make_anew(present, address))
 
     async def _make_anew(self, present: ControlConnection, address: ControllerAddress) -> None:
-        """The one before ends when all that waits on it is answered."""
+        """Replace the connection; the old one is closed once its pending requests are answered."""
         connection = await self._try(address)
         if connection is None:
             self._renewed_again_s = asyncio.get_running_loop().time() + RENEW_S
@@ -291,7 +295,7 @@ class ControllerClient:
             return None
 
     async def _candidates(self) -> list[ControllerAddress]:
-        """Every address of every controller name; the one just left comes last."""
+        """Return every address of every controller name, the one just left last."""
         loop = asyncio.get_running_loop()
         found: list[ControllerAddress] = []
         for name in self.peers.controllers:
@@ -303,12 +307,12 @@ class ControllerClient:
         return sorted(unique, key=lambda address: address == self._avoid)
 
     async def _look_elsewhere(self, heartbeat: Heartbeat, *, silent: bool = False) -> None:
-        """The present controller is silent or unconfirmed, or a peer knows of a newer one: is that
-        at another address?
+        """Look for the controller at other addresses: the present one is silent or unconfirmed, or
+        a peer knows of a newer one.
 
-        After a silence its own address is asked too: the connection may be what is broken, and a
-        session must not end while it waits for a retransmission.  All are asked at once, in a
-        bounded time: dead addresses must not use up the session.
+        After a silence its own address is asked too: only the connection may be broken, and a
+        session must not end while it waits for a retransmission. All are asked at once, in a
+        bounded time, so that dead addresses do not use up the session.
         """
         present = self._address
         with contextlib.suppress(TimeoutError):
@@ -324,7 +328,7 @@ class ControllerClient:
         addresses: list[ControllerAddress],
         present: ControllerAddress | None,
     ) -> None:
-        """Go over to the first confirmed answer of a newer controller, or of the present one."""
+        """Change to the first confirmed answer of a newer controller, or of the present one."""
         asked = [asyncio.ensure_future(self._ask(heartbeat, address)) for address in addresses]
         taken: ControlConnection | None = None
         try:
@@ -349,7 +353,7 @@ class ControllerClient:
     async def _ask(
         self, heartbeat: Heartbeat, address: ControllerAddress
     ) -> tuple[ControlConnection, ControllerAddress, control.CommandReply] | None:
-        """What the address says, and the connection it said it on."""
+        """Return the connection, address and reply, or None if there was no answer."""
         connection = await self._try(address)
         if connection is None:
             return None

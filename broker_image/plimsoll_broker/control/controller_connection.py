@@ -1,7 +1,7 @@
-"""One connection to a controller: requests out, replies back by correlation id.
+"""ControlConnection: one connection to a controller, with replies matched by correlation id.
 
-The controller client uses one for commands, the metadata stream another.  Replies may overtake.
-When the connection is lost every caller's request fails; callers bound their waits.
+The controller client uses one for commands, the metadata stream another. Replies may overtake. When
+the connection is lost every request fails; callers bound their waits.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class ControlConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
         self._correlation_id = 0
-        # How it was made; None: nothing else makes another one due.
+        # The TLS state of the connection; None: it never becomes outdated.
         self.link: Link | None = None
-        # Whether it is closed once nothing waits on it.
+        # The reason to close it once nothing waits, or empty.
         self._leaving = ""
 
     @property
@@ -55,13 +55,13 @@ class ControlConnection(asyncio.Protocol):
         self._transport = None
 
     def close(self, why: str) -> None:
-        """Drop the connection; callers hear `why`."""
+        """Abort the connection; pending requests fail with `why`."""
         self._fail(why)
         if self._transport is not None:
             self._transport.abort()
 
     def close_when_idle(self, why: str) -> None:
-        """Another connection is in its place; what waits here is still answered."""
+        """Close the connection once its pending requests are answered."""
         self._leaving = why
         if not self._waiting:
             self.close(why)

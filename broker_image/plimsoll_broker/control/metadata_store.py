@@ -1,10 +1,11 @@
-"""The broker's own copy of the metadata it replays: an image, and the batches after it.
+"""MetadataCopy: the broker's own copy of the metadata it replays: an image, and the batches after
+it.
 
-The metadata stream writes it; a start reads it.  It proves to a controller that its log did not go
-back in time, and it is what a lost log can be rebuilt from.  Batches are written without fsync (the
-page cache survives the process; what a machine's crash takes is replayed from the controller) until
-`sync` is called.  What a start has read is on disk, with all names, before anybody is told of it;
-and so is a snapshot before the batches that it covers are removed.
+The metadata stream writes it; a start reads it. It proves to a controller that its log was not
+restored to an older state, and a lost log can be rebuilt from it. Batches are written without fsync
+until `sync` is called: the page cache survives the process, and records lost in a machine's crash
+are replayed from the controller. What a start has read, with all names, is on disk before it is
+reported; a snapshot is on disk before the batches that it covers are removed.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _header = msgspec.json.Decoder(_SnapshotHeader)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredMetadata:
-    """The metadata as far as this broker has it."""
+    """The metadata as far as this broker has them."""
 
     image: ClusterImage
     nonce: str | None
@@ -71,7 +72,7 @@ class StoredMetadata:
 
 
 def advance(replica: StoredMetadata, batch: MetadataBatchCopy) -> StoredMetadata:
-    """The replica after one more batch; raises MetadataTooNew."""
+    """Return the metadata after one more batch; raises MetadataTooNew."""
     assert batch.base_offset == replica.image.next_offset, "metadata has no gaps"
     try:
         records = read_records(batch.records_json)
@@ -85,7 +86,7 @@ def advance(replica: StoredMetadata, batch: MetadataBatchCopy) -> StoredMetadata
 
 
 class MetadataCopy:
-    """The directory.  One owner; calls are synchronous page-cache writes."""
+    """The directory. One owner; calls are synchronous page-cache writes."""
 
     def __init__(self, data_dir: Path, disk: Disk | None = None) -> None:
         self._disk = disk if disk is not None else Disk()
@@ -95,7 +96,7 @@ class MetadataCopy:
         self._snapshot_bytes = 0
 
     def load(self, cluster_id: UUID) -> StoredMetadata:
-        """What is held, up to the first thing that does not verify."""
+        """Return the stored metadata, up to the first entry that does not verify."""
         disk = self._disk
         disk.make_directory(self._directory)
         disk.sync_directory(self._directory.parent)
@@ -121,12 +122,12 @@ class MetadataCopy:
             replica = advance(replica, batch)
             good = end
         self._open_tail(path, good)
-        # What the process before read or wrote may be in the page cache alone.
+        # The previous process may have left its writes in the page cache alone.
         self.sync()
         return replica
 
     def append(self, batch: MetadataBatchCopy) -> None:
-        """Keep a committed batch."""
+        """Append a committed batch."""
         assert self._tail is not None, "loaded first"
         line = msgspec.json.encode(
             _Line(
@@ -142,16 +143,16 @@ class MetadataCopy:
         self._tail_bytes += len(line) + 1
 
     def sync(self) -> None:
-        """Bring what was appended to the disk.  Raises StorageError when that refuses."""
+        """Sync the appended batches. Raises StorageError."""
         assert self._tail is not None, "loaded, and not closed"
         self._tail.fsync()
 
     def needs_snapshot(self) -> bool:
-        """Whether the batches outweigh an image."""
+        """Return True if the batches are larger than an image."""
         return self._tail_bytes > max(TAIL_BYTES_MIN, 2 * self._snapshot_bytes)
 
     def write_snapshot(self, replica: StoredMetadata) -> None:
-        """Replace everything by the image: on disk first, then the older files go."""
+        """Replace everything by the image: it is synced first, then older files are removed."""
         assert replica.nonce is not None, "an image of something"
         encoded = encode_image(replica.image)
         end = replica.image.next_offset
@@ -173,7 +174,7 @@ class MetadataCopy:
                 self._disk.remove(self._directory / name)
 
     def close(self) -> None:
-        """Bring it to the disk; may be called again.  Raises StorageError when that refuses."""
+        """Sync and close; may be called again. Raises StorageError."""
         tail, self._tail = self._tail, None
         if tail is not None:
             try:
@@ -185,14 +186,14 @@ class MetadataCopy:
         return self._directory / f"tail-{start:020d}.jsonl"
 
     def _open_tail(self, path: Path, good: int) -> None:
-        # What was torn by a crash is cut off, then writing goes on.
+        # Cut a torn tail before writing goes on.
         if self._tail is not None:
             self._tail.close()
             self._tail = None
         tail = self._disk.open(path)
         tail.truncate(good)
         self._tail, self._tail_bytes = tail, good
-        # Otherwise a power cut takes a new file with all that was synced in it.
+        # Without this a power cut could remove a new file with all that was synced in it.
         self._disk.sync_directory(self._directory)
 
 
@@ -213,7 +214,7 @@ def _decode_snapshot(name: str, stored: bytes, cluster_id: UUID) -> StoredMetada
 
 
 def _decode_tail(stored: bytes) -> Iterator[tuple[MetadataBatchCopy, int]]:
-    """Whole, verified batches, each with the position after it."""
+    """Yield whole, verified batches, each with the position after it."""
     end = 0
     for raw in stored.splitlines(keepends=True):
         end += len(raw)

@@ -1,10 +1,9 @@
-"""The metadata stream: fetch committed records, keep them, apply them, tell who must know.
+"""MetadataStream: fetches committed records, stores and applies them, and calls subscribers.
 
-A task of the broker's node, on a connection of its own, to the controller that the client found.
-Callbacks get (old image, new image) in order; they may skip states, never see them twice.  What a
-newer release wrote is not guessed at: nothing more is applied then, and the broker serves on what
-it knew until another release runs it.
-Source: ARCHITECTURE.md, "The controller"; docs/protocol.md §3.
+One of the broker's tasks, on a connection of its own, to the controller that the client found.
+Callbacks get (old image, new image) in order; they may skip states, but never see one twice.
+Records of a newer release are not guessed at: the broker stops applying and serves on what it knew
+until it runs a newer release. Source: ARCHITECTURE.md, "The controller"; docs/protocol.md §3.
 """
 
 from __future__ import annotations
@@ -39,7 +38,8 @@ ANSWER_MS_MAX = 10_000
 RETRY_MS = 50
 RETRY_MS_MAX = 1_000
 RECORDS_AT_ONCE = 200
-"""Of one batch: more, such as those of a topic of thousands of partitions, are read in a thread."""
+"""Records of one batch that are read in the event loop; larger batches, such as those of a topic
+with thousands of partitions, are read in a thread."""
 SNAPSHOT_BYTES_MAX = 2 * 1024 * 1024 * 1024
 
 Callback = Callable[[ClusterImage, ClusterImage], None]
@@ -57,11 +57,11 @@ class MetadataStream:
         self._copy_is_behind = False
         self._connected: tuple[ControlConnection, ControllerAddress] | None = None
         self.unknown = ""
-        """Why nothing more is applied: a newer release wrote what follows; empty: it goes on."""
+        """Why no more metadata are applied: a newer release wrote them; empty while it goes on."""
         client.moved = self._moved
 
     def _moved(self) -> None:
-        """A frozen controller answers no long poll; its successor is not kept waiting for that."""
+        """Leave the old controller at once: a frozen one answers no long poll."""
         if self._connected is not None and self._connected[1] != self._client.address:
             self._connected[0].close("the controller is elsewhere now")
 
@@ -71,25 +71,25 @@ class MetadataStream:
 
     @property
     def position(self) -> LogPosition:
-        """What registration and heartbeats state."""
+        """The position for registration and heartbeats."""
         return self.replica.position
 
     @property
     def copied_offset(self) -> MetadataOffset | None:
-        """So many records are in the copy; None: it cannot be written."""
+        """The number of records in the copy; None: it cannot be written."""
         return None if self._copy_is_behind else self.image.next_offset
 
     def subscribe(self, callback: Callback) -> None:
         self._callbacks.append(callback)
 
     async def wait_applied(self, offset: MetadataOffset) -> None:
-        """Until more than `offset` records are applied."""
+        """Wait until more than `offset` records are applied."""
         while self.image.next_offset <= offset:
             self._grown.clear()
             await self._grown.wait()
 
     async def run(self) -> None:
-        """Until cancelled.  Raises only what the broker cannot go on with."""
+        """Run until cancelled. Raises only errors that the broker cannot continue with."""
         delay_ms = RETRY_MS
         while not self.unknown:
             address = await self._client.wait_address()
@@ -111,7 +111,7 @@ class MetadataStream:
             progress = self.image.next_offset > applied
             delay_ms = RETRY_MS if progress else min(delay_ms * 2, RETRY_MS_MAX)
             await asyncio.sleep(delay_ms / 1000)
-        # What was not understood is not understood later either: only another release reads it.
+        # Unknown records stay unknown: only another release can read them.
         await asyncio.Event().wait()
 
     async def _follow(self, connection: ControlConnection, address: ControllerAddress) -> None:
@@ -164,14 +164,15 @@ class MetadataStream:
             await self._keep_all(replica)
 
     def _stop_applying(self, why: str) -> None:
-        """As if cut off from the controller's decisions, but that it is told."""
+        """Stop applying: the broker is cut off from decisions until it runs a newer release."""
         logger.error("the broker applies no more metadata and serves on what it knew: %s", why)
         self.unknown = why
         self._client.cut_off(why)
 
     async def _keep(self, replica: StoredMetadata, update: MetadataUpdate) -> bool:
-        """Who says that it needs no certificate inside any more must know so after a crash: another
-        mode is on the disk before anybody here hears of it.  True: all is, as a snapshot."""
+        """Store an update. A changed certificate mode is synced before anything here hears of it,
+        since a broker that no longer requires certificates must know that after a crash. Return
+        True if all is stored as a snapshot."""
         durable = replica.image.inside.mode is not self.image.inside.mode
         if update.snapshot is None:
             self._append(update.batches)
@@ -187,7 +188,8 @@ class MetadataStream:
         return False
 
     def _append(self, batches: Iterable[MetadataBatchCopy]) -> None:
-        """On disk, as far as the disk allows: the copy is for others, the broker goes on."""
+        """Append to the copy, as far as the disk allows: the broker itself does not depend on
+        it."""
         if self._copy_is_behind:
             return
         try:
@@ -197,7 +199,7 @@ class MetadataStream:
             self._fell_behind(error)
 
     async def _keep_all(self, replica: StoredMetadata) -> None:
-        """A snapshot in place of the batches; nothing else writes to the copy meanwhile."""
+        """Write a snapshot in place of the batches; nothing else writes to the copy meanwhile."""
         try:
             await in_thread(partial(self._copy.write_snapshot, replica))
             self._copy_is_behind = False

@@ -1,6 +1,6 @@
-"""When a broker follows up a peer's word that there is a newer controller.
+"""RumouredController: when a broker follows up a peer's report of a newer controller.
 
-Asked by `controller_client` with each heartbeat.  Source: the protocol's rule for Fetch, the
+Asked by `controller_client` with each heartbeat. Source: the protocol's rule for Fetch, the
 leader's side ("Controller epoch").
 """
 
@@ -10,32 +10,29 @@ from plimsoll_broker.monotonic_clock import monotonic_ms
 from plimsoll_core.ids import ControllerEpoch
 
 RUMOUR_MS = 5_000
-"""Least time between two looks for a controller of which peers tell."""
+"""The least time between two looks for a controller that peers report."""
 
 
 class RumouredController:
-    """What peers say, until it is followed up."""
+    """The peers' reports, until they are followed up."""
 
     def __init__(self) -> None:
-        # The greatest epoch that a peer named since the last look; 0: none.
+        # The highest epoch that a peer named since the last look; 0: none.
         self._epoch = ControllerEpoch(0)
-        # Before that the next look is not due.
+        # No look is due before this.
         self._next_look_ms = 0
 
     def heard_of(self, epoch: ControllerEpoch) -> None:
-        """A peer says that it follows a controller of this epoch.
+        """Note that a peer follows a controller of this epoch.
 
-        That is a reason to look for it with the next heartbeat, and no more: only a controller
-        itself says which epoch it has, or one made-up number would leave this broker, and whoever
-        hears it from here, without any controller.
+        It only causes a look with the next heartbeat. Only a controller itself can prove its epoch;
+        otherwise one made-up number would leave this broker, and its peers, without any controller.
         """
         self._epoch = max(self._epoch, epoch)
 
     def is_due(self, highest_epoch: ControllerEpoch) -> bool:
-        """Whether a peer's word is to be followed up now: what nobody confirms is asked for
-        seldom, so that whoever makes epochs up does not keep us busy.
-
-        `highest_epoch`: of the controllers that have answered here."""
+        """Return True if a report is to be followed up now. Looks are rare, so that made-up epochs
+        do not keep the broker busy. `highest_epoch`: of controllers that have answered."""
         if self._epoch <= highest_epoch or monotonic_ms() < self._next_look_ms:
             return False
         self._next_look_ms = monotonic_ms() + RUMOUR_MS

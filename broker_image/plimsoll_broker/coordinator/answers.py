@@ -1,7 +1,7 @@
-"""Who asked a shard something, and the reply that waits until what it tells is committed.
+"""Asker and WaitingReplies: the receiver of a shard's answer, and replies that wait for a commit.
 
-Made by shards; replicas hold the waits like those of produces (`AckWaiter`).  A reply leaves once,
-and a failed wait becomes the coordinator's code for it.
+Made by shards; replicas hold the waits like those of produces (`AckWaiter`). A reply is sent once;
+a failed wait becomes the coordinator's error code.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ from plimsoll_core.coordination.outcome import RefusedAsWhole, Reply
 from plimsoll_core.errors import Code
 
 ANSWERED_AT_ONCE = 50
-"""Replies that leave in one turn of the event loop: a few milliseconds, with what sessions do."""
+"""Replies sent in one turn of the event loop: a few milliseconds, with the sessions' work."""
 
 
 class Asker:
-    """What a shard's `token` is: it hears one answer, the first."""
+    """The `token` of a shard's operations. It keeps the first answer."""
 
     __slots__ = ("_future", "answer_value")
 
     def __init__(self) -> None:
-        # What it heard; None until then.
+        # The answer; None until there is one.
         self.answer_value: object | None = None
         self._future: asyncio.Future[object] | None = None
 
     def answer(self, value: object) -> None:
-        """The client may have gone: its session cancelled the future then."""
+        """Set the answer, unless there is one. If the client has disconnected, its session has
+        cancelled the future."""
         if self.answer_value is not None:
             return
         self.answer_value = value
@@ -43,7 +44,7 @@ class Asker:
         return self.answer_value is not None
 
     def future(self) -> asyncio.Future[object]:
-        """Completes with the answer."""
+        """Return a future that completes with the answer."""
         self._future = asyncio.get_running_loop().create_future()
         if self.answer_value is not None:
             self._future.set_result(self.answer_value)
@@ -51,18 +52,19 @@ class Asker:
 
 
 class ShardOfReply(Protocol):
-    """What a waiting reply needs of its shard."""
+    """The part of a shard that a waiting reply needs."""
 
     def may_tell(self) -> bool:
-        """Whether what is only remembered may be told now."""
+        """Return True if remembered state may be told to clients now."""
 
 
 class WaitingReplies:
-    """The replies of one outcome, while they wait; what a replica's waiter holds.
+    """The replies of one outcome while they wait; the token of a replica's waiter.
 
-    `written`: the outcome had records, so that their commit is proof enough; what was only read
-    needs the lease when it leaves.  The members of a large group hear it a few at a time, so that
-    others are heard in between."""
+    `written`: the outcome had records, whose commit is proof enough; a read needs the lease when
+    its reply is sent. The members of a large group are answered a few at a time, so that other
+    tasks run in between.
+    """
 
     __slots__ = ("_replies", "_shard", "_then", "_written")
 
@@ -80,7 +82,7 @@ class WaitingReplies:
         self._written = written
 
     def answer(self, code: int) -> None:
-        """The wait is over: `code` is the replica's."""
+        """Send the replies: the wait is over with the replica's `code`."""
         heard = told(Code(code))
         self._leave(heard, 0)
         if self._then is not None:

@@ -1,8 +1,8 @@
-"""What a shard decided in one turn of the event loop, written at its end as one batch.
+"""TurnAppends: a shard's records of one turn of the event loop, written at its end as one batch.
 
-Owned by a shard, which asked for the right to append before it decided (`may_append`).
-Records of one turn become several batches where they are too many for `max.message.bytes`.  A disk
-that fails takes the replica out of service, and with it the shard.
+Owned by a shard, which checks its right to append before it decides (`may_append`). Records that
+exceed `max.message.bytes` become several batches. A failing disk takes the replica offline, and the
+shard with it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from plimsoll_wire.batches import HEADER_SIZE, parse_header
 from plimsoll_wire.record_sets import KeyValue, size_of, write_batch
 
 RECORDS_AT_ONCE = 10_000
-"""In one batch."""
+"""Records in one batch."""
 
 
 class TurnAppends:
-    """Of one term of one partition."""
+    """The appends of one leader epoch of one partition."""
 
     __slots__ = ("_due", "_hosted", "_leader", "_manager", "_queue")
 
@@ -30,22 +30,22 @@ class TurnAppends:
         self._manager = manager
         self._hosted = hosted
         self._leader = leader
-        # Decided and applied, and written before others have their turn.
+        # Records that are decided and applied, to be written before other tasks run.
         self._queue: list[KeyValue] = []
         self._due = False
 
     @property
     def next_offset(self) -> int:
-        """Where the next record will stand."""
+        """The offset of the next record."""
         return self._hosted.log.log_end_offset + len(self._queue)
 
     @property
     def record_bytes_max(self) -> int:
-        """What a batch may hold beside its header."""
+        """The bytes that a batch may hold besides its header."""
         return self._hosted.max_message_bytes - HEADER_SIZE
 
     def fits(self, record: KeyValue) -> bool:
-        """Whether a batch may hold it at all."""
+        """Return True if one batch can hold the record."""
         return size_of(record) <= self.record_bytes_max
 
     def add(self, records: list[KeyValue]) -> None:
@@ -55,7 +55,7 @@ class TurnAppends:
             asyncio.get_running_loop().call_soon(self.write)
 
     def write(self) -> None:
-        """Everything of this turn.  On the commit path: what fails here is not caught."""
+        """Write all records of this turn. On the commit path: an error is not caught."""
         self._due = False
         queue, self._queue = self._queue, []
         hosted, manager = self._hosted, self._manager
@@ -63,7 +63,7 @@ class TurnAppends:
         for records in self._batches(queue):
             place = next_place(hosted.replica, self._leader)
             if place is None:
-                return  # the shard went with its term; who waited has heard it from the replica
+                return  # leadership ended; the replica has failed the waiting requests
             data = write_batch(records, stamp_ms)
             header = parse_header(data)
             written = manager.driver.append_produced(hosted, memoryview(data), header, place, None)

@@ -1,9 +1,8 @@
-"""What is measured of the groups that are coordinated here: how many in which state, their members,
-and how far each is behind on each topic.
+"""GroupMeasures: metrics of the groups coordinated here: states, members, and lag by topic.
 
-Owned by `roles`; the metrics read what the last look found, so that a scrape costs nothing that
-grows with the groups.  A look goes through all groups in slices, every few seconds.  It decides
-nothing, and tells nothing to clients.  Source: docs/protocol.md §5.8.2.
+Owned by `roles`. The metrics read the result of the last look, so a scrape costs nothing that grows
+with the groups. A look visits all groups in slices, every few seconds. It decides nothing and tells
+clients nothing. Source: docs/protocol.md §5.8.2.
 """
 
 from __future__ import annotations
@@ -35,26 +34,26 @@ from plimsoll_core.groups.state import CommittedOffset
 
 LOOK_EVERY_S = 10.0
 PARTITIONS_MAX = 10_000
-"""Whose ends are known at a time: a thousand bytes each."""
+"""Partitions whose log ends are known at a time: a thousand bytes each."""
 
 Shards = Callable[[], list[GroupShard]]
 
 
 @dataclass(slots=True)
 class GroupStats:
-    """Counters since the start; only grow."""
+    """Counters since the start; they only grow."""
 
     loads: int = 0
     load_ms: int = 0
     commits: int = 0
     """Offsets that were committed."""
     commit_failures: Counter[str] = field(default_factory=Counter)
-    """Offsets that were not, by Kafka's word for the code."""
+    """Offsets that failed to commit, by Kafka's name of the error code."""
     rebalances_ended: int = 0
-    """Of shards that are not here any more."""
+    """Rebalances of shards that are no longer here."""
 
     def answered(self, op: Operation, answer: object) -> None:
-        """Counted are commits."""
+        """Count the commits of an answer."""
         match op, answer:
             case CommitOffsets(), OffsetsCommitted(partitions):
                 failed = [one.code.name for one in partitions if one.code is not Code.NONE]
@@ -66,16 +65,16 @@ class GroupStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupsSeen:
-    """What one look found."""
+    """The result of one look."""
 
     states: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(STATES, 0))
     """Groups by state, in Kafka's words."""
     lag_text: bytes = b""
-    """As Prometheus reads it; empty: none is measured."""
+    """In Prometheus' text format; empty if no lag is measured."""
     series_left_out: int = 0
-    """Groups' topics that are not shown, because others are further behind."""
+    """Topics of groups that are not shown, because others lag more."""
     partitions_left_out: int = 0
-    """Committed offsets to which no log end is known."""
+    """Committed offsets without a known log end."""
 
     @property
     def groups(self) -> int:
@@ -83,11 +82,11 @@ class GroupsSeen:
 
 
 class GroupMeasures:
-    """`series_max`: groups' topics whose lag is shown; 0: no lag is measured, and no broker asked
-    for it."""
+    """`series_max`: topics of groups whose lag is shown; 0: lag is not measured, and no broker is
+    asked for log ends."""
 
     def __init__(self, manager: ReplicaManager, shards: Shards, series_max: int) -> None:
-        # What the last look found.
+        # The result of the last look.
         self.seen = GroupsSeen()
         self._manager = manager
         self._shards = shards
@@ -100,7 +99,7 @@ class GroupMeasures:
         return self._series_max > 0
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             await self.look()
@@ -158,7 +157,7 @@ class GroupMeasures:
         return lags, unknown
 
     def _key(self, topic: str, index: int, offset: CommittedOffset) -> PartitionKey | None:
-        """None: the topic, as it was when the offset was committed, is gone."""
+        """Return the partition, or None if the topic of the commit is gone."""
         image = self._manager.image
         if image is None:
             return None

@@ -1,10 +1,10 @@
-"""The groups of one partition of `__consumer_offsets`, for one term of its leader here.
+"""GroupShard: the groups of one partition of `__consumer_offsets`, for one leader epoch here.
 
-Made by `roles` when this broker begins to lead the partition, dropped when the term ends.  What is
-asked is decided in the call itself, so that a connection's requests keep their order, or held in
-that order while the shard loads; only commits are waited for.  It decides nothing:
-`plimsoll_core.groups.step` does, and `apply` alone changes what is durable.
-Source: docs/protocol.md §5.8.
+Made by `roles` when this broker begins to lead the partition, dropped when that ends. An operation
+is decided in the call itself, so that a connection's requests keep their order, or held in that
+order while the shard loads; only commits are awaited. It decides nothing:
+`plimsoll_core.groups.step` does, and only `apply` changes durable state. Source: docs/protocol.md
+§5.8.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from plimsoll_core.replica.replica import may_append
 from plimsoll_wire.coordinator_records import UnknownGroupRecord, encode_group_record
 
 DELETIONS_MAX = 1_000
-"""Groups of one shard that wait for its log to be read, before they are deleted."""
+"""Groups of one shard that wait for the log to be read before they are deleted."""
 
 
 class ShardPhase(Enum):
-    """How far it is; only an active one answers from its state."""
+    """The phase of a shard; only an active one answers from its state."""
 
     LOADING = "Loading"
     ACTIVE = "Active"
@@ -53,15 +53,15 @@ class ShardPhase(Enum):
 
 
 class GivesUp(Protocol):
-    """What a shard needs of a pass through its log."""
+    """The part of a pass through the log that a shard needs."""
 
     def give_up(self, group_id: str) -> None:
-        """There is no room for it."""
+        """Drop the group from the pass: there is no memory for it."""
 
 
 class GroupShard:
-    """Owned by the event loop.  `leader` is the replica's own of this term: another term has
-    another one."""
+    """Owned by the event loop. `leader` is the replica's object for this leader epoch; another
+    epoch has another one."""
 
     def __init__(
         self,
@@ -77,11 +77,11 @@ class GroupShard:
         self.phase = ShardPhase.LOADING
         self.state = GroupsState(memory)
         self.soft = SoftState()
-        # When its load began to be waited for; on the monotonic clock.
+        # When the wait for its load began, on the monotonic clock.
         self.begun_ms = manager.now_ms()
         # On the monotonic clock; None until it is active.
         self.active_since_ms: int | None = None
-        # Topics may be gone whose offsets are here: they are looked for once metadata are fresh.
+        # True if offsets of deleted topics must be looked for, once metadata are fresh.
         self.sweep_due = True
         # Kinds of records in its log that only a newer release knows.
         self.unknown: set[UnknownGroupRecord] = set()
@@ -91,66 +91,67 @@ class GroupShard:
         self._appends = TurnAppends(manager, hosted, leader)
         self._timer = DeadlineTimer(self.soft.deadlines, manager.now_ms, self._due)
         self._fresh = False
-        # Requests that were parked and are not answered yet.
+        # Requests that are parked and not answered.
         self._parked: dict[Asker, None] = {}
-        # Who asked that a group is deleted for which there is no room, by its id.
+        # By group: askers for the deletion of a group that is not loaded for lack of memory.
         self.deletions: dict[str, list[Asker]] = {}
         # The pass through its log that looks for such groups; None: there is none.
         self.rereading: GivesUp | None = None
-        # Whether groups for which there was no room are to be looked at again.
+        # True if unloaded groups are to be loaded again when there is room.
         self.reload_due = False
-        # When they are looked at in any case.
+        # When that is tried in any case.
         self.reload_ms = 0
-        # What came while it loads, and is not decided yet.
+        # Operations that came while it loads.
         self._held = HeldOperations(manager.now_ms)
 
     # --- its life -------------------------------------------------------------------------------
 
     @property
     def leads(self) -> bool:
-        """Whether its term lasts."""
+        """True while its leader epoch lasts."""
         return self.hosted.replica.leader is self.leader and self.phase is not ShardPhase.GONE
 
     def replay(self, record: GroupRecord, offset: int) -> None:
-        """While it loads.  What there was no room for is stepped over."""
+        """Apply a record of the load. Records of unloaded groups are skipped."""
         if self.state.is_unloaded(record.group_id):
             self.skip(offset)
         else:
             apply(self.state, record, offset)
 
     def apply(self, record: GroupRecord, offset: int) -> None:
-        """Of a group that is read again."""
+        """Apply a record of a group that is loaded again."""
         apply(self.state, record, offset)
 
     def unload(self, group_id: str) -> None:
-        """There is no room for it."""
+        """Unload a group for lack of memory."""
         self.state.unload(group_id)
         if self.rereading is not None:
             self.rereading.give_up(group_id)
 
     @property
     def holds_back(self) -> bool:
-        """Whether there are groups in its log for which there is no room."""
+        """True if there is no memory for some groups of its log."""
         return bool(self.state.unloaded) or self.state.more_unloaded
 
     def may_unload(self, group_id: str) -> bool:
-        """Whether nobody would notice but by being refused from now on: no member is here."""
+        """Return True if the group has no members here, so that unloading only refuses its later
+        requests."""
         group = self.state.groups.get(group_id)
         if group is None:
             return False
         return self.phase is ShardPhase.LOADING or group_id not in self.soft.classic
 
     def loaded_again(self, group_id: str) -> None:
-        """All that its log holds of the group is applied."""
+        """All records of the group in the log have been applied."""
         loaded_again(self._turn(), group_id)
         self._timer.arm()
 
     def skip(self, offset: int) -> None:
-        """A record that is not known stands there."""
+        """Skip a record that is not known."""
         skip(self.state, offset)
 
     def activate(self) -> None:
-        """Everything that the log holds is applied."""
+        """Serve: the whole log has been applied."""
         assert self.phase is ShardPhase.LOADING, self.phase
         self.phase = ShardPhase.ACTIVE
         self.active_since_ms = self._manager.now_ms()
@@ -158,18 +159,19 @@ class GroupShard:
         self._timer.arm()
 
     async def decide_held(self) -> None:
-        """What was asked while it loaded; what is asked now comes behind that."""
+        """Decide the operations that were held; newer ones come behind them."""
         async for op, asker in in_slices(self._held.take()):
             self.decide(op, asker)
 
     def fail(self) -> None:
-        """Its log cannot be read whole: it never serves a part of it."""
+        """Fail: the log cannot be read as a whole, and a part of it is never served."""
         self.phase = ShardPhase.FAILED
         self._let_go()
         self._held.refuse(Code.NOT_COORDINATOR)
 
     def drop(self) -> None:
-        """Its term is over: who waits for a commit heard it from the replica, who is parked now."""
+        """Leadership ended: the replica failed requests that await a commit; fail parked ones
+        here."""
         self.phase = ShardPhase.GONE
         self._timer.cancel()
         self._let_go()
@@ -179,7 +181,7 @@ class GroupShard:
             asker.answer(RefusedAsWhole(Code.NOT_COORDINATOR))
 
     def _let_go(self) -> None:
-        """Its memory is others'."""
+        """Release its memory."""
         self.state.memory.close()
         deletions, self.deletions = self.deletions, {}
         for asker in (one for askers in deletions.values() for one in askers):
@@ -188,7 +190,8 @@ class GroupShard:
     # --- being asked ----------------------------------------------------------------------------
 
     def ask(self, op: Operation) -> Asker:
-        """Decided now, or once it is loaded; it hears the answer now or later."""
+        """Decide the operation now, or once the shard is loaded. Return its asker, which gets the
+        answer now or later."""
         asker = Asker()
         if self.leads and (self.phase is ShardPhase.LOADING or self._held):
             self._held.add(op, asker)
@@ -197,19 +200,19 @@ class GroupShard:
         return asker
 
     def order(self, op: Operation) -> None:
-        """Nobody waits for it."""
+        """Decide an operation without an asker."""
         if self.leads and self.phase is ShardPhase.LOADING:
             self._held.add(op, None)
         else:
             self.decide(op, None)
 
     def may_tell(self) -> bool:
-        """Whether its state is still what clients of the group may be told: under the lease."""
+        """Return True if its state may be told to clients: it leads, and the lease holds."""
         return self.leads and self._manager.serving.holds(self.hosted)
 
     @property
     def metadata_fresh(self) -> bool:
-        """Whether what was committed when it became active is applied here."""
+        """True if all metadata committed when it became active have been applied here."""
         if not self._fresh and self.active_since_ms is not None:
             self._fresh = self._manager.serving.knows_since(self.active_since_ms)
         return self._fresh
@@ -230,7 +233,7 @@ class GroupShard:
         )
 
     def decide(self, op: Operation, asker: Asker | None) -> None:
-        """Now, whatever is held."""
+        """Decide the operation now, even if others are held."""
         if self.phase is ShardPhase.ACTIVE and self.leads:
             if isinstance(op, DeleteGroup) and self.state.is_unloaded(op.group_id):
                 self._delete_later(op.group_id, asker)
@@ -243,7 +246,8 @@ class GroupShard:
             asker.answer(RefusedAsWhole(Code.NOT_COORDINATOR))
 
     def _delete_later(self, group_id: str, asker: Asker | None) -> None:
-        """Its log has to be read for it: `unloaded_groups`."""
+        """Queue the deletion of an unloaded group: its log must be read first, see
+        `unloaded_groups`."""
         if asker is None:
             return
         if group_id not in self.deletions and len(self.deletions) >= DELETIONS_MAX:
@@ -253,7 +257,8 @@ class GroupShard:
         self.kick()
 
     async def delete_unloaded(self, group_id: str) -> object:
-        """A group whose keys were read again; the answer, once its tombstones are committed."""
+        """Delete a group whose keys were read again. Return the answer once its tombstones are
+        committed."""
         while True:
             asker = Asker()
             self.decide(DeleteUnloaded(group_id=group_id), asker)
@@ -298,7 +303,7 @@ class GroupShard:
         )
 
     def _append(self, records: tuple[GroupRecord, ...]) -> Code:
-        """Queue and apply all of them, or none; the replica's code."""
+        """Queue and apply all of the records, or none. Return the error code of the replica."""
         if not records:
             return Code.NONE
         code = may_append(self.hosted.replica, self.leader)

@@ -1,7 +1,8 @@
-"""What is asked of a shard while it loads: held in order until it is active, for a few seconds.
+"""HeldOperations: operations for a loading shard, held in order until it is active, for a few
+seconds.
 
-Owned by a shard.  Clients send a commit again two or three times within a third of a second and
-then give up; a load takes longer on a busy volume.  Source: docs/protocol.md §5.8.
+Owned by a shard. Clients repeat a commit two or three times within a third of a second and then
+give up; a load takes longer on a busy volume. Source: docs/protocol.md §5.8.
 """
 
 from __future__ import annotations
@@ -16,32 +17,32 @@ from plimsoll_core.errors import Code
 from plimsoll_core.groups.operations import Operation
 
 HELD_MS_MAX = 5_000
-"""For so long one waits for the load; less than the time that any client gives a request."""
+"""How long an operation waits for the load: less than any client's request timeout."""
 HELD_MAX = 1_000
-"""Operations of one shard; more are refused at once."""
+"""Held operations of one shard; more are refused at once."""
 
 _LOADS = RefusedAsWhole(Code.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 class HeldOperations:
-    """Owned by the event loop.  `now_ms`: the monotonic clock."""
+    """Owned by the event loop. `now_ms`: the monotonic clock."""
 
     __slots__ = ("_deadlines", "_now_ms", "_ops", "_timer")
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
-        # In the order in which they came.  None: nobody waits for that one.
+        # In order of arrival. None: the operation has no asker.
         self._ops: dict[Asker, tuple[Operation, Asker | None]] = {}
         self._deadlines = Deadlines()
         self._timer = DeadlineTimer(self._deadlines, now_ms, self._waited_enough)
 
     def __bool__(self) -> bool:
-        """Whether any is held: whatever comes now comes behind it."""
+        """True if any is held: later operations queue behind it."""
         return bool(self._ops)
 
     def add(self, op: Operation, asker: Asker | None) -> None:
-        """It hears COORDINATOR_LOAD_IN_PROGRESS where it would wait too long, or too many do.  One
-        that nobody waits for is about one that is held."""
+        """Hold an operation. Its asker gets COORDINATOR_LOAD_IN_PROGRESS if it waits too long, or
+        if too many wait. An operation without asker is about one that is held."""
         if asker is not None and len(self._ops) >= HELD_MAX:
             asker.answer(_LOADS)
             return
@@ -51,7 +52,7 @@ class HeldOperations:
         self._timer.arm()
 
     def take(self) -> Iterator[tuple[Operation, Asker | None]]:
-        """Each, the first first, those too that come meanwhile."""
+        """Yield and remove the operations in order, including those that arrive meanwhile."""
         while self._ops:
             key = next(iter(self._ops))
             self._deadlines.clear(key)
@@ -59,7 +60,7 @@ class HeldOperations:
         self._timer.cancel()
 
     def refuse(self, code: Code) -> None:
-        """All of them: there will be no load."""
+        """Refuse all held operations: the load has failed."""
         for _, asker in self.take():
             if asker is not None:
                 asker.answer(RefusedAsWhole(code))

@@ -1,7 +1,7 @@
-"""Has the controller make an internal topic when a client first needs it.
+"""InternalTopics: has the controller create an internal topic when a client first needs it.
 
-Its task asks; handlers only say that it is wanted, and tell their clients to come again.  It
-decides nothing: how the topic is made is the controller's to say.
+Its task asks the controller; handlers only report the need and have their clients retry. The
+controller decides how the topic is created.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ logger = logging.getLogger("plimsoll.coordinator")
 
 ASK_MS_MAX = 10_000
 AGAIN_S = 1.0
-"""Between two questions for a topic that could not be made."""
+"""The pause between two requests for a topic that could not be created."""
 
 EnsureTopic = Callable[[EnsureInternalTopic, int], Awaitable[Answer]]
-"""Ask the controller, within so many milliseconds; raises NoController."""
+"""Ask the controller, with a timeout in milliseconds; raises NoController."""
 
 
 class InternalTopics:
@@ -31,16 +31,16 @@ class InternalTopics:
         self._ask = ask
         self._wanted: dict[str, None] = {}
         self._kick = asyncio.Event()
-        # The last refusal, said once.
+        # The last refusal, which is logged once.
         self._said = ""
 
     def want(self, name: str) -> None:
-        """It is not there: the controller is asked for it, once for all who say so meanwhile."""
+        """Ask the controller to create the topic; concurrent callers share one request."""
         self._wanted[name] = None
         self._kick.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         while True:
             await self._kick.wait()
             self._kick.clear()

@@ -1,7 +1,7 @@
-"""Consumer lag as Prometheus reads it: made in slices beforehand, because thousands of series take
-longer to write than the event loop may be held by a scrape.
+"""Writes consumer lag in Prometheus' text format, in time slices.
 
-Called by `group_measures`; the HTTP endpoint sends it behind all other metrics.
+Writing thousands of series takes longer than a scrape may hold the event loop, so it is done
+beforehand. Called by `group_measures`; the HTTP endpoint sends it behind all other metrics.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
 async def lag_text(lags: Sequence[TopicLag]) -> bytes:
-    """All series of these groups' topics."""
+    """Return all series of these topics of groups."""
     parts: tuple[list[bytes], ...] = tuple(
         [f"# HELP {name} {text}\n# TYPE {name} gauge\n".encode()] for name, text in _FAMILIES
     )

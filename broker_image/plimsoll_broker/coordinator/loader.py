@@ -1,8 +1,8 @@
-"""Reads a partition of `__consumer_offsets` into its shard, in slices of a few milliseconds.
+"""Loads a partition of `__consumer_offsets` into its shard, in slices of a few milliseconds.
 
-Called by `roles` for one shard after another.  The log is read to where it ended when the term
-began: only the shard itself appends to it.  What cannot be read whole is never served: then the
-shard fails, and the replica goes out of service where another can lead.
+Called by `roles` for one shard after another. The log is read to its end at the start of the leader
+epoch: only the shard itself appends to it later. A log that cannot be read as a whole is never
+served: the shard fails, and the replica goes offline if another one can lead.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ logger = logging.getLogger("plimsoll.coordinator")
 
 READ_BYTES = 256 * 1024
 UNKNOWN_MAX = 50
-"""Kinds of records that are named, of one log."""
+"""Unknown kinds of records that are logged, for one log."""
 
 
 class _Slices:
-    """When others have to have their turn; `count`: records so far."""
+    """Lets other tasks run when a slice is over. `count`: records so far."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -66,10 +66,10 @@ async def load(
     beside: Iterable[GroupShard],
     shards: Callable[[], list[GroupShard]],
 ) -> None:
-    """Until it is active or failed, or its term is over.  `beside`: those that are next; `shards`:
-    all of this broker, which share its memory."""
+    """Load the shard until it is active or failed, or no longer leads. `beside`: the shards that
+    are next. `shards`: all of this broker, which share its memory."""
     hosted = shard.hosted
-    # What is appended to a new log must find it durable; all at once: each sync may take long.
+    # A new log must be durable before its first append. All at once, since each sync may take long.
     places = [(one.hosted.name, one.hosted.key.index) for one in (shard, *beside)]
     await manager.flusher.make_durable(manager.store, places)
     if not shard.leads:
@@ -97,8 +97,8 @@ async def load(
 async def delete_asked(
     manager: ReplicaManager, shard: GroupShard, shards: Callable[[], list[GroupShard]]
 ) -> None:
-    """Some of the groups whose deletion waits for their keys to be read.  One pass through the log
-    for as many as fit."""
+    """Delete some of the groups whose deletion waits for their keys. One pass through the log
+    serves as many as fit in memory."""
     memory = shard.state.memory.of_broker
     names = next_deletions(shard, memory)
     if not names:
@@ -109,7 +109,7 @@ async def delete_asked(
         await delete_read(shard, rereading)
     shard.rereading = None
     for name in names:
-        # There was no room for it meanwhile: it is to be asked for again.
+        # There was no memory for it meanwhile: its client must retry.
         for asker in shard.deletions.pop(name, ()):
             asker.answer(RefusedAsWhole(Code.COORDINATOR_LOAD_IN_PROGRESS))
 
@@ -121,8 +121,8 @@ async def load_again(
     *,
     unnamed: bool,
 ) -> None:
-    """Groups for which there was no room, and is now.  `unnamed`: also those whose names did not
-    fit; that ends well once the cleaner has taken what was deleted out of the log."""
+    """Load groups for which there is memory now. `unnamed`: also groups whose names did not fit,
+    which succeeds once the cleaner has removed deleted ones from the log."""
     shard.reload_due = False
     memory = shard.state.memory.of_broker
     names: list[str] | None = next_to_load(shard, memory)
@@ -150,7 +150,7 @@ async def _read_again(
     rereading: Rereading,
     shards: Callable[[], list[GroupShard]],
 ) -> bool:
-    """Whether the log was read to its end: of these groups nothing is appended meanwhile."""
+    """Return True if the log was read to its end; nothing is appended to these groups meanwhile."""
     shard.rereading = rereading
     end = shard.hosted.log.log_end_offset
     reading = _Pass(shard, rereading.replay, shards, _Slices(), not rereading.keys_alone)
@@ -159,7 +159,7 @@ async def _read_again(
 
 
 async def _read(manager: ReplicaManager, reading: _Pass, end: int) -> bool:
-    """Whether it could be read; else the shard has failed."""
+    """Return False if the log could not be read; the shard has failed then."""
     shard, hosted = reading.shard, reading.shard.hosted
     try:
         await _replay(reading, hosted.log.log_start_offset, end)
@@ -191,7 +191,7 @@ def _say_unloaded(shard: GroupShard) -> None:
 
 
 class _Unreadable(Exception):
-    """What stands at `offset` cannot be read."""
+    """The records at `offset` cannot be read."""
 
     def __init__(self, offset: int, fault: StorageError) -> None:
         super().__init__(str(fault))
@@ -200,8 +200,8 @@ class _Unreadable(Exception):
 
 
 class _Pass(NamedTuple):
-    """One way through a log.  `replay`: takes each record.  `makes_room`: whether groups are
-    unloaded for what is read."""
+    """One pass through a log. `replay` takes each record. `makes_room`: True if groups are unloaded
+    to make room for what is read."""
 
     shard: GroupShard
     replay: Callable[[GroupRecord, int], None]
@@ -264,7 +264,7 @@ def _unreadable(shard: GroupShard, offset: int, sentence: str) -> _Unreadable:
 
 
 def _say_unknown(shard: GroupShard, record: UnknownGroupRecord) -> None:
-    """Once for each type and version."""
+    """Log an unknown record, once for each type and version."""
     if record not in shard.unknown and len(shard.unknown) < UNKNOWN_MAX:
         shard.unknown.add(record)
         logger.warning(

@@ -1,11 +1,11 @@
-"""Where the logs end for which groups have committed offsets: looked at every few seconds.
+"""LogEnds: the log ends of partitions with committed offsets, looked up every few seconds.
 
-A broker that may come to coordinate groups notes the ends of all its own logs, so that the age of
-what a group has not read does not begin anew when the group's coordinator moves here.  Owned by
-`group_measures`, which says which partitions.  Of a partition that is in sync here the broker's own
-log tells; the leaders of the others are asked, as followers ask them (ListOffsets on the
-replication port), some hundred partitions a request and one leader after another.  A leader that
-does not answer is left alone until the next look: what it said last still stands.
+A broker that may come to coordinate groups also notes the ends of its own logs, so that the age of
+unread records does not start anew when a coordinator moves here. Owned by `group_measures`, which
+names the partitions. A partition in sync here is read from its own log; the leaders of others are
+asked with ListOffsets on the replication port, some hundred partitions a request and one leader
+after another. A leader that does not answer is skipped until the next look; its last answer stays
+valid.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from plimsoll_wire.messages import decode_response, encode_request
 from plimsoll_wire.primitives import MalformedMessage
 
 ASKED_AT_ONCE = 500
-"""Partitions in one request: its reply is read in a few milliseconds."""
+"""Partitions in one request; its reply is parsed within a few milliseconds."""
 CONNECT_S = 2.0
 SILENCE_S = 5.0
 _VERSION, _LATEST = 5, -1
@@ -35,21 +35,21 @@ _CORRELATION_BYTES = 4
 
 
 class LogEnds:
-    """`manager`: of this broker, which knows the metadata.  `most`: partitions at a time."""
+    """`manager` knows the metadata. `most`: partitions at a time."""
 
     def __init__(self, manager: ReplicaManager, most: int) -> None:
         self._manager = manager
         self._most = most
-        # Of every partition that was asked for last, and of those that are in sync here.
+        # For every partition of the last look, and those that are in sync here.
         self._histories: dict[PartitionKey, EndHistory] = {}
         self._numbers = count(1)
 
     def history(self, key: PartitionKey) -> EndHistory | None:
-        """None: its end was never heard of."""
+        """Return the known ends of a partition's log, or None if there are none."""
         return self._histories.get(key)
 
     async def look(self, wanted: Sequence[PartitionKey]) -> None:
-        """Where they end now, and the logs here; the others are forgotten."""
+        """Note the present ends of these partitions and of the logs here; forget the others."""
         kept = dict.fromkeys(wanted)
         async for key in in_slices(self._own_partitions()):
             if len(kept) < self._most:
@@ -72,7 +72,7 @@ class LogEnds:
                 continue
 
     def _own_partitions(self) -> list[PartitionKey]:
-        """Of the logs here, if this broker may coordinate groups."""
+        """Return the partitions hosted here, if this broker may coordinate groups."""
         manager = self._manager
         if not any(hosted.name == GROUP_OFFSETS for hosted in manager):
             return []
@@ -82,7 +82,7 @@ class LogEnds:
         self._histories.setdefault(key, EndHistory()).note(end, self._manager.now_ms())
 
     def _here(self, partition: Partition) -> bool:
-        """Whether this broker's own log is in sync, and told."""
+        """Return True if this broker's log is in sync; its end is noted."""
         manager, hosted = self._manager, self._manager.hosted(partition.key)
         if hosted is None or hosted.replica.failed or not manager.is_here(hosted):
             return False
@@ -121,7 +121,7 @@ class LogEnds:
                     self._note(partition.key, one.offset)
 
     def _by_name(self, asked: Iterable[Partition]) -> dict[str, dict[int, Partition]]:
-        """Without those whose topic is gone."""
+        """Group by topic name, without deleted topics."""
         found: dict[str, dict[int, Partition]] = {}
         image = self._manager.image
         for partition in asked:

@@ -1,9 +1,8 @@
-"""Which groups this broker coordinates: a shard for each partition of `__consumer_offsets` that it
-leads, made and dropped with its leadership.
+"""Coordinators: a shard for each partition of `__consumer_offsets` led here, made and dropped with
+its leadership.
 
-Told by the replica manager of every partition that something happened to, and asked by the
-handlers.  Its task loads shards, one after another, and looks for offsets of topics that are gone.
-It decides nothing about groups.
+The replica manager reports each step of a partition; the handlers ask. Its task loads shards, one
+after another, and looks for offsets of deleted topics. It decides nothing about groups.
 """
 
 from __future__ import annotations
@@ -39,15 +38,16 @@ from plimsoll_process.waits import set_within
 logger = logging.getLogger("plimsoll.coordinator")
 
 GROUPS_AT_ONCE = 500
-"""That are listed without others having their turn: about a millisecond."""
+"""Groups listed without a break: about a millisecond."""
 RELOAD_EVERY_MS = 60_000
-"""How often it is looked whether there is room for groups that are not loaded."""
+"""How often it tries to load groups that are not loaded."""
 SWEEP_EVERY_S = 1.0
-"""How often it is looked whether metadata are fresh, while a shard waits for that."""
+"""How often it checks whether metadata are fresh, while a shard waits for that."""
 
 
 class Coordinators:
-    """One for a broker; `ReplicaManager.watcher`.  `topics`: has the topics that it needs made."""
+    """One for a broker; it is `ReplicaManager.watcher`. `topics` creates the topics that it
+    needs."""
 
     def __init__(
         self,
@@ -62,9 +62,9 @@ class Coordinators:
         self.memory = GroupMemory() if memory is None else memory
         self._manager = manager
         self._settings = settings
-        # By partition, for as long as it is led here in one term.
+        # By partition, for as long as this broker leads it in one leader epoch.
         self._shards: dict[PartitionKey, GroupShard] = {}
-        # Those that wait to be loaded, first come first.
+        # Shards that wait to be loaded, in order.
         self._to_load: dict[GroupShard, None] = {}
         self._kick = asyncio.Event()
         self._closed = False
@@ -72,20 +72,20 @@ class Coordinators:
 
     @property
     def manager(self) -> ReplicaManager:
-        """Of the replicas that groups are kept in."""
+        """The manager of the replicas that groups are stored in."""
         return self._manager
 
     # --- leadership -----------------------------------------------------------------------------
 
     def stepped(self, hosted: Hosted) -> None:
-        """It may be led here from now on, or no more, or in another term."""
+        """Make or drop the partition's shard if its leadership here has changed."""
         if hosted.name != GROUP_OFFSETS:
             return
         shard, leader = self._shards.get(hosted.key), hosted.replica.leader
         if shard is not None and shard.hosted is hosted and shard.leader is leader:
             return
         if self._manager.hosted(hosted.key) is not hosted:
-            leader = None  # dropped, or there is another replica in its place by now
+            leader = None  # dropped, or replaced by another replica
         if shard is not None and (leader is not None or shard.hosted is hosted):
             self._drop(shard)
             del self._shards[hosted.key]
@@ -98,7 +98,8 @@ class Coordinators:
             self._kick.set()
 
     def update(self, old: ClusterImage, new: ClusterImage) -> None:
-        """The metadata stream's callback: offsets of topics that are gone are to be looked for."""
+        """Take a new image; the metadata stream's callback. Offsets of deleted topics are looked
+        for."""
         if old.topics is new.topics:
             return
         if any(topic_id not in new.topics for topic_id in old.topics):
@@ -107,7 +108,7 @@ class Coordinators:
             self._kick.set()
 
     def close(self) -> None:
-        """No group is coordinated here any more; who waits hears it."""
+        """Stop coordinating groups; parked requests fail."""
         self._closed = True
         for shard in self._shards.values():
             self._drop(shard)
@@ -121,23 +122,23 @@ class Coordinators:
     # --- being asked ----------------------------------------------------------------------------
 
     def shards(self) -> list[GroupShard]:
-        """Those that are here now, active or not."""
+        """Return all shards, active or not."""
         return list(self._shards.values())
 
     @property
     def groups(self) -> int:
-        """How many are coordinated here."""
+        """The number of groups coordinated here."""
         return sum(len(shard.state.groups) for shard in self._active())
 
     @property
     def loading_ms(self) -> int:
-        """For how long whoever waits longest has been waiting for a load."""
+        """How long the oldest load has been waiting, in ms."""
         now_ms = self._manager.now_ms()
         loading = (s for s in self._shards.values() if s.phase is ShardPhase.LOADING)
         return max((now_ms - shard.begun_ms for shard in loading), default=0)
 
     def partition_of(self, group_id: str) -> PartitionKey | None:
-        """Which partition holds a group; None: there is no such topic yet."""
+        """Return the partition that holds a group, or None if the topic does not exist yet."""
         image = self._manager.image
         topic_id = None if image is None else image.topic_ids.get(GROUP_OFFSETS)
         if image is None or topic_id is None:
@@ -146,7 +147,7 @@ class Coordinators:
         return PartitionKey(topic_id, partition_of(group_id, partitions)) if partitions else None
 
     def ask(self, group_id: str, op: Operation) -> Asker:
-        """Decided in the call; the answer may come later."""
+        """Decide the operation in the call; the answer may come later."""
         shard = self._shard(group_id)
         if isinstance(shard, GroupShard):
             return shard.ask(op)
@@ -155,9 +156,9 @@ class Coordinators:
         return asker
 
     def list_groups(self, op: ListGroups) -> Iterator[Asker]:
-        """Every shard that is here, and can be one that answers: `GROUPS_AT_ONCE` groups are
-        decided with each that is taken, so that others may be heard in between.  A shard that is
-        not loaded yet answers for all of its groups at once, when it is."""
+        """Yield an asker for each portion of `GROUPS_AT_ONCE` groups; each is decided when it is
+        taken, so that other tasks can run in between. A shard that is still loading answers for all
+        of its groups once it is loaded."""
         for shard in list(self._shards.values()):
             if shard.phase is ShardPhase.ACTIVE:
                 names = shard.state.names()
@@ -169,7 +170,7 @@ class Coordinators:
                 yield shard.ask(op)
 
     def order(self, group_id: str, op: Operation) -> None:
-        """Nobody waits for it."""
+        """Decide an operation without an asker."""
         shard = self._shard(group_id)
         if isinstance(shard, GroupShard):
             shard.order(op)
@@ -186,7 +187,7 @@ class Coordinators:
     # --- its task -------------------------------------------------------------------------------
 
     def tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-        """What must run for as long as the broker does; any end is a failure."""
+        """Yield the tasks that must run as long as the broker does; the end of any is a failure."""
         yield "coordinators", self._run()
         yield "internal topics", self.topics.run()
         yield "group measures", self.measures.run()
@@ -212,13 +213,14 @@ class Coordinators:
             await self._look_at_unloaded()
 
     def look_at_unloaded(self) -> None:
-        """There may be room for groups that are not loaded."""
+        """Have groups loaded for which there may be memory now."""
         for shard in self._active():
             shard.reload_due = shard.holds_back
         self._kick.set()
 
     async def _look_at_unloaded(self) -> None:
-        """One pass through a log; what is to be loaded for the first time goes before the next."""
+        """Make one pass through a log; shards that wait for their first load go before the next
+        pass."""
         if self.memory.wants_room:
             await make_room(self.shards(), self.memory)
             self.memory.wants_room = False
@@ -240,8 +242,8 @@ class Coordinators:
         return [s for s in self._shards.values() if s.phase is ShardPhase.ACTIVE]
 
     async def _sweep(self, shard: GroupShard) -> None:
-        """Offsets of topics that are gone get their tombstones; a topic that gets such a name later
-        does not begin there."""
+        """Write tombstones for offsets of deleted topics, so that a later topic of the same name
+        does not start there."""
         shard.sweep_due = False
         names: Iterable[str] = tuple(shard.state.groups)
         async for group_id in in_slices(names):

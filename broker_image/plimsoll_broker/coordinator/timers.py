@@ -1,8 +1,8 @@
-"""Has a shard do what is due: one timer of the event loop, at the earliest deadline.
+"""DeadlineTimer: one timer of the event loop, at the earliest deadline of a shard.
 
-Owned by a shard.  Which deadlines there are is soft state's; what follows from one is decided like
-anything else that is asked.  A few at a time, so that others have their turn.
-When this process did not run for a while, heartbeats that wait in the sockets count first.
+Owned by a shard. The soft state holds the deadlines; an expired one is decided like any other
+operation. A few are handled at a time, so that other tasks run. After this process has been paused,
+heartbeats that wait in the sockets count first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ AT_ONCE = 20
 
 
 class DeadlineTimer:
-    """`due`: called for each deadline that has come."""
+    """`due` is called for each deadline that has passed."""
 
     __slots__ = (
         "_at_ms", "_deadlines", "_due", "_expected_ms", "_handle", "_late", "_not_before_ms",
@@ -34,17 +34,17 @@ class DeadlineTimer:
         self._deadlines = deadlines
         self._now_ms = now_ms
         self._due = due
-        # What the loop's timer is set to; None: it is not set.
+        # The time that the loop's timer is set to; None: it is not set.
         self._at_ms: int | None = None
         self._handle: asyncio.TimerHandle | None = None
-        # When the loop's timer should come: a deadline may have passed before it was set.
+        # When the loop's timer should fire: a deadline may have passed before it was set.
         self._expected_ms = 0
         self._late = LateTimer()
-        # No deadline is judged sooner.
+        # No deadline expires before this.
         self._not_before_ms = 0
 
     def arm(self) -> None:
-        """The deadlines may have changed."""
+        """Set the timer anew if the earliest deadline has changed."""
         earliest_ms = self._deadlines.earliest_ms()
         at_ms = None if earliest_ms is None else max(earliest_ms, self._not_before_ms)
         if at_ms == self._at_ms:

@@ -1,11 +1,10 @@
-"""Groups that are in a shard's log and for which there is no room in memory.
+"""Groups in a shard's log for which there is no memory.
 
-Called by `roles`' task and by loads.  When more was loaded than the budget of a broker's groups has
-room for, `make_room` unloads groups: those of whoever holds most, the largest first.  Their clients
-hear COORDINATOR_LOAD_IN_PROGRESS, and their log stays as it is.  They are deleted when somebody
-asks for it: their keys are read from the log again, a few groups at a time (`delete_asked`).  When
-there is room they are loaded (`load_again`), the smallest first.
-Source: docs/protocol.md §5.8, docs/security.md, "What one principal may hold".
+Called by the task of `roles` and by loads. When the loaded groups exceed the budget, `make_room`
+unloads groups of the principal with the most, the largest first. Their clients get
+COORDINATOR_LOAD_IN_PROGRESS, and their log stays as it is. A deletion reads their keys from the log
+again, a few groups at a time (`delete_asked`). When there is memory they are loaded (`load_again`),
+the smallest first. Source: docs/protocol.md §5.8, docs/security.md, "What one principal may hold".
 """
 
 from __future__ import annotations
@@ -26,18 +25,17 @@ from plimsoll_core.groups.records import GroupRecord, GroupStored, OffsetCommitt
 from plimsoll_core.groups.state import UnloadedGroup
 
 _SPARE_PART = 4
-"""So much of the budget is free once room was made: those who hold little find some."""
+"""This part of the budget is free once room has been made, for principals that hold little."""
 _NAMES_PART = 2
-"""Names of groups that are not loaded may take such a part of that; beyond it they are forgotten,
-rather than groups that are served.  So many are not made by one principal."""
+"""Names of unloaded groups may take half of the rest. Beyond that they are forgotten, rather than
+groups that are served. One principal cannot create so many."""
 
 
 # --- making room ----------------------------------------------------------------------------------
 
 
 class _Candidates:
-    """Groups that may be unloaded, by whom they are counted to and by the power of two that they
-    take."""
+    """Groups that may be unloaded, by owner and by the power of two of their size."""
 
     def __init__(self) -> None:
         self._by_owner: dict[str, dict[int, list[tuple[GroupShard, str]]]] = {}
@@ -47,7 +45,7 @@ class _Candidates:
         sizes.setdefault(size_bytes.bit_length(), []).append((shard, group_id))
 
     def take(self, memory: GroupMemory) -> Iterable[tuple[GroupShard, str]]:
-        """Each, the largest of whoever holds most then first."""
+        """Yield each, the largest group of the owner with the most first."""
         while self._by_owner:
             owner = max(self._by_owner, key=lambda one: (memory.pool.held(one), one))
             sizes = self._by_owner[owner]
@@ -69,8 +67,8 @@ def _loaded_max(memory: GroupMemory) -> int:
 
 
 async def make_room(shards: Iterable[GroupShard], memory: GroupMemory) -> None:
-    """Until what is loaded fits, and some is spare.  Groups with members that a shard serves stay:
-    they were admitted, and are bounded by that."""
+    """Unload groups until the rest fits with some spare memory. Groups with members of a serving
+    shard stay: they were admitted within bounds."""
     shards = list(shards)
     names = sum(len(shard.state.unloaded) for shard in shards)
     if names * UNLOADED_BYTES * _NAMES_PART > _loaded_max(memory):
@@ -98,26 +96,26 @@ async def _of_all(shards: list[GroupShard]) -> AsyncIterator[tuple[GroupShard, s
 
 
 class Rereading:
-    """Which groups a pass through the log is about; None: all that are not loaded.  `keys_alone`:
-    what they hold is left out, since they are to be deleted."""
+    """The groups of a pass through the log; None: all that are not loaded. `keys_alone`: their
+    contents are skipped, since they are to be deleted."""
 
     def __init__(
         self, shard: GroupShard, group_ids: Iterable[str] | None, *, keys_alone: bool
     ) -> None:
         self.names: set[str] = set() if group_ids is None else set(group_ids)
         self._shard = shard
-        # Those that are served; None: a name that is not asked for is not read.
+        # Groups that are served; None if only named groups are read.
         self._others = set(shard.state.groups) if group_ids is None else None
         self.keys_alone = keys_alone
 
     def give_up(self, group_id: str) -> None:
-        """There is no room for it."""
+        """Drop the group from the pass: there is no memory for it."""
         self.names.discard(group_id)
         if self._others is not None:
             self._others.add(group_id)
 
     def replay(self, record: GroupRecord, offset: int) -> None:
-        """The pass has come to this record."""
+        """Apply a record of the pass."""
         group_id = record.group_id
         if group_id not in self.names:
             if self._others is None or group_id in self._others:
@@ -134,8 +132,8 @@ class Rereading:
 
 
 def next_deletions(shard: GroupShard, memory: GroupMemory) -> list[str]:
-    """Groups whose keys fit what is kept free for that; one at least.  Those that are loaded by now
-    are deleted as any other."""
+    """Return groups whose keys fit the memory reserved for deletions; at least one. Groups that
+    have been loaded meanwhile are deleted like any other."""
     for group_id in [one for one in shard.deletions if not shard.state.is_unloaded(one)]:
         for asker in shard.deletions.pop(group_id):
             shard.decide(DeleteGroup(group_id=group_id), asker)
@@ -151,10 +149,10 @@ def next_deletions(shard: GroupShard, memory: GroupMemory) -> list[str]:
 
 
 async def delete_read(shard: GroupShard, rereading: Rereading) -> None:
-    """Groups whose keys were read; who asked hears what became of it."""
+    """Delete the groups whose keys were read, and answer their askers."""
     for group_id in list(rereading.names):
         if not shard.leads:
-            return  # who asked has heard it from the shard
+            return  # the shard has refused the askers
         answer = await shard.delete_unloaded(group_id)
         if group_id in shard.state.groups:
             shard.unload(group_id)
@@ -169,8 +167,8 @@ def _answer(askers: Iterable[Asker], answer: object) -> None:
 
 
 def next_to_load(shard: GroupShard, memory: GroupMemory) -> list[str]:
-    """Groups for which there is room now, the smallest first; what they took when they were
-    unloaded may be less than they take."""
+    """Return the groups for which there is memory now, the smallest first. Their size when they
+    were unloaded may be less than they need."""
     room = _loaded_max(memory) - memory.pool.used
     found: list[str] = []
     for group_id, one in sorted(shard.state.unloaded.items(), key=lambda item: item[1].size_bytes):

@@ -1,8 +1,8 @@
 """Builds a broker's parts for one lifetime: the only module that connects them to each other.
 
-The lifecycle calls `assemble` once the lifetime's epoch is known; tests make a data path alone.
-Everything is made here, whole, and inside the event loop that will run it; nothing runs yet, no
-file is read and no port is open.  What is made starts and stops in `Serving` and `DataPath`.
+`node.broker` calls `assemble` once the broker epoch is known; tests make a data path alone.
+Everything is made here, inside the event loop that will run it; nothing runs yet, no file is read
+and no port is open. `Serving` and `DataPath` start and stop the parts.
 """
 
 from __future__ import annotations
@@ -62,17 +62,17 @@ REPLICATION_LIMITS = ListenerLimits(
     other_frame_bytes_max=16 * MIB,
     in_flight_max=4,
 )
-"""Brokers have a few connections to each other and one request on each; the largest names 100,000
+"""Brokers have a few connections to each other, with one request on each; the largest names 100,000
 partitions."""
 
 
 class ControllerLink(ProposalTarget, ControllerEpochs, Protocol):
-    """What the data path needs of the controller client."""
+    """The part of the controller client that the data path needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnLifetime:
-    """`lease`: the heartbeats extend it; `register`: commits other endpoints."""
+    """`lease`: extended by the heartbeats. `register`: commits other endpoints."""
 
     broker_epoch: BrokerEpoch
     lease: LeaderLease
@@ -86,7 +86,7 @@ def assemble(
     stream: MetadataStream,
     own: OwnLifetime,
 ) -> Serving:
-    """All that serves in one lifetime."""
+    """Return all components that serve in one lifetime."""
     broker_epoch, lease, register = own.broker_epoch, own.lease, own.register
     broker = BrokerLifetime(BrokerId(config.id), broker_epoch)
     settings = replica_settings(
@@ -146,7 +146,7 @@ def assemble(
 def _tell_of_pools(
     holdings: PrincipalHoldings, groups: Coordinators, work: FairWork, audit: AuditLog
 ) -> None:
-    """Beside those of `ClientMemory` and of the listeners."""
+    """Report the pools other than those of `ClientMemory` and of the listeners."""
     holdings.add("group memory", groups.memory.pool)
     holdings.add_several("groups", lambda: (one.state.memory.groups for one in groups.shards()))
     holdings.add_several("members", lambda: (one.state.memory.seats for one in groups.shards()))
@@ -175,7 +175,7 @@ def assemble_data_path(
     controller: ControllerLink,
     lease: LeaderLease | None = None,
 ) -> DataPath:
-    """`lease`: None: no heartbeat extends one."""
+    """Return the data path. `lease` None: no heartbeat extends one."""
     broker_epoch = broker.broker_epoch
 
     def fetchers(manager: ReplicaManager) -> FetcherPool:

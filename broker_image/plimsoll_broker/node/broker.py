@@ -1,9 +1,9 @@
-"""A broker from its start to its clean stop, in the protocol's order.
+"""BrokerNode: a broker from its start to its clean stop, in the protocol's order.
 
-`__main__` runs one `BrokerNode`.  Start: lock the volume, check whose it is, read the clean-stop
-marker and delete it, register, catch up with the own registration, load the logs and take up
-roles, listen, ask to be unfenced.  Stop: ask to leave (bounded), close the network, close the
-logs, and only then leave the marker.  Nothing is served or fetched without this lifetime's epoch.
+`__main__` runs one. Start: lock the volume, check its owner, read the clean-stop marker and delete
+it, register, catch up with its own registration, load the logs and take up roles, listen, ask to be
+unfenced. Stop: ask to leave (bounded), close the network, close the logs, and only then write the
+marker. Nothing is served or fetched without this lifetime's epoch.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ REGISTER_RETRY_MS = 500
 REGISTER_ANEW_MS_MAX = 5_000
 STOP_SILENT_MS_MAX = 5_000
 STOP_MS_MAX = 20_000
-# Others another attempt may turn around: an old session, no cluster yet, an empty volume.
+# Other refusals may pass with another attempt: an old session, no cluster yet, an empty volume.
 FINAL_REFUSALS = frozenset({"InconsistentClusterId"})
 
 
@@ -73,14 +73,13 @@ class BrokerState(Enum):
 
 
 class CannotStart(Exception):
-    """Nothing was touched; a sentence for the user."""
+    """The broker cannot start, and nothing was changed; the message is for the user."""
 
 
 class BrokerNode:
-    """`run` returns after a clean stop and raises what the broker cannot go on with.
-
-    `cleaning`: where logs are compacted; None: in a thread.  `holds`: set by whoever has the event
-    loop watched."""
+    """`run` returns after a clean stop and raises errors that the broker cannot continue with.
+    `cleaning`: does the work of compaction; None: a thread. `holds`: set by the watcher of the
+    event loop."""
 
     def __init__(
         self,
@@ -91,7 +90,7 @@ class BrokerNode:
         self.config = config
         self._disk = disk if disk is not None else Disk()
         self.holds: LoopHolds | None = None
-        # How log lines are to be written; set by whoever writes them.
+        # Sets the format of log lines; replaced by the owner of the log output.
         self.write_lines: Callable[[LogOutput], None] = lambda _: None
         self.state = BrokerState.NOT_RUNNING
         self._started_ms = monotonic_ms()
@@ -116,7 +115,7 @@ class BrokerNode:
 
     @property
     def ready(self) -> bool:
-        """Unfenced, and no partition's min ISR waits for this broker to catch up."""
+        """True if the broker is unfenced, and no partition's min ISR waits for it to catch up."""
         running = self.state is BrokerState.RUNNING
         fenced = self._heartbeats is None or self._heartbeats.fenced
         behind = fenced or bool(self.unknown_metadata)
@@ -124,7 +123,7 @@ class BrokerNode:
 
     @property
     def unknown_metadata(self) -> str:
-        """Why no more metadata is applied: a newer release wrote it; else empty."""
+        """Why no more metadata are applied: a newer release wrote them; otherwise empty."""
         return self._stream.unknown if self._stream is not None else ""
 
     @property
@@ -134,7 +133,7 @@ class BrokerNode:
 
     @property
     def coordinators(self) -> Coordinators | None:
-        """Of groups; None until the logs are loaded."""
+        """The group coordinators; None until the logs are loaded."""
         return self._serving.coordinators if self._serving is not None else None
 
     @property
@@ -144,17 +143,17 @@ class BrokerNode:
 
     @property
     def quotas(self) -> Quotas | None:
-        """What clients may use; None until the logs are loaded."""
+        """The clients' quotas; None until the logs are loaded."""
         return self._serving.quotas if self._serving is not None else None
 
     @property
     def long_work(self) -> FairWork | None:
-        """What clients have done in threads; None until the logs are loaded."""
+        """Clients' work in threads; None until the logs are loaded."""
         return self._serving.long_work if self._serving is not None else None
 
     @property
     def listeners(self) -> Mapping[str, Server]:
-        """By name; none until this lifetime serves."""
+        """By name; empty until this lifetime serves."""
         return {} if self._serving is None else self._serving.listeners
 
     @property
@@ -164,15 +163,15 @@ class BrokerNode:
 
     @property
     def inside(self) -> InsidePeers:
-        """Whom it talks to inside, and how."""
+        """The peers inside of the cluster, and their certificates."""
         return self._inside
 
     def _groups(self) -> int | None:
-        """How many are coordinated here."""
+        """Return the number of groups coordinated here, or None."""
         return None if (found := self.coordinators) is None else found.groups
 
     def _figures(self) -> BrokerFigures:
-        """What people look at."""
+        """Return the figures for the controller's status reports."""
         serving, stream, room = self._serving, self._stream, self._store.room
         manager = serving.data.manager if serving is not None and serving.loaded else None
         return BrokerFigures(
@@ -187,13 +186,13 @@ class BrokerNode:
         )
 
     def fail(self, error: BaseException) -> None:
-        """It cannot go on: `run` raises the error, and nothing is closed cleanly."""
+        """End `run` with this error; nothing is closed cleanly."""
         if not self._failed.done():
             self._failed.set_exception(error)
 
     @property
     def controller_silent_ms(self) -> int:
-        """For how long no controller that may decide has answered; since the start at most."""
+        """The time since a confirmed controller last answered, in ms; at most since the start."""
         if self._heartbeats is None:
             return monotonic_ms() - self._started_ms
         return self._heartbeats.silent_ms
@@ -203,7 +202,7 @@ class BrokerNode:
         self._stop_wanted.set()
 
     async def run(self) -> None:
-        """The whole life."""
+        """Run the broker from start to stop."""
         metrics_server = MetricsServer(self)
         try:
             await metrics_server.start(self.config.metrics, self.config.health)
@@ -226,7 +225,8 @@ class BrokerNode:
         meta_directory_id = self._open_volume()
         directory_id = meta_directory_id or uuid4()
         self._copy = MetadataCopy(Path(self.config.data_dir), self._disk)
-        # Before the marker goes: who cannot read its metadata leaves the volume as it is.
+        # Before the marker is removed: a broker that cannot read its metadata leaves the volume as
+        # it is.
         try:
             self._stream = stream = MetadataStream(self._client, self._copy)
         except MetadataTooNew as error:
@@ -264,7 +264,7 @@ class BrokerNode:
         logger.info("running")
 
     def _open_volume(self) -> UUID | None:
-        """Lock the volume and read its owner; None for an empty one."""
+        """Lock the volume and return its directory id; None for an empty one."""
         refused = self._store.open() or self._store.identify(self.config.cluster_id, self.config.id)
         if refused is not None:
             raise CannotStart(f"{refused.reason}: {refused.message}")
@@ -272,14 +272,15 @@ class BrokerNode:
         return meta.directory_id if meta is not None else None
 
     def _endpoints(self, clients: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
-        """The clients' come first: brokers of version 0.1 take whatever does."""
+        """Return all endpoints. The clients' come first: brokers of version 0.1 use the first
+        one."""
         if (own := self.config.replication) is None:
             return clients
         host = self.config.reachable.host
         return *clients, Endpoint(name=listener_peers.REPLICATION, host=host, port=own.port)
 
     async def _register_anew(self, clients: tuple[Endpoint, ...]) -> bool:
-        """Other endpoints of the same lifetime; whether they are committed."""
+        """Register other endpoints of the same lifetime. Return True if they are committed."""
         assert self._stream is not None, "it follows the metadata"
         assert self._registration is not None, "it is registered"
         request = replace(
@@ -353,14 +354,15 @@ class BrokerNode:
         clean = False
         if self._serving is not None:
             await self._serving.close()
-            # Only who loaded every log, and met no bug, can say that all are in order.
+            # Only a broker that loaded every log, and met no bug, can mark a clean stop.
             sound = self._serving.loaded and not self._failed.done()
             epoch = self._epoch if sound else None
             clean = self._store.close(epoch, self._serving.high_watermarks())
         logger.info("stopped%s", " cleanly" if clean else "; the next start will check the logs")
 
     def _close_copy(self) -> None:
-        """The stream has ended.  The copy is for others: no disk keeps a broker from stopping."""
+        """Close the metadata copy. A disk error does not keep a broker from stopping, since the
+        copy is for others."""
         if self._copy is None:
             return
         try:
@@ -382,7 +384,7 @@ class BrokerNode:
             self.fail(error or AssertionError(f"the task {task.get_name()} ended"))
 
     async def _until_stop(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run it; a stop or a failed task ends it early."""
+        """Run `work`; a stop or a failed task ends it early."""
         task = asyncio.ensure_future(work)
         stop = asyncio.ensure_future(self._stop_wanted.wait())
         try:

@@ -1,7 +1,8 @@
-"""What a broker tells Prometheus, read from what the data path counts anyway.
+"""BrokerCollector: a broker's metrics for Prometheus, read from counts that the data path keeps
+anyway.
 
-Asked by `metrics_server` and by tests; nothing is done for it per record.  Which metrics there are,
-`metric_rows` says; what is measured of partitions, `partition_measures`.
+Called by `metrics_server` and by tests; nothing is done per record. `metric_rows` lists the
+metrics; `partition_measures` measures partitions.
 """
 
 from __future__ import annotations
@@ -65,18 +66,18 @@ _ERRORS_FROM_THE_START = {
         Code.KAFKA_STORAGE_ERROR,
     ),
 }
-"""An increase from nothing is no increase."""
+"""Reported from the start: an increase from nothing is not seen as one."""
 SEEN_BY_BROKERS = (
     ShrinkCause.LAG,
     ShrinkCause.FENCED,
     ShrinkCause.RESTART,
     ShrinkCause.UNKNOWN,
 )
-"""Causes that a broker can tell of another and that nobody planned: told from the start."""
+"""Unplanned causes that a broker can tell of another, reported from the start."""
 
 
 class MeasuredNode(Protocol):
-    """Who is asked."""
+    """The node that is measured."""
 
     @property
     def ready(self) -> bool: ...
@@ -103,35 +104,35 @@ class MeasuredNode(Protocol):
 
     @property
     def listeners(self) -> Mapping[str, Server]:
-        """By name; none until the logs are loaded."""
+        """By name; empty until the logs are loaded."""
 
     @property
     def inside(self) -> InsidePeers:
-        """Whom it talks to inside, and how."""
+        """The peers inside of the cluster, and their certificates."""
 
     @property
     def holds(self) -> LoopHolds | None:
-        """How long the event loop was held, where that is watched."""
+        """How long the event loop was held; None if it is not watched."""
 
     @property
     def handler_failures(self) -> Mapping[str, int]:
-        """Requests that met a bug, by API; without those that none has met."""
+        """Requests that met a bug, by API; APIs without one are missing."""
 
     @property
     def controller_silent_ms(self) -> int: ...
 
     @property
     def unknown_metadata(self) -> str:
-        """Why no more metadata is applied; empty: it goes on."""
+        """Why no more metadata are applied; empty while it goes on."""
 
 
 class BrokerCollector(Collector):
-    """Reads the data path's own counts when it is asked."""
+    """Reads the data path's counts when it is asked."""
 
     def __init__(self, node: MeasuredNode) -> None:
         self._node = node
         self.prepared: PartitionMeasures | None = None
-        """Made for the next time that it is asked; None: it measures then."""
+        """Measures for the next collection; None: it measures then."""
 
     def describe(self) -> Iterable[Metric]:
         return ()
@@ -170,14 +171,14 @@ class BrokerCollector(Collector):
 
 
 def _handler_failures(counts: Mapping[str, int]) -> Metric:
-    """Every API that is served is told from the start: an increase from nothing is no increase."""
+    """Every served API is reported from the start: an increase from nothing is not seen as one."""
     names = {key.name for key in ApiKey} | set(counts)
     values = {(name,): float(counts.get(name, 0)) for name in sorted(names)}
     return TABLE.counters(PREFIX + "handler_failures", values)
 
 
 def _connections(listeners: Mapping[str, Server]) -> Iterator[Metric]:
-    """A counter for every reason to close a connection, from the start."""
+    """Yield connection metrics, with a counter for every reason to close one, from the start."""
     clients = sum(one.connections for name, one in listeners.items() if name != "replication")
     yield _gauge("connections", clients)
     servers = sorted(listeners.items())
@@ -200,13 +201,13 @@ def _connections(listeners: Mapping[str, Server]) -> Iterator[Metric]:
 
 
 def _before_sessions(server: Server) -> tuple[str, ...]:
-    """Why a connection is closed that has no session yet."""
+    """Return the reasons for closing a connection that has no session yet."""
     of_handshakes = TLS_REASONS if server.certificate is not None else ()
     return of_handshakes + (ADDRESS_REASONS if server.limits_addresses else ())
 
 
 def _requests(listeners: Mapping[str, Server]) -> Iterator[Metric]:
-    """All listeners together."""
+    """Yield request times of all listeners together."""
     family = TABLE.histograms(PREFIX + "request_seconds")
     keys = {*TIMED_FROM_THE_START, *(k for s in listeners.values() for k in s.stats.times)}
     for key in sorted(keys):
@@ -224,7 +225,7 @@ def _add(family: HistogramMetricFamily, label: str, found: list[Durations]) -> N
 
 
 def _client_memory(listeners: Mapping[str, Server]) -> Iterator[Metric]:
-    """Bytes that clients hold together: replies not taken yet, requests not whole or looked at."""
+    """Yield the bytes that clients hold: unsent replies, and requests being received or handled."""
     pools = {
         (name,): pool
         for server in listeners.values()
@@ -241,7 +242,7 @@ def _client_memory(listeners: Mapping[str, Server]) -> Iterator[Metric]:
 
 
 def _principal_pools(listeners: Mapping[str, Server]) -> Iterator[Metric]:
-    """Pools that principals share; nothing is told of any of them by name."""
+    """Yield the state of pools that principals share; no metric names a principal."""
     states = {
         (name,): state
         for server in listeners.values()
@@ -286,7 +287,8 @@ def _traffic(traffic: Traffic) -> Iterator[Metric]:
 
 
 def _isr_shrinks(manager: ReplicaManager, measures: PartitionMeasures) -> Iterator[Metric]:
-    """Of everybody who follows this broker from the start; planned ones once there was one."""
+    """Yield ISR shrinks: unplanned ones for all followers from the start, planned ones once there
+    is one."""
     values = {
         (str(follower), cause.value, "false"): 0.0
         for follower in measures.lag_records
@@ -312,7 +314,7 @@ def _cleaning(stats: CleaningStats) -> Iterator[Metric]:
 
 
 def _movement(manager: ReplicaManager, measures: PartitionMeasures) -> Iterator[Metric]:
-    """The limits are told whether anything moves or not: one that was forgotten is seen."""
+    """The limits are reported even if nothing moves, so that one set by mistake is visible."""
     yield _gauge("moving_partitions", measures.moving)
     yield _counter("moved_bytes", manager.traffic.moved_in)
     limits = {(name,): float(rate) for name, rate in sorted(manager.copy_buckets.limits.items())}
@@ -359,14 +361,14 @@ def _partitions(manager: ReplicaManager, measures: PartitionMeasures) -> Iterato
 
 
 def _disk(measures: PartitionMeasures) -> Iterator[Metric]:
-    """Nothing is said of a volume that does not answer."""
+    """Nothing is reported for a volume that does not answer."""
     if measures.room is not None:
         yield _gauge("disk_free_bytes", measures.room[0])
         yield _gauge("disk_size_bytes", measures.room[1])
 
 
 def _topics(manager: ReplicaManager, measures: PartitionMeasures) -> Iterator[Metric]:
-    """The first by name, if any are wanted: always the same ones."""
+    """Yield the series of the first topics by name, up to the limit: always the same ones."""
     most = own_integer(manager.settings.configs, "metric.topic.series.max")
     shown = list(islice(sorted(measures.topics.items()), most))
     yield _gauge("topic_series_left_out", len(measures.topics) - len(shown))

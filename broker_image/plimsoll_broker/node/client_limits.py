@@ -1,6 +1,6 @@
 """The limits of a broker's clients, from its configs and from the limits of its process.
 
-Called by `assembly` once per lifetime.  The names of the configs are Kafka's where Kafka has them.
+Called by `assembly` once per lifetime. Configs have Kafka's names where Kafka has them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CONNECTIONS_MIN = 64
 
 
 def address_limits(configs: Mapping[str, str]) -> AddressConnections:
-    """How many connections an address may have."""
+    """Return the limits of connections by address."""
     name, of_some = "max.connections.per.ip", "max.connections.per.ip.overrides"
     overrides = per_ip_overrides(configs.get(of_some, OWN_DEFAULTS[of_some]))
     assert overrides is not None, f"{of_some} was not checked"
@@ -25,15 +25,15 @@ def address_limits(configs: Mapping[str, str]) -> AddressConnections:
 
 
 PARTITION_BYTES = 24 * 1024
-"""What a replica takes of a broker's memory while nobody uses it, with its log's first segment."""
+"""The memory of an idle replica, with its log's first segment."""
 _PARTITIONS_PART = 4
 
 
 def partitions_max(
     configs: Mapping[str, str], memory: int | None = None, files: int | None = None
 ) -> int:
-    """How many replicas a broker has room for: in a quarter of its memory, and so that the active
-    segment of each may be open.  `memory`, `files`: as for `client_limits`."""
+    """Return the number of replicas for which there is room: in a quarter of the memory, and so
+    that the active segment of each may be open. `memory`, `files`: as for `client_limits`."""
     stated = int(configs.get("memory.limit.bytes", OWN_DEFAULTS["memory.limit.bytes"]))
     memory = stated if stated > 0 else memory or MEMORY_ASSUMED
     by_memory = memory // _PARTITIONS_PART // PARTITION_BYTES
@@ -48,9 +48,9 @@ class ClientLimits(NamedTuple):
 def client_limits(
     configs: Mapping[str, str], memory: int | None = None, files: int | None = None
 ) -> ClientLimits:
-    """`memory`: bytes that the process may use; `files`: descriptors, of which clients'
-    connections get three eighths: logs may open half, an eighth is for all else that the process
-    opens.  None: not limited, or not known."""
+    """Return the clients' limits. `memory`: bytes that the process may use. `files`: descriptors,
+    of which client connections get three eighths, logs half and everything else an eighth. None:
+    not limited, or not known."""
 
     def number(name: str) -> int | None:
         value = int(configs.get(name, OWN_DEFAULTS[name]))

@@ -1,10 +1,10 @@
-"""A broker's listeners for clients: which are open now, and which endpoints that makes.
+"""ClientListeners: a broker's listeners for clients, and the endpoints that they make.
 
-The metadata says which there are to be; without any, the one of the broker's configuration.  They
-are opened and closed while the broker runs, and after each change its endpoints are registered
-anew, so that clients of a listener are told of the brokers where it is open.  A listener with TLS
-opens once its certificate is there; those that are open look for a renewed one every few seconds.
-What cannot be opened is tried again, and keeps no other listener from being open.
+The metadata declare the listeners; without any, the broker's configuration has one. They are opened
+and closed while the broker runs. After each change its endpoints are registered anew, so that a
+listener's clients are told of the brokers on which it is open. A TLS listener opens once its
+certificate is there; open ones look for a renewed certificate every few seconds. A listener that
+cannot be opened is tried again, and does not affect others.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from plimsoll_process.waits import set_within
 logger = logging.getLogger("plimsoll.listeners")
 
 TLS_CONNECTIONS_MAX = 2000
-"""Where a listener with TLS states none: each connection has buffers of its own for it."""
+"""The limit of a TLS listener that states none: each connection has buffers of its own for TLS."""
 WHY_CHARACTERS_MAX = 200
 LOGINS = frozenset({*SPEC_NAMES.values(), *TOKEN_LOGINS, TLS_LOGIN})
-"""How clients can prove a user name here; a listener that asks for another way is not opened."""
+"""The supported logins; a listener that requires another one is not opened."""
 
 Register = Callable[[tuple[Endpoint, ...]], Awaitable[bool]]
-"""Commit these endpoints of the clients'; whether that was done."""
+"""Commit these client endpoints; return True if that was done."""
 
 
 class ClientListeners:
-    """`settle` brings them to what the image says, `run` does so for good."""
+    """`settle` opens and closes listeners as the image says; `run` repeats it."""
 
     def __init__(
         self,
@@ -56,35 +56,35 @@ class ClientListeners:
         quotas: Quotas | None = None,
         certificates: ClientCertificates | None = None,
     ) -> None:
-        """`certificates`: judges those that clients show; None: a listener that asks for one is not
-        opened."""
+        """`certificates`: judges those that clients present; None: a listener that requires them
+        is not opened."""
         self._config = config
         self._dispatch = dispatch
         self._limits = limits
         self._memory = memory
         self._quotas = quotas
         self._certificates = certificates
-        # Whose certificates clients may show, as the newest image says.
+        # CA certificates of the newest image, for clients' certificates.
         self._trusted: tuple[bytes, ...] = ()
-        # Open now, by the name of the listener.
+        # Open listeners, by name.
         self._open: dict[str, Server] = {}
-        # What the newest image says.
+        # The listeners of the newest image.
         self._wanted: tuple[Listener, ...] = ()
-        # Why a listener that is wanted is not open.
+        # Why a wanted listener is not open, by name.
         self._unopened: dict[str, str] = {}
-        # What was registered last.
+        # The endpoints that were registered last.
         self._registered: tuple[Endpoint, ...] = (implicit_endpoint(config),)
         self._changed = asyncio.Event()
 
     @property
     def servers(self) -> Mapping[str, Server]:
-        """Those that are open, by name as metrics show it."""
+        """The open listeners, by their name in metrics."""
         implicit = {listener_peers.CLIENTS: "clients"}
         return {implicit.get(name, name): server for name, server in self._open.items()}
 
     @property
     def closed(self) -> dict[str, str]:
-        """Why a listener that is wanted is not open, by its name; for people."""
+        """Why a wanted listener is not open, by name, shortened for status reports."""
         return {name: why[:WHY_CHARACTERS_MAX] for name, why in self._unopened.items()}
 
     @property
@@ -93,8 +93,8 @@ class ClientListeners:
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """Of those that are open, in the order of their names; where clients are outside, once an
-        address is known that they reach."""
+        """The endpoints of open listeners, by name. An external listener counts once its reachable
+        address is known."""
         found = (self._endpoint(name, server) for name, server in sorted(self._open.items()))
         return tuple(endpoint for endpoint in found if endpoint is not None)
 
@@ -107,12 +107,12 @@ class ClientListeners:
         return None if told is None else Endpoint(name=name, host=told.host, port=told.port)
 
     def update(self, old: ClusterImage, new: ClusterImage) -> None:
-        """The metadata stream's callback."""
+        """Take a new image; the metadata stream's callback."""
         if new.listeners != old.listeners or new.security.authorities != old.security.authorities:
             self._changed.set()
 
     async def run(self, image: Callable[[], ClusterImage], register: Register) -> None:
-        """Until cancelled.  Raises the bug that a request met on the commit path."""
+        """Run until cancelled. Raises the bug that a request met on the commit path."""
         while True:
             await set_within(self._changed, LOOK_S)
             self._changed.clear()
@@ -124,13 +124,13 @@ class ClientListeners:
             await self.register(register)
 
     async def register(self, register: Register) -> None:
-        """Have the endpoints committed, if they are others than were."""
+        """Have the endpoints committed if they have changed."""
         endpoints = self.endpoints
         if endpoints != self._registered and await register(endpoints):
             self._registered = endpoints
 
     async def settle(self, image: ClusterImage) -> None:
-        """Close what is not wanted any more, open what is."""
+        """Close listeners that are no longer wanted, and open those that are."""
         self._wanted = image.listeners or (listener_peers.IMPLICIT,)
         authorities = image.security.authorities
         self._trusted = tuple(der for one in authorities for der in one.certificates)
@@ -144,7 +144,7 @@ class ClientListeners:
             del self._unopened[name]
 
     async def _keep_or_close(self, server: Server) -> None:
-        """The same port, spoken to in the same way, stays open under whatever name."""
+        """Keep a listener with the same port and protocol open, whatever its name; close others."""
         name = server.listener.name
         for listener in self._wanted:
             if self._way_in(listener) == self._way_in(server.listener):
@@ -162,7 +162,7 @@ class ClientListeners:
         logger.info("listener %s is closed", name)
 
     def _give_up_name(self, server: Server) -> None:
-        """Another may have it by now, where names are exchanged."""
+        """Forget its name, unless another listener has taken it: names may be exchanged."""
         if self._open.get(server.listener.name) is server:
             del self._open[server.listener.name]
 
@@ -180,13 +180,13 @@ class ClientListeners:
         return replace(self._limits, connections_max=listener.connections_max or stated)
 
     def _clients_of(self, listener: Listener) -> ClientTrust | None:
-        """None: they are not asked for certificates."""
+        """Return the trusted CAs, or None if clients are not asked for certificates."""
         if TLS_LOGIN not in listener.authentication:
             return None
         return ClientTrust(self._trusted, required=listener.authentication == (TLS_LOGIN,))
 
     async def _try_to_open(self, listener: Listener) -> str:
-        """Why it is not open; empty: it is."""
+        """Open a listener. Return why it is not open, or ""."""
         asks = TLS_LOGIN in listener.authentication
         if not set(listener.authentication) <= LOGINS or (asks and self._certificates is None):
             return "this broker does not know how its clients would authenticate"
@@ -208,7 +208,9 @@ class ClientListeners:
         except OSError as error:
             if listener.name == listener_peers.CLIENTS:
                 raise
-            why = os.strerror(error.errno) if error.errno else str(error)  # asyncio's is longer
+            why = (
+                os.strerror(error.errno) if error.errno else str(error)
+            )  # asyncio's message is longer
             return f"port {self._port(listener)} cannot be used: {why}"
         server.on_failure(self._changed.set)
         self._open[listener.name] = server
@@ -224,11 +226,11 @@ class ClientListeners:
             self._unopened[name] = why
 
     async def stop(self) -> None:
-        """No request is read or answered any more."""
+        """Stop all listeners: no more requests are read or answered."""
         await asyncio.gather(*(server.stop() for server in self._open.values()))
 
 
 def implicit_endpoint(config: BrokerConfig) -> Endpoint:
-    """Of the one listener of a cluster that declares none."""
+    """Return the endpoint of the one listener of a cluster that declares none."""
     reachable = config.reachable
     return Endpoint(name=listener_peers.CLIENTS, host=reachable.host, port=reachable.port)

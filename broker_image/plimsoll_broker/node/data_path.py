@@ -1,7 +1,7 @@
-"""The data path of one lifetime: replicas, fetchers, proposals and upkeep, from load to close.
+"""DataPath: the replicas, fetchers, proposals and upkeep of one lifetime, from load to close.
 
-The lifecycle's `Serving` has it read the volume, runs its tasks, feeds it images and closes it
-before the volume closes.  It decides nothing; `assembly` says what it is made of.
+`Serving` has it read the volume, runs its tasks, feeds it images and closes it before the volume
+closes. It decides nothing; `assembly` makes its parts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class DataPath:
         self.fetchers = manager.fetchers
         self._sender = sender
         self._upkeep = upkeep
-        # What `load` found on the volume; None until then.
+        # The directories that `load` found; None until then.
         self._found: list[Found] | None = None
 
     async def load(self, image: ClusterImage) -> None:
@@ -48,13 +48,13 @@ class DataPath:
             opened = partial(
                 self._store.open_early, topic.name, topic.id, key.index, config, monotonic_ms()
             )
-            # The regular opening meets the same error, and takes the log out of service.
+            # The regular opening meets the same error, and takes the log offline.
             with contextlib.suppress(StorageError):
                 await in_thread(opened)
         self.manager.traffic.load_s = (monotonic_ms() - began_ms) / 1000
 
     async def start(self, image: ClusterImage) -> None:
-        """Set strays aside and take up roles, with the logs as far as they were loaded."""
+        """Set strays aside and take up roles, with the logs loaded so far."""
         found = self._store.load(monotonic_ms()) if self._found is None else self._found
         await self.manager.start(image, found)
         self._store.save_lowered()
@@ -63,7 +63,7 @@ class DataPath:
         self.manager.apply_image(old, new)
 
     def tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-        """What must run for as long as the broker does; any end is a failure."""
+        """Yield the tasks that must run as long as the broker does; the end of any is a failure."""
         yield "proposals", self._sender.run()
         yield from self._upkeep.tasks()
         yield from self.manager.flusher.tasks()
@@ -75,6 +75,6 @@ class DataPath:
         await self.fetchers.failed
 
     async def close(self) -> None:
-        """No more fetching, no parked request; the logs stay open for the volume to close."""
+        """Stop fetching and fail parked requests; the logs stay open for the volume to close."""
         await self.fetchers.close()
         self.manager.close()

@@ -1,7 +1,7 @@
-"""Metrics about the groups that a broker coordinates.
+"""Metrics of the groups that a broker coordinates.
 
-Called by `broker_metrics` at each scrape.  What grows with the groups was counted by the last look
-of `coordinator.group_measures`; the lag of each, which is theirs to write, is not here.
+Called by `broker_metrics` at each scrape. Values that grow with the groups were counted by the last
+look of `coordinator.group_measures`, which also writes the lag.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TOLD_FROM_THE_START = (
     Code.UNKNOWN_MEMBER_ID,
     Code.REBALANCE_IN_PROGRESS,
 )
-"""An increase from nothing is no increase."""
+"""Reported from the start: an increase from nothing is not seen as one."""
 
 
 def group_metrics(prefix: str, coordinators: Coordinators) -> Iterator[Metric]:

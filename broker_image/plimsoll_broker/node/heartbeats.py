@@ -1,7 +1,7 @@
-"""A broker's lifetime as the controller sees it: wishes out, states back, once a second.
+"""Heartbeats: the broker's wishes to the controller, and its answers, once a second.
 
-The lifecycle sets the wishes and waits for the states.  A heartbeat follows at once when a wish
-changes.  It decides nothing about partitions.  Source: docs/protocol.md §3.2.
+`node.broker` sets the wishes and waits for the answers. A changed wish is sent at once. It decides
+nothing about partitions. Source: docs/protocol.md §3.2.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ INTERVAL_MS = 1_000
 HURRIED_INTERVAL_MS = 200
 ANSWER_MS_MAX = 2_000
 LOST_MS_MAX = 9_000
-"""A controller that is silent for so long is looked for anew, even at the same address."""
+"""A controller that is silent for this long is looked for anew, even at the same address."""
 
 
 class LifetimeOver(Exception):
-    """Another process of this id has registered since: this one must not go on."""
+    """Another process has registered with this broker id: this one must stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatPeers:
-    """Whom heartbeats ask, and tell.  `groups`: how many are coordinated here, None before any can
-    be; `figures`: what people look at; `write_lines`: how log lines are to be written."""
+    """The sources and receivers of heartbeat fields. `groups`: the number of groups coordinated
+    here, None before any can be. `figures`: for status reports. `write_lines`: sets the format of
+    log lines."""
 
     groups: Callable[[], int | None] = lambda: None
     figures: Callable[[], BrokerFigures | None] = lambda: None
@@ -74,18 +75,18 @@ class Heartbeats:
         self.answered_at_ms = monotonic_ms()
 
     def unfence(self) -> None:
-        """Everything is loaded: take part."""
+        """Ask to be unfenced: everything is loaded."""
         self._want_fence = False
         self._kick.set()
 
     def shut_down(self) -> None:
-        """Ask to leave."""
+        """Ask for a controlled shutdown."""
         self._want_shutdown = True
         self._kick.set()
 
     @property
     def silent_ms(self) -> int:
-        """How long no confirmed controller has answered."""
+        """The time since a confirmed controller answered, in ms."""
         return monotonic_ms() - self.answered_at_ms
 
     async def wait_unfenced(self) -> None:
@@ -94,7 +95,7 @@ class Heartbeats:
             await self._changed.wait()
 
     async def wait_may_stop(self, *, silent_ms_max: int, all_ms_max: int) -> bool:
-        """Whether the controller let us go; False when it did not in time."""
+        """Wait for permission to stop. Return False if there was none in time."""
         end_ms = monotonic_ms() + all_ms_max
         # Only silence from now on counts: the last answer may be a whole interval old.
         self.answered_at_ms = monotonic_ms()
@@ -107,7 +108,7 @@ class Heartbeats:
         return True
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         while True:
             started_ms = monotonic_ms()
             self._kick.clear()
@@ -117,15 +118,15 @@ class Heartbeats:
             await set_within(self._kick, left_ms / 1000)
 
     def _extend_lease(self, sent_ms: int, result: HeartbeatResult) -> None:
-        """By a confirmed answer; a controller that does not say after how much silence it fences
-        extends nothing."""
+        """Extend the lease by a confirmed answer. A controller that does not state its session
+        timeout extends nothing."""
         known = isinstance(result.answer, HeartbeatAnswer) and result.session_timeout_ms > 0
         if known and self._lease is not None:
             self._lease.answered(sent_ms, result.session_timeout_ms, result.metadata_end)
 
     @property
     def _hurried(self) -> bool:
-        """Whether this broker waits for the controller: to shut down, or to be unfenced."""
+        """True if this broker waits for the controller, to shut down or to be unfenced."""
         if self._want_shutdown:
             return not self.may_stop
         return self.fenced and not self._want_fence

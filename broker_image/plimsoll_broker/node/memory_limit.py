@@ -1,7 +1,7 @@
 """The memory limit of this process, as its container states it.
 
-`__main__` asks once.  cgroup v2 (`memory.max`) and v1 (`memory.limit_in_bytes`); a limit of any
-group around ours holds for us, so the smallest counts.
+`__main__` asks once. cgroup v2 (`memory.max`) and v1 (`memory.limit_in_bytes`); the limit of any
+enclosing group applies, so the smallest counts.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
 _NONE = 2**60
-"""cgroup v1 states "no limit" by a number near the largest, which no machine has."""
+"""cgroup v1 states "no limit" as a number near the largest, which no machine has."""
 
 
 def read_text(path: str) -> str | None:
-    """A small file's content; None when it cannot be read."""
+    """Return a small file's content; None if it cannot be read."""
     try:
         return Path(path).read_text()
     except OSError:
@@ -22,7 +22,7 @@ def read_text(path: str) -> str | None:
 
 
 def memory_limit(read: Callable[[str], str | None] = read_text) -> int | None:
-    """Bytes; None where nothing limits it."""
+    """Return the limit in bytes, or None if there is none."""
     limits = [
         int(text)
         for path in _candidates(read("/proc/self/cgroup") or "")
@@ -32,7 +32,8 @@ def memory_limit(read: Callable[[str], str | None] = read_text) -> int | None:
 
 
 def _candidates(groups: str) -> Iterator[str]:
-    """The files that may say it, for our group, all around it and, in a namespace, the root."""
+    """Yield the files that may state it, for our group, all enclosing groups and, in a namespace,
+    the root."""
     for line in ["0::/", "0:memory:/", *groups.splitlines()]:
         _, _, rest = line.partition(":")
         controllers, _, group = rest.partition(":")

@@ -1,7 +1,7 @@
-"""A broker's HTTP endpoints: /metrics, and for the kubelet /healthz and /readyz.
+"""MetricsServer: a broker's HTTP endpoints: /metrics, and for the kubelet /healthz and /readyz.
 
-Prometheus, the kubelet and `plimsoll local` ask.  /healthz: the process turns; /readyz: it may be
-counted on, so that a disruption budget is right even with no controller.
+Prometheus, the kubelet and `plimsoll local` ask. /healthz: the event loop runs. /readyz: the broker
+may be counted on, so that a disruption budget is right even without a controller.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class MetricsServer:
-    """Listeners for a few small GETs; one answer a connection.
-
-    Without a health port, as version 0.1 has it, the metrics' port answers for both."""
+    """Listeners for a few small GETs; one answer a connection. Without a health port, as in version
+    0.1, the metrics port serves both."""
 
     def __init__(self, node: MeasuredNode) -> None:
         self._registry = CollectorRegistry()
@@ -42,7 +41,7 @@ class MetricsServer:
         self._node = node
         self._metrics = Rendering(self._rendered)
         self._servers: list[asyncio.Server] = []
-        # Of each of them, in this order.
+        # One for each server, in the same order.
         self.connections: list[HttpConnections] = []
 
     async def start(self, metrics: Address | None, health: Address | None = None) -> None:
@@ -85,7 +84,7 @@ class MetricsServer:
             async with asyncio.timeout(REQUEST_MS_MAX / 1000):
                 head = await reader.readuntil(b"\r\n\r\n")
                 answer = _refused(head, writer) or await self._answer(head, paths)
-                # uvloop's transport, unlike asyncio's, takes nothing once its peer is gone.
+                # uvloop's transport, unlike asyncio's, rejects writes once its peer is gone.
                 if not writer.transport.is_closing():
                     writer.write(answer)
                     await writer.drain()
@@ -128,7 +127,7 @@ class MetricsServer:
 
 
 def _refused(head: bytes, writer: asyncio.StreamWriter) -> bytes:
-    """To a web page; else nothing."""
+    """Return the refusal to a request from a web page, or nothing."""
     lines = (line.partition(":") for line in head.decode("latin-1").split("\r\n"))
     headers = {name.strip().lower(): value.strip() for name, _, value in lines}
     local = writer.get_extra_info("sockname")

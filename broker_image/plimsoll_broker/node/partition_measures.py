@@ -1,4 +1,4 @@
-"""What a broker's partitions are like, measured in one pass over them, in slices.
+"""PartitionMeasures: measures of a broker's partitions, taken in one pass, in slices.
 
 Made for each scrape, before its answer is written: a broker may have ten thousand partitions, and a
 scrape must not hold the event loop for all of them.
@@ -26,7 +26,7 @@ LEADER_SILENT_MS = 15_000
 
 @dataclass(slots=True)
 class TopicMeasures:
-    """Of the partitions of one topic that are here."""
+    """Measures of one topic's partitions on this broker."""
 
     bytes_in: int = 0
     records_in: int = 0
@@ -36,7 +36,7 @@ class TopicMeasures:
 
 @dataclass(slots=True, kw_only=True)
 class PartitionMeasures:
-    """Grows while it is measured."""
+    """Filled while partitions are measured."""
 
     replicas: int = 0
     failed: int = 0
@@ -51,14 +51,14 @@ class PartitionMeasures:
     log_segments: int = 0
     isr_sizes: Counter[int] = field(default_factory=Counter)
     lag_records: dict[int, int] = field(default_factory=dict)
-    """By follower, of the partition in which it is furthest behind."""
+    """By follower: its lag in the partition in which it is furthest behind."""
     lag_ms: dict[int, int] = field(default_factory=dict)
     topics: dict[str, TopicMeasures] = field(default_factory=dict)
     room: tuple[int, int] | None = None
-    """Bytes that are free on the volume, and of how many; None: it did not say."""
+    """Bytes free on the volume, and its size; None if the volume did not answer."""
 
     def add(self, manager: ReplicaManager, hosted: Hosted, now_ms: int) -> None:
-        """One more."""
+        """Measure one more partition."""
         replica, log = hosted.replica, hosted.log
         self.replicas += 1
         self.failed += replica.failed
@@ -82,12 +82,12 @@ class PartitionMeasures:
             self._add_led(manager.around, replica.leader, log.log_end_offset, now_ms)
 
     def _add_led(self, around: ReplicaContext, leader: Leader, end: int, now_ms: int) -> None:
-        """By what its leader knows."""
+        """Measure a partition led here."""
         committed, partition = leader.isr.committed, leader.partition
-        # Who is to leave has fallen behind, whether a controller is there to commit it or not.
+        # A replica that is to leave lags, even if no controller can commit that.
         leaving = set(leader.isr.leaving) if isinstance(leader.isr, PendingShrink) else set()
         if not isinstance(leader.isr, CommittedIsr):
-            # Who falls behind later is proposed only once this is answered.
+            # A replica that lags later is proposed only once this proposal is answered.
             leaving.update(lagging(leader, around, end, now_ms))
         margin = len(committed) - len(leaving) - leader.min_isr
         self.leaders += 1
@@ -108,7 +108,7 @@ class PartitionMeasures:
 
 
 def measured(manager: ReplicaManager) -> PartitionMeasures:
-    """In one go."""
+    """Measure all partitions in one turn."""
     found, now_ms = PartitionMeasures(), manager.now_ms()
     for hosted in manager:
         found.add(manager, hosted, now_ms)
@@ -117,11 +117,12 @@ def measured(manager: ReplicaManager) -> PartitionMeasures:
 
 
 async def measured_in_slices(manager: ReplicaManager) -> PartitionMeasures:
-    """Others have their turn in between: what goes meanwhile may be counted, what comes may not."""
+    """Measure all partitions, in time slices: ones that are dropped meanwhile may be counted, new
+    ones may not."""
     found, now_ms = PartitionMeasures(), manager.now_ms()
     async for hosted in in_slices(manager.hosts()):
         found.add(manager, hosted, now_ms)
-    found.room = await in_thread(partial(_room, manager))  # a volume may take its time
+    found.room = await in_thread(partial(_room, manager))  # a volume may be slow
     return found
 
 

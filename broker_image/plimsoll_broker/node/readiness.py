@@ -1,7 +1,7 @@
-"""Whether the min ISR of a partition waits for this broker, so that its pod must not be ready yet.
+"""`is_settled`: whether a partition's min ISR waits for this broker, so that its pod is not ready.
 
-Called by `Serving`; `Broker.ready` adds that the broker runs and is unfenced.  While a pod is not
-ready the PodDisruptionBudget permits no eviction of another one.
+Called by `Serving`; `BrokerNode.ready` adds that the broker runs and is unfenced. While a pod is
+not ready the PodDisruptionBudget permits no eviction of another one.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from plimsoll_core.ids import BrokerId
 
 
 def is_settled(image: ClusterImage, own_id: BrokerId) -> bool:
-    """In the ISR of every own partition whose ISR is at or below its min ISR, and not about to be
-    restarted: while this pod counts as unavailable, no other one is evicted."""
+    """Return True if the broker is in the ISR of each of its partitions whose ISR is at or below
+    min ISR, and is not about to be restarted. Otherwise its pod counts as unavailable, and no other
+    one is evicted."""
     if image.restart_granted(own_id):
         return False
     for key in image.hosted.get(own_id) or ():

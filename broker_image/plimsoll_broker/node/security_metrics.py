@@ -1,4 +1,4 @@
-"""Metrics about logins, rights and quotas.  Called by `broker_metrics` at each scrape."""
+"""Metrics of logins, rights and quotas. Called by `broker_metrics` at each scrape."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def security_metrics(prefix: str, authority: Authority) -> Iterator[Metric]:
 
 
 def long_work_metrics(prefix: str, work: FairWork) -> Iterator[Metric]:
-    """By principal of a bounded number."""
+    """Yield metrics of clients' work in threads, by a bounded number of principals."""
     seconds = {(principal,): used_s for principal, used_s in work.used.seconds().items()}
     seconds[("",)] = seconds.get(("",), 0.0) + work.used.others_s()
     yield TABLE.counters(prefix + "long_work_seconds", seconds)
@@ -58,7 +58,7 @@ def long_work_metrics(prefix: str, work: FairWork) -> Iterator[Metric]:
 
 
 def quota_metrics(prefix: str, quotas: Quotas) -> Iterator[Metric]:
-    """Never by user or client id: there may be any number of them."""
+    """Yield quota metrics, never by user or client id: there may be any number of them."""
     family = TABLE.histograms(prefix + "throttle_seconds")
     for quota in OF_CLIENTS:
         throttled = quotas.stats.throttled[quota]

@@ -1,7 +1,7 @@
-"""One lifetime of a broker: its data path and its listeners, from their start to their stop.
+"""Serving: one lifetime of a broker: its data path and its listeners, from start to stop.
 
-`assembly` makes it once this lifetime's epoch is known; the lifecycle starts it and stops it before
-the volume closes.  It decides nothing; what it holds to is the order.
+`assembly` makes it once the broker epoch is known; `node.broker` starts it, and stops it before the
+volume closes. It decides nothing and ensures the order.
 """
 
 from __future__ import annotations
@@ -37,38 +37,38 @@ class Serving:
     data: DataPath
 
     watch: ImageWatch
-    """Has requests wait for an image; told of each after the replicas."""
+    """Lets requests wait for an image; it gets each image after the replicas."""
 
     coordinators: Coordinators
-    """Of the groups whose partitions are led here."""
+    """Coordinates the groups of partitions led here."""
 
     authority: Authority
     """Decides what clients may do."""
 
     quotas: Quotas
-    """What clients may use, and did."""
+    """The clients' quotas and their usage."""
 
     long_work: FairWork
-    """What clients have done in threads."""
+    """Clients' work in threads."""
 
     reports: RecoveryReports
     copies: CopyReports
 
     clients: ClientListeners
-    """The clients' listeners; the followers' too, where these have none of their own."""
+    """The clients' listeners; they serve followers too if these have none of their own."""
 
     replication: Server
-    """The followers' listener; opens only if the config has an address for it."""
+    """The followers' listener; opened only if the config has an address for it."""
 
     register: Register
-    """Has other endpoints of this lifetime committed."""
+    """Commits other endpoints of this lifetime."""
 
     loaded: bool = False
-    """The volume was read, and every partition has its role."""
+    """True once the volume is loaded and every partition has its role."""
 
     @property
     def listeners(self) -> Mapping[str, Server]:
-        """Those that are open, by the peers that they serve, or by the names of declared ones."""
+        """The open listeners, by the peers that they serve or by their declared names."""
         if self.config.replication is None:
             return self.clients.servers
         return {**self.clients.servers, "replication": self.replication}
@@ -86,16 +86,16 @@ class Serving:
         return is_settled(self.stream.image, BrokerId(self.config.id))
 
     async def start(self) -> None:
-        """Load what is on the volume, take up roles, listen."""
+        """Load the volume, take up roles, listen."""
         await self.data.load(self.stream.image)
-        # The image may have moved on; what it added is opened now, and what it adds meanwhile
-        # follows as it does later.
+        # The image may have changed meanwhile. What it added is opened now; later changes follow as
+        # usual.
         begun = self.stream.image
         await self.data.start(begun)
         self.loaded = True
         self.data.apply_image(begun, self.stream.image)
         self.stream.subscribe(self.data.apply_image)
-        # After the replicas: who is told of a topic finds it there.
+        # After the replicas: a client that is told of a topic finds it there.
         self.stream.subscribe(self.coordinators.update)
         self.stream.subscribe(self.watch.update)
         self.stream.subscribe(self.authority.update)
@@ -114,7 +114,7 @@ class Serving:
         await self.clients.register(self.register)
 
     def tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-        """What must run for as long as the broker does; any end is a failure."""
+        """Yield the tasks that must run as long as the broker does; the end of any is a failure."""
         yield from self.data.tasks()
         yield from self.coordinators.tasks()
         yield "listeners", self.clients.run(lambda: self.stream.image, self.register)
@@ -124,12 +124,12 @@ class Serving:
         yield "copy reports", self.copies.run()
 
     async def stop_network(self) -> None:
-        """No request is read or answered any more."""
+        """Stop the listeners: no more requests are read or answered."""
         await self.clients.stop()
         await self.replication.stop()
 
     async def close(self) -> None:
-        """No more fetching; the logs stay open for the volume to close."""
+        """Stop fetching; the logs stay open for the volume to close."""
         self.authority.close()
         self.coordinators.close()
         await self.data.close()

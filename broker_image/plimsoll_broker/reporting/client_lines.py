@@ -1,7 +1,7 @@
 """ClientLines: the log's lines about what single clients did, bounded for each of them.
 
-Used by handlers instead of a logger where a client can cause a line by each of its requests.  What
-is beyond its principal's share is counted, in the principal's next line.
+Used by handlers instead of a logger where a client can cause a line by each of its requests. Lines
+beyond its principal's share are counted, in the principal's next line.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from plimsoll_process.line_room import LineRoom
 
 INTERVAL_S = 1.0
 LINES_MAX = 20
-"""In one interval."""
+"""Lines in one interval."""
 ROOM = 40
-"""In a minute, of all principals; one alone has half."""
+"""Lines in a minute, of all principals; one principal has at most half."""
 FLOOR = 1
 
 
 class ClientLines:
-    """Of one logger, at level INFO."""
+    """The lines of one logger, at level INFO."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
@@ -33,7 +33,7 @@ class ClientLines:
         return self._room.dropped
 
     def info(self, principal: str, sentence: str) -> None:
-        """Written within a second, or counted."""
+        """Write the line within a second, or count it."""
         loop = asyncio.get_running_loop()
         self._room.note(principal, sentence, loop.time())
         if self._timer is None:

@@ -1,11 +1,10 @@
-"""Tells the controller how many bytes this broker holds of partitions that move.
+"""CopyReports: tells the controller how many bytes this broker holds of partitions that move.
 
-A leader tells how much there is to copy, a new replica how much of it has come.  People read it as
-progress, and no decision reads it: what is not told now is told soon.  A task of the data path,
-every two seconds while anything moves.  Much more slowly, and in turns, a leader also tells how
-large its partitions are: what a plan says of bytes and time rests on that; and by how many records
-each follower is behind.
-Source: crds/plimsoll.dev_reassignments.yaml, what a Reassignment shows.
+A leader reports how much there is to copy, a new replica how much it has. Users read it as
+progress; no decision depends on it. It is one of the data path's tasks, every two seconds while
+anything moves. More slowly, and in turns, a leader also reports its partitions' sizes, on which a
+plan's estimates of bytes and time rest, and the lag of each follower in records. Source:
+crds/plimsoll.dev_reassignments.yaml, what a Reassignment shows.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ logger = logging.getLogger("plimsoll.copies")
 PERIOD_MS = 2_000
 ANSWER_MS_MAX = 5_000
 COPIES_MAX = 1_000
-"""In one report; the others come in the next ones."""
+"""Copies in one report; the others follow in the next ones."""
 SIZES_PERIODS = 15
-"""Sizes are told once in so many periods, first as soon as this broker leads anything."""
+"""Sizes are reported once in so many periods, first as soon as this broker leads a partition."""
 
 
 class CopyReports:
@@ -49,7 +48,7 @@ class CopyReports:
         self._sizes_in = 0
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         while True:
             await asyncio.sleep(PERIOD_MS / 1000)
             report = self.report()
@@ -61,8 +60,8 @@ class CopyReports:
                 logger.debug("sizes of copies not reported: %s", error)
 
     def report(self) -> ReportCopies | None:
-        """None when nothing moves and no sizes are due; the next ones, in turns when there are
-        many."""
+        """Return the next report, or None if nothing moves and no sizes are due. Many partitions
+        take turns."""
         moving = [hosted for hosted in self._manager if self._counts(hosted)]
         sizes: list[Hosted] = []
         if self._sizes_in == 0:
@@ -91,7 +90,7 @@ class CopyReports:
 
 
 def _in_turn(found: list[Hosted], told: int) -> tuple[list[Hosted], int]:
-    """The next ones, and where to go on."""
+    """Return the next portion, and where the one after it begins."""
     if not found:
         return [], 0
     first = told % len(found)

@@ -1,7 +1,7 @@
-"""Leaders' proposed in-sync sets on their way to the controller, many partitions to a request.
+"""ProposalSender: sends leaders' ISR proposals to the controller, many partitions a request.
 
-One task pulls proposals from the replica manager, sends them and gives it the answers.  Whether an
-answer counts, and whether to send again, is the replica's to say.
+One task takes proposals from the replica manager, sends them and returns the answers. The replica
+decides whether an answer counts and whether to send again.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ProposalSender:
         self._broker_id, self._broker_epoch = broker
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         proposals = self._manager.proposals
         while True:
             await proposals.wait()
@@ -61,7 +61,7 @@ class ProposalSender:
                 await asyncio.sleep(RESEND_MS / 1000)
 
     async def _send(self, batch: list[Proposed]) -> bool:
-        """False: some of it must be sent again, but not at once."""
+        """Send a batch. Return False if some must be sent again, after a pause."""
         request = AlterPartition(
             broker_id=self._broker_id,
             broker_epoch=self._broker_epoch,

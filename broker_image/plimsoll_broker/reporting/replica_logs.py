@@ -1,10 +1,10 @@
-"""Tells the controller what it must know of this broker's logs.
+"""RecoveryReports: tells the controller what it must know of this broker's logs.
 
-How complete they are, for partitions without a leader, until they have one; and which of them
-the disk took out of service, until they are out of their ISRs.  A task of the data path: it looks
-once a second, and whenever the image changes or a log fails.  What follows from it is the
-controller's to say (the rules for leaderless partitions and for offline log directories): a broker
-does not know whose answer counts, or whether it only feeds the estimate of what would be lost.
+It reports how complete the logs of leaderless partitions are, until they have a leader; and logs
+that the disk took offline, until they are out of their ISRs. It is one of the data path's tasks: it
+looks once a second, and whenever the image changes or a log fails. The controller decides what
+follows (the rules for leaderless partitions and for offline log directories): a broker does not
+know whether its answer counts or only feeds the estimate of what would be lost.
 """
 
 from __future__ import annotations

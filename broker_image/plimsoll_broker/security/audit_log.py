@@ -1,9 +1,9 @@
-"""The audit log: what was refused, who logged in, and what Enforce would refuse, as JSON lines.
+"""AuditLog: denials, logins, and what Enforce would deny, as JSON lines.
 
 Written by the logger plimsoll.audit, never in a request's way: an event is counted at once and
-written with others, a line for each principal, operation and resource with how often it happened.
-Each decision has room of its own, which principals share (`LineRoom`): whatever one of them has
-refused, the logins of all stand there.  What is too much is counted, by decision, and not written.
+written with others, one line for each principal, operation and resource with a count. Each decision
+has room of its own, which principals share (`LineRoom`): however many denials one principal causes,
+all logins are still logged. Events beyond the room are counted by decision and not written.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger("plimsoll.audit")
 
 INTERVAL_S = 1.0
 LINES_MAX = 50
-"""Of one decision, in one interval."""
+"""Lines of one decision in one interval."""
 COMING_MAX = 1_000
 """Events that threads have on their way to the event loop."""
 DECISIONS = (
@@ -42,8 +42,8 @@ CLAIMED_MAX = 200
 
 
 class AuditEvent(NamedTuple):
-    """What happened; `decision` is one of `DECISIONS`.  `claimed`: who a client said that it was,
-    and did not prove."""
+    """One event; `decision` is one of `DECISIONS`. `claimed`: the user name that a client claimed
+    without proof."""
 
     decision: str
     principal: str
@@ -56,7 +56,7 @@ class AuditEvent(NamedTuple):
 
     @property
     def holder(self) -> str:
-        """The principal that has room for it: its address where it has no name."""
+        """The principal whose room it uses; its address if it has no name."""
         return network_of(self.host) if self.principal in ("", ANONYMOUS) else self.principal
 
 
@@ -67,7 +67,7 @@ class AuditLog:
         self._broker_id = broker_id
         self._rooms: dict[str, LineRoom[AuditEvent]] = {one: LineRoom() for one in DECISIONS}
         self._timer: asyncio.TimerHandle | None = None
-        # The event loop's thread; and the events that others have on their way to it.
+        # The event loop's thread, and the events that other threads have on their way to it.
         self._thread = threading.get_ident()
         self._loop = _running_loop()
         self._lock = threading.Lock()
@@ -77,7 +77,7 @@ class AuditLog:
 
     @property
     def dropped(self) -> dict[str, int]:
-        """Events of which nothing is written, by decision; they only grow."""
+        """Events without a line, by decision; they only grow."""
         return {one: room.dropped + self._lost[one] for one, room in self._rooms.items()}
 
     @property
@@ -86,7 +86,7 @@ class AuditLog:
         return (room.pool for room in self._rooms.values())
 
     def note(self, event: AuditEvent) -> None:
-        """From any thread: a long request is read, and refused, in one of its own."""
+        """Note an event, from any thread: long requests are parsed and denied in threads."""
         if threading.get_ident() == self._thread or self._loop is None:
             self._note(event)
             return
@@ -114,7 +114,7 @@ class AuditLog:
             self._timer = loop.call_later(INTERVAL_S, self._write)
 
     def close(self) -> None:
-        """What is counted is written."""
+        """Write all counted events."""
         if self._timer is not None:
             self._timer.cancel()
         for room in self._rooms.values():
@@ -142,4 +142,4 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
-        return None  # what is made before the loop runs is told nothing by threads
+        return None  # an object made before the loop runs gets no events from threads

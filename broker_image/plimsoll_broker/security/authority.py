@@ -1,8 +1,8 @@
-"""What is committed about users and rights, as this broker knows it, and whom it lets do what.
+"""Authority: the committed users and rights, and which client may do what on this broker.
 
-One for each lifetime of a broker; told of every image in the turn in which it is applied.  A
-connection's decisions are remembered for as long as what is committed is the same.  Whoever logged
-in by a key that is not committed any more is cut off in that turn.
+One for each lifetime of a broker, updated with every image in the turn in which it is applied.
+Decisions for a connection are cached while the committed rules stay the same. A connection that
+logged in with a key that is no longer committed is closed in that turn.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from plimsoll_core.security.tokens import (
 )
 
 SESSION_S_MAX = 10 * 365 * 24 * 3600.0
-"""Certificates may be good for thousands of years, which no timer is."""
+"""Certificates may be valid for thousands of years; timers cannot be."""
 
 _TOPIC = ResourceType.TOPIC
 
 
 class Rights:
-    """Of one connection."""
+    """The rights of one connection."""
 
     __slots__ = ("_authority", "_known", "_login", "host", "listener", "principal")
 
@@ -57,23 +57,23 @@ class Rights:
         self.principal = connection.principal
         self.host = connection.host
         self.listener = connection.listener_name
-        # By what its client logged in: a request that outlives that is its client's of then.
+        # By its client's login: a request that outlives the login still belongs to that client.
         self._login = connection.login
 
     @property
     def behalf(self) -> OnBehalf:
-        """For what is asked of the controller."""
+        """The identity for requests to the controller."""
         return OnBehalf(principal=self.principal, host=self.host, login=self._login)
 
     @property
     def security(self) -> Security:
-        """What the next decision is made by."""
+        """The rules for the next decision."""
         return self._authority.security
 
     def topic(self, operation: AclOperation, name: str) -> bool:
         known = self._known
         if known[0] is self._authority.security and known[1].get((operation, _TOPIC, name)):
-            return True  # what nearly every request asks was decided before
+            return True  # the usual case: decided before
         return self._may(operation, _TOPIC, name)
 
     def group(self, operation: AclOperation, name: str) -> bool:
@@ -86,24 +86,24 @@ class Rights:
         return self._may(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def cluster_quietly(self, operation: AclOperation) -> bool:
-        """Where another right would do, too: not having this one is no attempt."""
+        """As `cluster`, without an audit entry: another right may suffice."""
         return self._decide(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def reads_quietly(self, topic: str) -> bool:
-        """Whether the topic may be read, where that is asked for again and noted then."""
+        """Return True if the topic may be read, without an audit entry: a later check makes it."""
         return self._is_told(AclOperation.READ, _TOPIC, topic)
 
     def topic_name(self, topic_id: UUID | None) -> str | None:
-        """Of a topic that there is."""
+        """Return the name of an existing topic, or None."""
         topic = self._authority.image.topics.get(topic_id)  # type: ignore[arg-type]
         return None if topic is None else topic.name
 
     def there_is(self, name: str) -> bool:
-        """Such a topic."""
+        """Return True if there is such a topic."""
         return name in self._authority.image.topic_ids
 
     def may_be_made(self, name: str) -> bool:
-        """Whether the client may make the topic by asking for it, where that makes it."""
+        """Return True if the client's request may create the topic, or no creation is needed."""
         if self.there_is(name) or not self._authority.makes_topics:
             return True
         if self.cluster_quietly(AclOperation.CREATE):
@@ -111,38 +111,39 @@ class Rights:
         return self.topic(AclOperation.CREATE, name)
 
     def visible_topics(self) -> VisibleTopics:
-        """All that may be described."""
+        """Return the topics that may be described."""
         return self._authority.visible_topics(self)
 
     def has_asked(self, key: int, version: int, body: Buffer) -> bool:
-        """Whether a request for all topics is remembered as one for those that it sees."""
+        """Return True if the rewriting of this request for all topics is cached."""
         visible = self._authority.remembered_topics(self)
         return visible is not None and visible.has_asked(key, version, body)
 
     def sees(self, kind: ResourceType, name: str) -> bool:
-        """Whether it is left in a list: what is left out is no attempt."""
+        """Return True if a list may show the resource to the client; hiding it makes no audit
+        entry."""
         return self._is_told(AclOperation.DESCRIBE, kind, name)
 
     def sees_any(self, kind: ResourceType) -> bool:
-        """Whether there may be anything of the kind that `sees` leaves in; else none is looked
-        at."""
+        """Return True if `sees` may be True for any resource of this kind; if not, none needs a
+        check."""
         authority = self._authority
         may_see_any = authority.security.may_see_any
         return authority.audits or may_see_any(self.principal, self.host, kind)
 
     def is_told_configs(self, name: str) -> bool:
-        """Whether the answer to its creation tells a topic's configs: who makes a topic has not
-        asked for them, so what is left out is no attempt."""
+        """Return True if a CreateTopics reply may show the topic's configs; hiding them makes no
+        audit entry, since the client has not asked for them."""
         return self._is_told(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name)
 
     def operations(self, kind: ResourceType, name: str) -> int:
-        """What it may, as the bits of an answer (KIP-430): to ask is no attempt."""
+        """Return the allowed operations as bits (KIP-430), without audit entries."""
         return operation_bits(
             operation for operation in TOLD_OPERATIONS[kind] if self._is_told(operation, kind, name)
         )
 
     def on_the_cluster(self) -> int:
-        """Return the authorized cluster operations, none without DESCRIBE."""
+        """Return the authorized cluster operations; 0 without DESCRIBE."""
         if not (self._authority.audits or self.cluster_quietly(AclOperation.DESCRIBE)):
             return 0
         return self.operations(ResourceType.CLUSTER, CLUSTER_NAME)
@@ -154,7 +155,7 @@ class Rights:
         return self._refused(operation, _TOPIC, "any")
 
     def _is_told(self, operation: AclOperation, kind: ResourceType, name: str) -> bool:
-        """Nothing is noted; where nothing is enforced, all is told."""
+        """Decide without an audit entry; in Audit mode, always True."""
         return self._authority.audits or self._decide(operation, kind, name)
 
     def _may(self, operation: AclOperation, kind: ResourceType, name: str) -> bool:
@@ -171,14 +172,14 @@ class Rights:
         if allowed is None:
             asked = AclQuestion(self.principal, self.host, operation, kind, name)
             allowed = security.allows(asked)
-            # Of what is denied it is not looked whether it exists: what is remembered for longer
-            # is answered quicker.
+            # Whether a denied topic exists is not checked, since a longer-cached decision is
+            # answered faster, which would reveal it.
             there_is = allowed and kind is _TOPIC and self.there_is(name)
             known.remember(question, there_is=there_is, allowed=allowed)
         return allowed
 
     def _refused(self, operation: AclOperation, kind: ResourceType, name: str) -> bool:
-        """Noted; and done nevertheless, where nothing is enforced."""
+        """Note a denial. Return True in Audit mode, where it is allowed nevertheless."""
         audits = self._authority.audits
         event = AuditEvent(
             decision="WouldDeny" if audits else "Denied",
@@ -195,8 +196,8 @@ class Rights:
 
 
 class Authority:
-    """`security`: as of the last image that was applied.  `makes_topics`: whether asking for a
-    topic makes it (auto.create.topics.enable)."""
+    """`security`: as of the last applied image. `makes_topics`: True if a request for a topic may
+    create it (auto.create.topics.enable)."""
 
     def __init__(self, image: ClusterImage, audit: AuditLog, *, makes_topics: bool = False) -> None:
         self.image = image
@@ -205,13 +206,13 @@ class Authority:
         self._asks = image.security.authorization.mode is not Mode.OFF
         self.audit = audit
         self.stats = SecurityStats()
-        # Until one is committed; after that it is the same on all brokers.
+        # Used until one is committed; after that it is the same on all brokers.
         self._own_disguise = secrets.token_bytes(32)
-        # Set while somebody is logged in by a key that has an end.
+        # Set while a connection's key has an end.
         self._reviewing: asyncio.TimerHandle | None = None
         self._visible = VisibleOfPrincipals()
         self._logged_in: dict[str, dict[ConnectionState, Identity]] = {}
-        # When sessions that have an end are over.
+        # Timers for sessions that have an end.
         self._ends: dict[ConnectionState, asyncio.TimerHandle] = {}
 
     @property
@@ -220,11 +221,12 @@ class Authority:
 
     @property
     def topics(self) -> int:
-        """How many there are."""
+        """The number of topics."""
         return len(self.image.topics)
 
     def rights_of(self, connection: ConnectionState) -> Rights | None:
-        """None: nobody asks for rights here.  Of each request."""
+        """Return the rights of a connection, or None if authorization is off. Called for each
+        request."""
         if not self._asks:
             return None
         rights: Rights | None = connection.rights
@@ -233,7 +235,8 @@ class Authority:
         return rights
 
     def visible_topics(self, rights: Rights) -> VisibleTopics:
-        """Remembered while rules and topics are the same."""
+        """Return the topics that the client may describe, cached while rules and topics stay the
+        same."""
         topic_ids, security = self.image.topic_ids, self.security
         found = self._visible.get(rights.principal, rights.host, topic_ids, security)
         if found is None:
@@ -246,7 +249,7 @@ class Authority:
         return found
 
     def remembered_topics(self, rights: Rights) -> VisibleTopics | None:
-        """None: rules or topics have changed since."""
+        """Return the cached topics, or None if rules or topics have changed."""
         about = (self.image.topic_ids, self.security)
         return self._visible.get(rights.principal, rights.host, *about)
 
@@ -263,7 +266,8 @@ class Authority:
         return self.security.issuers_of(authentication)
 
     def still_good(self, proof: TokenProof | TokenRefusal) -> TokenProof | TokenRefusal:
-        """By what is committed now: a token is verified in a thread, which takes its time."""
+        """Check a proof against what is committed now: verifying a token in a thread takes a
+        while."""
         if isinstance(proof, TokenRefusal):
             return proof
         if not proof.issuer.still_says(self.security.issuers, proof.key):
@@ -271,7 +275,7 @@ class Authority:
         return TokenRefusal.DISABLED if self.security.is_disabled(proof.user) else proof
 
     def logged_in(self, connection: ConnectionState, identity: Identity) -> None:
-        """From now on the connection is cut off when the login would not be good any more."""
+        """Note a login; the connection is closed when it becomes invalid."""
         self._logged_in.setdefault(identity.user, {})[connection] = identity
         connection.logged_in_as(identity.principal)
         connection.login = _mark_of(identity)
@@ -283,16 +287,17 @@ class Authority:
         self.stats.logins += 1
 
     def connections_of(self, user: str) -> int:
-        """How many are logged in as the user."""
+        """Return the number of connections of the user."""
         return len(self._logged_in.get(user, ()))
 
     def _end_later(self, connection: ConnectionState, identity: Identity) -> None:
-        """Nothing is answered after the session's end but another login, which begins a new one."""
+        """Set a timer for the session's end. After it only another login is answered, which begins
+        a new session."""
         self._no_end(connection)
         if identity.until_ms is not None:
             left_s = min((identity.until_ms - _wall_ms()) / 1000, SESSION_S_MAX)
             later = asyncio.get_running_loop().call_later
-            # With a certificate there is no other login on the same connection.
+            # A connection with a certificate cannot log in again.
             end = self._expire if identity.certificate is None else self._end
             self._ends[connection] = later(left_s, end, connection, identity)
 
@@ -312,7 +317,7 @@ class Authority:
             timer.cancel()
 
     def _gone(self, connection: ConnectionState, user: str) -> None:
-        """The connection was lost."""
+        """Forget a lost connection."""
         self._no_end(connection)
         mine = self._logged_in.get(user)
         if mine is not None:
@@ -321,7 +326,7 @@ class Authority:
                 del self._logged_in[user]
 
     def update(self, old: ClusterImage, new: ClusterImage) -> None:
-        """The metadata stream's callback."""
+        """Take a new image; the metadata stream's callback."""
         self.image = new
         before, self.security = self.security, new.security
         self._asks = new.security.authorization.mode is not Mode.OFF
@@ -336,7 +341,7 @@ class Authority:
         self._review()
 
     def _review(self) -> None:
-        """Cut off whose login would not be good now; and again when the next one ends to be so."""
+        """Close connections whose credentials are no longer valid; re-run at the next expiry."""
         if self._reviewing is not None:
             self._reviewing.cancel()
             self._reviewing = None
@@ -354,7 +359,8 @@ class Authority:
             self._reviewing = asyncio.get_running_loop().call_later(delay_s, self._review)
 
     def _good_until_ms(self, identity: Identity) -> int | None:
-        """None: for as long as nothing changes; 0: not any more."""
+        """Return when the login becomes invalid, in ms; None: it stays valid until something
+        changes; 0: it is invalid."""
         if identity.mechanism == BY_CERTIFICATE:
             shown = identity.certificate
             return None if shown is not None and self.security.believes(shown) else 0
@@ -377,7 +383,7 @@ class Authority:
         return not security.is_disabled(identity.user)
 
     def close(self) -> None:
-        """Nobody is served any more."""
+        """Cancel all timers and write the audit log."""
         for timer in self._ends.values():
             timer.cancel()
         if self._reviewing is not None:
@@ -401,7 +407,7 @@ class Authority:
 
 
 def _mark_of(identity: Identity) -> bytes:
-    """Of the key by which it logged in."""
+    """Return the fingerprint of the key of a login."""
     if identity.certificate is not None:
         return mark_of(identity.certificate)
     if identity.issuer is not None and identity.key is not None:

@@ -1,7 +1,7 @@
-"""Clients' certificates: what one says, whom it lets in, and the session that begins so.
+"""CertificateLogins: logins by client certificates, and the sessions that begin with one.
 
 OpenSSL has verified the chain, the times and the purpose when `judge` is called; the library
-`cryptography` reads the certificate; `plimsoll_core.security` decides.  One for each lifetime of a
+`cryptography` parses the certificate; `plimsoll_core.security` decides. One for each lifetime of a
 broker.
 """
 
@@ -29,21 +29,24 @@ from plimsoll_net.handshakes import REFUSED
 from plimsoll_net.peer_chain import PeerChain
 
 ANCHORS_MAX = 20_000
-"""As many sessions as OpenSSL keeps: a client of TLS 1.2 that resumes one shows no chain again."""
+"""As many as the sessions that OpenSSL keeps: a TLS 1.2 client that resumes one presents no
+chain."""
 
 
 class CertificateLogins:
-    """`judge` and `logged_in` are a listener's."""
+    """A listener calls `judge` and `logged_in`."""
 
     def __init__(self, authority: Authority) -> None:
         self._authority = authority
-        # The authority's certificate at the end of the chain, by the client's own; the oldest goes.
+        # By the client certificate's fingerprint: that of the CA certificate at the end of its
+        # chain. The oldest entry is dropped.
         self._anchors: dict[str, str] = {}
 
     def judge(
         self, shown: PeerChain | None, host: str, listener: str
     ) -> tuple[CertificateProof | None, str]:
-        """What is proven, None: nothing was shown; and why the client is not let in."""
+        """Return the proof (None if no certificate was presented) and the reason for rejection, or
+        ""."""
         if shown is None:
             return None, ""
         found = self._judge(shown)
@@ -65,15 +68,15 @@ class CertificateLogins:
     def _judge(self, shown: PeerChain) -> CertificateProof | CertificateRefusal:
         try:
             with warnings.catch_warnings():
-                # Of parts that are longer than X.520 has them: each would be a line in the log.
+                # Parts longer than X.520 allows would each log a warning.
                 warnings.simplefilter("ignore")
                 client = read(shown.certificate, self._anchor(shown))
-        except Exception:  # noqa: BLE001 - whatever the library makes of it, it lets nobody in
+        except Exception:  # noqa: BLE001 - any parse error means refusal
             return CertificateRefusal.UNREADABLE
         return self._authority.security.judge_certificate(client, time.time_ns() // 1_000_000)
 
     def _anchor(self, shown: PeerChain) -> str:
-        """Its fingerprint; empty: not known any more."""
+        """Return the CA certificate's fingerprint, or "" if it is no longer known."""
         mine = fingerprint(shown.certificate)
         if shown.anchor is None:
             return self._anchors.get(mine, "")
@@ -84,7 +87,7 @@ class CertificateLogins:
         return anchor
 
     def logged_in(self, connection: ConnectionState, proof: CertificateProof) -> None:
-        """From its first request on the connection is its certificate's user's."""
+        """Begin the session of the certificate's user."""
         connection.sasl = None
         self._authority.logged_in(connection, by_certificate(proof))
         event = AuditEvent(
@@ -98,7 +101,7 @@ class CertificateLogins:
 
 
 def read(der: bytes, anchor: str) -> ShownClient:
-    """Raises whatever the library does for what it cannot read."""
+    """Parse a certificate. Raises any exception of the library."""
     one = x509.load_der_x509_certificate(der)
     try:
         names = one.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -124,13 +127,14 @@ def _part(attribute: x509.NameAttribute[Any]) -> NamePart:
 
 
 def _value_of(name: bytes) -> bytes:
-    """The value of a name's only attribute: SEQUENCE { SET { SEQUENCE { OID, value }}} in DER."""
+    """Return the value of a name's only attribute, SEQUENCE { SET { SEQUENCE { OID, value }}} in
+    DER."""
     rest = name
     for _ in range(3):
         rest = rest[_head(rest) :]
-    return rest[_head(rest) + rest[1] :]  # the number's length is one byte
+    return rest[_head(rest) + rest[1] :]  # the OID's length is one byte
 
 
 def _head(der: bytes) -> int:
-    """How long tag and length are."""
+    """Return the length of tag and length octets."""
     return 2 if der[1] < 0x80 else 2 + (der[1] & 0x7F)

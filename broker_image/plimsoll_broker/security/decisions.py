@@ -1,7 +1,7 @@
-"""What is remembered of the decisions about one connection, and how much.
+"""Decisions: the cached authorization decisions of one connection, bounded.
 
-Used by `Rights`.  A client names what it likes: names of anything that there is not, of any length.
-Of the topics that there are each may be remembered, of all else little.
+Used by `Rights`. A client may name anything, of any length. Decisions about existing topics are
+cached; of all other names only few are.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from plimsoll_core.security.acl import AclOperation, ResourceType
 from plimsoll_core.security.state import Security
 
 TOPICS_MAX = 10_000
-"""Decisions about topics that there are."""
+"""Decisions about existing topics."""
 OTHERS_MAX = 100
 NAME_MAX = 255
-"""Characters, of what else is remembered."""
+"""Characters of other names that are cached."""
 
 Question = tuple[AclOperation, ResourceType, str]
 
 
 class Decisions(NamedTuple):
-    """One value, since long requests are read in a thread while the loop applies what takes rights
-    away.  `security`: what they were made by."""
+    """One value, since threads read it for long requests while the loop applies new rules.
+    `security`: the rules that the decisions were made by."""
 
     security: Security
     topics: dict[Question, bool]
     others: dict[Question, bool]
 
     def remember(self, question: Question, *, there_is: bool, allowed: bool) -> None:
-        """`there_is`: such a topic.  Whoever asks about more is decided about anew."""
+        """Cache a decision. `there_is`: the topic exists. A full cache is cleared."""
         if there_is:
             decided, most = self.topics, TOPICS_MAX
         elif len(question[2]) <= NAME_MAX:

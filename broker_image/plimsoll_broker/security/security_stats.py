@@ -1,4 +1,4 @@
-"""What a broker counts of logins and rights, for metrics."""
+"""SecurityStats: a broker's counts of logins and rights, for metrics."""
 
 from __future__ import annotations
 

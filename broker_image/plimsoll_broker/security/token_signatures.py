@@ -1,7 +1,7 @@
-"""Whether a token was signed by an issuer that is believed.  Run in a thread, a token at a time.
+"""Verifies that a token was signed by a trusted issuer. Run in a thread, one token at a time.
 
-PyJWT reads the token and checks its signature, with the one algorithm that belongs to the key; what
-the token says is judged by `security.tokens`.  What its header says of keys is not followed.
+PyJWT parses the token and checks its signature, with the one algorithm of the key;
+`security.tokens` judges the claims. Key references in the token's header are not followed.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from plimsoll_core.security.tokens import (
 )
 
 _UNREADABLE = (PyJWTError, ValueError, TypeError, KeyError, RecursionError)
-"""What the library raises for tokens that are none, beside its own."""
+"""Exceptions that the library raises for invalid tokens, beside its own."""
 _JWS = PyJWS()
 
 
 def verified(
     bearer: Bearer, issuers: tuple[TokenIssuer, ...], now_ms: int
 ) -> TokenProof | TokenRefusal:
-    """Whom a token lets in, or why nobody."""
+    """Return the proof of the token's user, or the reason for refusal."""
     try:
         key_id = _JWS.get_unverified_header(bearer.token).get("kid")
     except _UNREADABLE:
@@ -48,13 +48,13 @@ def verified(
         found = judge(payload, issuer, key, bearer.user, now_ms)
         if found is not TokenRefusal.OTHER_ISSUER:
             return found
-        refusal = found  # several issuers may sign with one key: it may be the next one's
+        refusal = found  # several issuers may sign with one key: try the next
     return refusal
 
 
 @lru_cache(maxsize=256)
 def _loaded(public_key: bytes) -> RSAPublicKey | EllipticCurvePublicKey:
-    """Raises ValueError when it is none that a committed algorithm takes."""
+    """Raises ValueError if the key's type fits no accepted algorithm."""
     found = load_der_public_key(public_key)
     if not isinstance(found, RSAPublicKey | EllipticCurvePublicKey):
         raise ValueError("neither RSA nor an elliptic curve")

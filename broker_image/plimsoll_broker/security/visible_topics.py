@@ -1,8 +1,9 @@
-"""The topics that one principal may describe, and the requests for all topics as it is answered.
+"""VisibleTopics: the topics that one principal may describe, and its rewritten requests for all
+topics.
 
-Kept by `Authority` for as long as rules and topics are the same.  Whoever asks for all topics is
-answered as if it had named those that it sees (`guards.metadata`); to encode some hundred names
-takes longer than all else of an answer that is remembered, so such requests are remembered, too.
+Kept by `Authority` while rules and topics stay the same. A request for all topics is answered as if
+it had named the visible ones (`guards.metadata`). Encoding some hundred names takes longer than the
+rest of a cached reply, so the rewritten requests are cached, too.
 """
 
 from __future__ import annotations
@@ -13,17 +14,18 @@ from plimsoll_broker.server.dispatch import Buffer
 from plimsoll_core.security.state import Security
 
 PRINCIPALS_MAX = 64
-"""Whose visible topics are remembered."""
+"""Principals whose visible topics are cached."""
 ASKED_MAX = 2
-"""Requests for all topics that are remembered for each principal: clients of one kind ask alike."""
+"""Requests for all topics that are cached for each principal: clients of one kind send the same."""
 ASKED_BYTES_MAX = 64
-"""Of a body that asks for all topics: it names none."""
+"""Bytes of a request for all topics, which names none."""
 REWRITTEN_BYTES_MAX = 256 * 1024
-"""Of what is remembered in its place."""
+"""Bytes of its rewritten form."""
 
 
 class VisibleTopics:
-    """What one principal sees, and of what that was found.  `names`: None: all there are."""
+    """The visible topics of one principal, and the rules and topics they were derived from. `names`
+    None: all topics."""
 
     __slots__ = ("_requests", "names", "security", "topic_ids")
 
@@ -33,17 +35,18 @@ class VisibleTopics:
         self.topic_ids = topic_ids
         self.security = security
         self.names = names
-        # By API, version and the body that came; None: it goes on as it came.
+        # By API, version and original body; None: the request is passed on unchanged.
         self._requests: dict[tuple[int, int, bytes], bytes | None] = {}
 
     def has_asked(self, key: int, version: int, body: Buffer) -> bool:
-        """Whether `request` has it."""
+        """Return True if `request` has the answer cached."""
         return len(body) <= ASKED_BYTES_MAX and (key, version, bytes(body)) in self._requests
 
     def request(
         self, key: int, version: int, body: Buffer, make: Callable[[], bytes | None]
     ) -> bytes | None:
-        """What goes on instead of a request for all topics; made once for each way of asking."""
+        """Return the rewritten form of a request for all topics, or None if it is passed on
+        unchanged."""
         if len(body) > ASKED_BYTES_MAX:
             return make()
         question = (key, version, bytes(body))
@@ -56,7 +59,7 @@ class VisibleTopics:
 
 
 class VisibleOfPrincipals:
-    """What is remembered, of all."""
+    """The cached topics of all principals."""
 
     def __init__(self) -> None:
         # By principal and host.
@@ -65,7 +68,7 @@ class VisibleOfPrincipals:
     def get(
         self, principal: str, host: str, topic_ids: object, security: Security
     ) -> VisibleTopics | None:
-        """None: rules or topics have changed since, or it is not remembered."""
+        """Return the cached topics, or None if rules or topics have changed."""
         found = self._known.get((principal, host))
         if found is None or found.topic_ids is not topic_ids:
             return None
