@@ -430,7 +430,7 @@ PEOPLE_MAX = {
     "plimsoll_net": 0,
     "plimsoll_operator": 58,
     "plimsoll_process": 0,
-    "plimsoll_sim": 138,
+    "plimsoll_sim": 134,
     "plimsoll_spark": 0,
     "plimsoll_wire": 0,
 }

@@ -47,8 +47,10 @@ def is_still_login(security: Security, proof: Any, now_ms: int) -> bool:
 
 
 def cut_off(security: Security, issuers_of: Mapping[str, str], now_ms: int) -> Iterator[str]:
-    """Certificates that are committed, not over, and signed by no authority that is believed; for
-    people.  `issuers_of`: the key that signed a certificate, by its fingerprint."""
+    """Yield the committed and unexpired certificates that no trusted authority signed, for people.
+
+    `issuers_of`: the key that signed a certificate, by its fingerprint.
+    """
     believed = {
         of_der(der).key
         for one in security.authorities

@@ -29,7 +29,7 @@ class LogPlaceOfRecord(NamedTuple):
 
 
 def group_records(log: Log, start: int, end: int) -> Iterator[tuple[LogPlaceOfRecord, GroupRecord]]:
-    """Those in [start, end) that this release knows, in log order."""
+    """Yield the records in [start, end) that this release knows, in log order."""
     offset = start
     while offset < end:
         data = bytes(log.read(offset, 2**30, end))
@@ -59,8 +59,8 @@ class UncleanedRecords:
             raise Violation("CompactedSame", f"{key}: {place} is {record}, written was {known}")
 
     def check(self, ghost: PartitionGhost, copy: Copy, hosted: Hosted) -> None:
-        """G10: the log says of every group what it would say if nothing had been cleaned, unless a
-        half copied log was elected uncleanly (10.4)."""
+        """G10: each group's state in the log is as if nothing had been cleaned, unless a half
+        copied log was elected uncleanly (10.4)."""
         if hosted.name != GROUP_OFFSETS or not copy.is_cleaned or ghost.unclean_epoch >= 0:
             return
         log, written = hosted.log, self._records.get(ghost.key, {})

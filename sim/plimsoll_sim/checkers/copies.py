@@ -87,7 +87,7 @@ def extend(ghost: PartitionGhost, copy: Copy, batches: list[CommittedBatch]) -> 
 
 
 def compare(ghost: PartitionGhost, copy: Copy) -> None:
-    """Take up how many of its batches equal the committed ones."""
+    """Advance `copy.same`, the number of its batches that equal the committed ones."""
     committed, batches = ghost.committed, copy.batches
     same = copy.same
     shift = ghost.shift(copy)
@@ -99,7 +99,7 @@ def compare(ghost: PartitionGhost, copy: Copy) -> None:
 
 
 def matches(ghost: PartitionGhost, copy: Copy) -> int:
-    """Up to which offset the copy certainly equals the committed log."""
+    """Return the offset up to which the copy certainly equals the committed log."""
     if copy.same:
         return copy.batches[copy.same - 1].last + 1
     # An unclean election may commit less than was committed when retention let go of it here.

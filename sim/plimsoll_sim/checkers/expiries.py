@@ -53,7 +53,7 @@ class ExpiryChecker:
         self.expired = 0
 
     def saw(self, key: PartitionKey, place: LogPlaceOfRecord, record: GroupRecord) -> None:
-        """Any record but a tombstone that no client asked for."""
+        """Note any record but a tombstone that no client asked for."""
         if not self._kept.drawn or (key, place) in self._seen:
             return
         self._seen[key, place] = None

@@ -16,7 +16,7 @@ _Parts = dict[str, bytes]
 
 
 def generation_in(commit: OffsetCommitted) -> int | None:
-    """Members write it into their commits."""
+    """Return the generation that a member wrote into its commit, if any."""
     return int(commit.metadata[1:]) if commit.metadata.startswith("@") else None
 
 
@@ -26,7 +26,7 @@ def a_log() -> GroupLog:
 
 
 def check_record(log: GroupLog, record: GroupRecord) -> None:
-    """EpochsForward, NoStaleCommit, and one membership for each generation that is stored."""
+    """Check EpochsForward, NoStaleCommit, and that each stored generation has one membership."""
     for sentence in log.add(record):
         raise _violation(sentence)
 
@@ -37,7 +37,7 @@ def _violation(sentence: str) -> Violation:
 
 
 class GenerationChecker:
-    """`holder`: the partition that holds a group; None: nothing can be said of it."""
+    """`holder`: returns the partition that holds a group; None if its state cannot be known."""
 
     def __init__(self, holder: Callable[[str], PartitionGhost | None]) -> None:
         self._holder = holder
@@ -59,7 +59,8 @@ class GenerationChecker:
                 seen.append((place, parts))
 
     def synced(self, group: str, generation: int, seat: str, part: bytes) -> None:
-        """OneGeneration, OneOwner: what is told is stored; and (NothingUncommitted) committed."""
+        """Check OneGeneration and OneOwner: the answer is stored; NothingUncommitted: and
+        committed."""
         self.syncs += 1
         ghost = self._holder(group)
         if ghost is None:

@@ -70,7 +70,7 @@ class _ToldGroup:
     least: int = NOTHING
     """The newest commit that was acknowledged, or a greater offset that was fetched since."""
     dead: int = NOTHING
-    """All up to this one were certainly deleted."""
+    """The greatest offset up to which all were certainly deleted."""
     places: dict[int, dict[LogPlaceOfRecord, int]] = field(default_factory=dict)
     """By offset, -1 for tombstones: the places in a log where it was seen, with the batch's leader
     epoch, and the time when it was first seen, in microseconds since the run began."""

@@ -146,7 +146,7 @@ class InsideChecker:
     # --- authorities ------------------------------------------------------------------------------
 
     def stored(self, change: ObjectChange) -> None:
-        """Something was written to the API server; raises what a rotation may not do."""
+        """Check a write to the API server; raises a violation that a rotation must not cause."""
         body = change.after.body
         if change.resource.kind != SECRETS or body["metadata"]["name"] != self._authority:
             return

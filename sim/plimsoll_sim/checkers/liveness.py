@@ -36,7 +36,7 @@ class Healed(Protocol):
 
 
 def unfinished(world: Healed) -> list[str]:
-    """Sentences; empty when everything is as it should be."""
+    """Return sentences about what is unfinished; empty if the cluster has converged."""
     return list(_left(world)) or list(unshown(world.objects, world.ghost.image))
 
 
@@ -92,8 +92,8 @@ def _image_tags(world: Healed) -> Iterator[str]:
 
 
 def _is_current(ghost: MetadataGhost, shown: ClusterImage | None) -> bool:
-    """Every image that a broker takes up is compared with the committed one at its offset (I23), as
-    long as etcd has not gone back: then the offset tells enough."""
+    """Return True if the shown image is the newest. Each image is compared with the committed one
+    at its offset (I23), so the offset is enough unless etcd went back."""
     image = ghost.image
     if shown is None or shown.next_offset != image.next_offset:
         return False
@@ -170,7 +170,7 @@ def _members(world: Healed) -> Iterator[str]:
 
 
 def _rebalances(world: Healed) -> Iterator[str]:
-    """Every one ends, and what is gone is forgotten."""
+    """Yield Rebalances that have not ended, and deleted ones that are still remembered."""
     image, objects = world.ghost.image, world.objects
     for name, found in objects.rebalances.items():
         row = image.rebalances.get(found.metadata.uid)

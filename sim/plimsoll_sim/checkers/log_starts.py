@@ -63,8 +63,8 @@ def moved(
 
 
 def moved_out_of_service(ghost: PartitionGhost, host: BrokerHost, hosted: Hosted) -> None:
-    """Retention also makes room in a log that its full disk took out of service; by what it lets go
-    then, it may begin there when it is back, and by no more."""
+    """Note that retention made room in a log that is out of service for a full disk: it may begin
+    there when it is back, and no higher."""
     copy = ghost.copy_of(host.id)
     if hosted.log.log_start_offset > copy.begins:
         moved(ghost, host, hosted, copy.batches, cut=False)

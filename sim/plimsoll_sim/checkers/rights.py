@@ -191,7 +191,7 @@ class RightsChecker:
             raise Violation("DecidedOnCommitted", text)
 
     def answered_first(self, host: str) -> None:
-        """Something else than a login was answered before one."""
+        """Report that something other than a login was answered before a login."""
         raise Violation("NoAnswerBeforeAuthentication", f"{host} answers who has not logged in")
 
     def decided(

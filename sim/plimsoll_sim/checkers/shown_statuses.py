@@ -26,7 +26,7 @@ FINAL = frozenset({"Completed", "Cancelled", "Failed", "NothingToDo"})
 
 
 def unshown(objects: AppliedObjects, image: ClusterImage) -> Iterator[str]:
-    """Sentences; none when everything shows what it is."""
+    """Return sentences about wrong statuses; none if all are right."""
     for kind in (LOG_CLUSTERS, TOPICS):
         for name in objects.names(kind):
             yield from _ready(kind, objects.body(kind, name))

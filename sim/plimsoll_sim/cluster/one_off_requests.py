@@ -26,7 +26,7 @@ from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.replication import FetchSender, MalformedReply
 
 NOT_DONE = frozenset({Code.OFFSET_OUT_OF_RANGE, Code.NOT_LEADER_OR_FOLLOWER})
-"""Answers that say that the log begins where it did."""
+"""Error codes after which the log start is unchanged."""
 
 
 class Claim(NamedTuple):

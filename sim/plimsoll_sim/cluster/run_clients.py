@@ -24,7 +24,7 @@ class Witnesses(NamedTuple):
 def clients_of(
     options: RunOptions, habits: Habits, stream: Callable[[], random.Random], told: Witnesses
 ) -> Iterator[Client]:
-    """`habits`: what they have in common; `stream`: makes each one's dice."""
+    """`habits`: the settings that they share; `stream`: makes each one's dice."""
     for number, (acks, idempotent) in enumerate(options.producers):
         mine = _of(habits, f"producer-{number}", number % options.partitions)
         mine = replace(mine, acks=acks, idempotent=idempotent, keyed=options.compacted)

@@ -40,7 +40,7 @@ DAY_MS = 24 * 3_600_000
 
 
 class Secured:
-    """`rng` is its own: the world's other dice fall as they do without."""
+    """`rng`: its own, so that the world's other dice fall as they do without."""
 
     def __init__(self, parts: SecuredParts, rng: random.Random) -> None:
         self._parts = parts
@@ -63,7 +63,7 @@ class Secured:
 
     @contextmanager
     def instead(self) -> Iterator[None]:
-        """Certificates and mounts are the simulation's."""
+        """Replace certificates and mounts by simulated ones."""
         options = self._parts.options
         if not options.inside and not options.certified:
             yield
@@ -78,7 +78,7 @@ class Secured:
         return None if self.tenants is None else self.tenants.certified
 
     def stored(self, change: ObjectChange, before: int) -> None:
-        """Something was written to the API server; `before`: how many records were committed."""
+        """Check a write to the API server; `before`: the number of records committed before it."""
         if len(self._parts.ghost.history) > before:
             self.inside.committed()
             if self.tenants is not None:
@@ -141,7 +141,7 @@ class Secured:
     # --- the administrator ------------------------------------------------------------------------
 
     def says(self, mode: InsideMode | None) -> None:
-        """State a mode, or none any more."""
+        """State a mode in the LogCluster; None: remove it."""
         objects = self._parts.objects
         internal = None if mode is None else InternalCertificates(mode=NAMES[mode])
         stated = None if internal is None else Certificates(internal=internal)

@@ -77,8 +77,8 @@ class NotAlive(Exception):
 
 
 class World:
-    """`note` tells what happens, for people and for the digest.  `chance` makes what decides by
-    chance: seeded dice, or loaded ones."""
+    """`note` records events, for people and for the digest. `chance` makes the sources of random
+    choices: seeded dice, or loaded ones."""
 
     def __init__(
         self, seed: int, options: RunOptions, chance: Callable[[int], random.Random] = random.Random
@@ -298,7 +298,7 @@ class World:
         self.loop.later(us, action)
 
     def _tempt(self) -> None:
-        """Something was proposed or committed."""
+        """React to a proposal or a commit."""
         for hook in self.tempting:
             hook()
 
@@ -318,7 +318,7 @@ class World:
             self._tempt()
 
     def until(self, so: Callable[[], bool], us_max: int, what: str, steps_max: int = _MOST) -> None:
-        """Step until it is so; raises NotAlive when it takes longer, or too many steps."""
+        """Step until the condition holds; raises NotAlive if it takes longer, or too many steps."""
         deadline, n = self.loop.now_us + us_max, 0
         while True:
             n += 1
@@ -331,7 +331,7 @@ class World:
     # --- healing ----------------------------------------------------------------------------------
 
     def heal(self) -> None:
-        """Every fault ends and every process is started again."""
+        """End every fault and start every process again."""
         self.note("healing")
         revisions.correct(self.objects)
         self.healed = True

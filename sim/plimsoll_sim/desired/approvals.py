@@ -12,7 +12,7 @@ READING_US = 700_000
 
 
 class Approvals:
-    """Whichever Rebalance it is, the administrator's or one that an operator made."""
+    """Approves the plan of every Rebalance, the administrator's or one that an operator made."""
 
     def __init__(self, loop: SimLoop, server: MemoryApiServer, objects: AppliedObjects) -> None:
         self._loop = loop

@@ -83,7 +83,7 @@ class AppliedObjects:
         self._server.writes.create(self._target(kind, None), body, dry_run=False)
 
     def edit(self, kind: Kind, name: str, **changes: object) -> None:
-        """Changes of fields of the spec."""
+        """Change fields of the spec."""
         body = self._stored(kind, name).body
         spec = msgspec.structs.replace(self.get(kind, name).spec, **changes)
         new = {**body, "spec": _plain(spec)}
@@ -175,7 +175,8 @@ class AppliedObjects:
         return found
 
     def set_members(self, wanted: tuple[BrokerId, ...], numbers: range) -> None:
-        """`numbers`: all that there can be; the others, and those below, are excluded."""
+        """Set the members. `numbers`: all that there may be; the others, and those below, are
+        excluded."""
         others = tuple(n for n in range(numbers.stop) if n not in wanted)
         brokers = Brokers(count=len(wanted), excluded_ids=others or None)
         self.edit(LOG_CLUSTERS, self.name, brokers=brokers)
@@ -222,7 +223,7 @@ class AppliedObjects:
 
     @property
     def rebalances(self) -> dict[str, Rebalance]:
-        """Those of the administrator; the operator makes others."""
+        """The Rebalances of the administrator; the operator makes others."""
         found = {name: self.get(REBALANCES, name) for name in self.names(REBALANCES)}
         return {name: one for name, one in found.items() if not one.metadata.labels}
 

@@ -33,7 +33,7 @@ CHORES = ("RETENTION_MS", "RECOVERY_POINTS_MS", "HIGH_WATERMARKS_MS")
 
 @contextmanager
 def faster(by: int) -> Iterator[None]:
-    """Brokers that are made meanwhile do their chores so many times as often: a run is short."""
+    """Speed up the chores of brokers that are created meanwhile by this factor: a run is short."""
     before = {name: getattr(periodic_chores, name) for name in CHORES}
     for name, period_ms in before.items():
         setattr(periodic_chores, name, period_ms // by)
@@ -46,8 +46,8 @@ def faster(by: int) -> Iterator[None]:
 
 @contextmanager
 def shorter_minutes(minute_ms: int | None) -> Iterator[None]:
-    """Brokers that are made meanwhile keep offsets for minutes of this length: a run is short.
-    None: of their true length."""
+    """Shorten the minutes for which brokers that are created meanwhile keep offsets to this
+    length: a run is short. None: true minutes."""
     before = settings.MINUTE_MS
     settings.MINUTE_MS = before if minute_ms is None else minute_ms
     try:
@@ -70,7 +70,7 @@ def fewer_refused(most: int | None) -> Iterator[None]:
 
 @contextmanager
 def instead(loop: SimLoop, entropy: random.Random) -> Iterator[None]:
-    """Virtual time and seeded randomness, and `loop` as the running loop."""
+    """Install virtual time and seeded randomness, and `loop` as the running loop."""
 
     def monotonic_ns() -> int:
         return 1_000_000_000 + loop.now_us * 1_000

@@ -23,7 +23,7 @@ from plimsoll_sim.engine.process import PROCESS, Handle, Process, ProcessDied
 
 T = TypeVar("T")
 READY_MAX = 200_000
-"""More callbacks in one instant than this is a loop that never waits."""
+"""A loop with more callbacks in one instant than this never waits."""
 TIMER_JITTER_US = 1_500
 IO_US = (50, 20_000)
 
@@ -33,7 +33,7 @@ class Livelock(Exception):
 
 
 def _outcome(work: Callable[[], T]) -> Callable[[], T]:
-    """Do it now; what came of it comes again when it is asked for."""
+    """Do the work now; return a function that gives its result, or raises its error."""
     try:
         result = work()
     except Exception as error:
@@ -134,7 +134,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return handle
 
     def later(self, us: int, action: Callable[[], object]) -> None:
-        """Something that no process does: it happens whichever process is gone by then."""
+        """Run an action of no process: it happens even if every process has ended."""
         self.at_us(self.now_us + us, action, context=Context())
 
     def put_back(self, handles: list[Handle]) -> None:
@@ -185,7 +185,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.call_soon(partial(self.call_soon, self._let_due, context=nobody), context=nobody)
 
     def _let_due(self) -> None:
-        """Behind what came due before: what is sent over a connection arrives in its order."""
+        """Queue due events behind earlier ones: what is sent over a connection arrives in its
+        order."""
         while (us := self._event_us()) is not None and us <= self.now_us:
             self._due.append(self._take_event())
         self._interrupted = True

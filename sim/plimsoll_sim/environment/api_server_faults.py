@@ -70,7 +70,7 @@ def simulated_server(loop: SimLoop, rng: random.Random, weather: Weather) -> Mem
 
 
 class SimulatedTransport:
-    """`plimsoll_operator.kube.port.Transport`, for the process that makes it."""
+    """Implements `plimsoll_operator.kube.port.Transport` for the process that makes it."""
 
     def __init__(
         self, server: MemoryApiServer, weather: Weather, loop: SimLoop, rng: random.Random

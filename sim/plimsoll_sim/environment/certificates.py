@@ -37,7 +37,7 @@ _CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
 
 
 class SimCertificate(msgspec.Struct, frozen=True, kw_only=True):
-    """`key`: the public half of its own; `issuer`: of the one that signed it."""
+    """`key`: its own public key; `issuer`: the public key that signed it."""
 
     key: str
     issuer: str
@@ -78,7 +78,7 @@ def public(secret: str) -> str:
 def _made(
     names: tuple[str, ...], issuer: str | None, not_before_ms: int, not_after_ms: int
 ) -> KeyPair:
-    """`issuer` None: it signs itself."""
+    """Make a certificate and its key. `issuer` None: self-signed."""
     secret = f"secret-{os.urandom(8).hex()}"
     one = SimCertificate(
         key=public(secret),

@@ -63,7 +63,7 @@ class Network:
         self.dark: set[str] = set()
         self.slow: dict[tuple[str, str], int] = {}
         self.keeps: Callable[[End, Any], bool] = _keeps_nothing
-        """Asked about everything that is sent: True keeps it back, and what follows on that
+        """Called with everything that is sent: True keeps it back, and what follows on that
         connection, until `release`."""
         self.make_end: Callable[[Network, Process, Context], End] = End
         self._rng = rng

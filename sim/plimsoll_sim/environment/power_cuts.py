@@ -31,7 +31,8 @@ class PowerCut:
         return self._rng.randint(durable, size)
 
     def written(self, durable: int, size: int) -> int:
-        """Up to where it has its bytes: the new size may reach the disk before the last blocks."""
+        """Return where the written bytes end: the new size may reach the disk before the last
+        blocks."""
         return self._rng.randint(durable, size) if self._rng.random() < 0.2 else size
 
     def uncuts(self) -> bool:
@@ -79,7 +80,7 @@ class FileNode:
 
 
 class Change:
-    """Something that happened to names of a directory at once, and how to undo it."""
+    """One change of names in a directory, and how to undo it."""
 
     __slots__ = ("names", "undo")
 
@@ -128,7 +129,7 @@ class Folder:
         return undo
 
     def sync(self) -> None:
-        """All of it, and all that is in it."""
+        """Sync the directory and everything in it."""
         self.changes.clear()
         for entry in self.entries.values():
             entry.sync()
@@ -145,7 +146,7 @@ class Folder:
 
 
 def _runs(changes: list[Change]) -> list[list[Change]]:
-    """Those that must keep their order, for they are about the same names."""
+    """Group the changes that must keep their order because they are about the same names."""
     runs: dict[str, dict[int, Change]] = {}
     for number, change in enumerate(changes):
         run: dict[int, Change] = {}

@@ -33,10 +33,12 @@ PROBE_US = 200_000
 
 
 class SendBuffers(NamedTuple):
-    """`kernel_bytes`: what a kernel holds of a connection until the peer has read it;
-    `limit_bytes`: in place of the broker's limit of unsent bytes, since a run's messages are
-    small, and TLS encrypts twice as much in a turn; `deferred`: what is written leaves at the end
-    of a turn of the loop, as with uvloop."""
+    """The buffers of a connection.
+
+    `kernel_bytes`: what a kernel holds until the peer has read it. `limit_bytes`: replaces the
+    broker's limit of unsent bytes, since a run's messages are small; TLS encrypts twice as much in
+    a turn. `deferred`: data leaves at the end of a turn of the loop, as with uvloop.
+    """
 
     kernel_bytes: int
     limit_bytes: int

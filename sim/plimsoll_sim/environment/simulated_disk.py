@@ -64,7 +64,7 @@ class Volume:
         self.root.sync()
 
     def empty(self) -> None:
-        """Another disk, or one that was not mounted."""
+        """Replace the content by that of another, empty disk."""
         self.root = _mounted()
 
     def find(self, path: Path) -> FileNode | Folder | None:
@@ -183,7 +183,7 @@ class SimFile(DiskFile):
 
 
 class SimLock(Lock):
-    """Given up by `release` or with the process."""
+    """Held until `release`, or the end of the process."""
 
     def __init__(self, volume: Volume, path: str) -> None:
         super().__init__(-1)

@@ -31,7 +31,7 @@ def record(kind: int, body: bytes | memoryview) -> bytes:
 
 
 class Records:
-    """Kinds and bodies, from the bytes of one direction."""
+    """Splits the bytes of one direction into records: kinds and bodies."""
 
     def __init__(self) -> None:
         # The bytes of an incomplete record.
@@ -60,9 +60,9 @@ class Records:
 
 
 class SimContext(NamedTuple):
-    """`certificate`: what is shown, None: nothing; `trusted`: keys of authorities; `find`: what
-    takes its place, by the name that a client states.  `clients`: of a listener, what it asks its
-    clients for; None: both ends are peers."""
+    """`certificate`: the one to show, or None. `trusted`: the keys of trusted authorities. `find`:
+    returns the context to use instead, by the name that a client states. `clients`: what a
+    listener asks of its clients; None: both ends are peers."""
 
     certificate: bytes | None = None
     trusted: frozenset[str] = frozenset()
@@ -215,12 +215,12 @@ def asking_context(find: Callable[[str | None], Any]) -> SimContext:
 
 
 def mutual_context(pair: bytes, authorities: bytes, *, server: bool) -> SimContext:
-    """Instead of `tls_policy.mutual_context`.  Raises BadCertificate."""
+    """Replaces `tls_policy.mutual_context`. Raises BadCertificate."""
     return SimContext(*checked(pair, authorities))
 
 
 def listener_context(pair: bytes, clients: ClientTrust | None) -> SimContext:
-    """Instead of `tls_policy.server_context`, of what its files hold.  Raises BadCertificate."""
+    """Replaces `tls_policy.server_context`, from its files. Raises BadCertificate."""
     shown, _ = checked(pair, b"")
     asked = clients or ClientTrust()
     trusted = frozenset(of_der(der).key for der in asked.authorities)

@@ -54,15 +54,15 @@ class Fault:
     name: str
     """The name in options, profiles, events and documents."""
     strike: Callable[[FaultContext, random.Random], str | None]
-    """Does it, with the random numbers of this occurrence, and returns what it did it to, for
-    people; None when there was nothing to do it to.  A fault that lasts schedules its own end."""
+    """Strike with the random numbers of this occurrence; return the target, for people, or None if
+    there was none. A fault that lasts schedules its own end."""
     weight: int
     """How often it is drawn, relative to the other faults of a run without a profile; 0: only if a
     profile asks for it."""
     purpose: str
     """The behaviour that the fault tests."""
     rare: bool = False
-    """Takes part in few runs: it costs a run its liveness, or hides what else goes wrong."""
+    """True if it takes part in few runs: it costs a run its liveness, or hides other errors."""
 
 
 TABLE: tuple[Fault, ...] = (

@@ -20,7 +20,7 @@ WRONG_DAYS = (30, 400, 1_500, -400)
 
 
 def rotate_authority(context: FaultContext, _: random.Random) -> str | None:
-    """Another internal authority is asked for, unless one is on its way."""
+    """Request another internal authority, unless one is on its way."""
     secured = context.world.secured
     if secured is None or next(secured.unfinished(), None) is not None:
         return None

@@ -38,7 +38,7 @@ def add_broker(context: FaultContext, rng: random.Random) -> str | None:
 
 
 def roll_brokers(context: FaultContext, rng: random.Random) -> str:
-    """Another revision for every broker's pod, perhaps one that does not start until corrected."""
+    """Give every broker's pod another revision, perhaps one that does not start until corrected."""
     world = context.world
     context.heal_later(lambda: revisions.correct(world.objects))
     return revisions.change(world.objects, rng)

@@ -38,7 +38,7 @@ def running_broker(world: World, rng: random.Random) -> BrokerHost | None:
 
 
 def declared_partitions(world: World) -> list[Partition]:
-    """Those of the declared topic: the faults that choose one know it by its number."""
+    """Return the partitions of the declared topic, the only one that faults choose from."""
     image = world.ghost.image
     topic_id = image.topic_ids.get(TOPIC)
     return [p for p in image.partitions.values() if p.topic_id == topic_id]
@@ -67,13 +67,14 @@ def followed_partitions(world: World) -> list[FollowedPartition]:
 def replicated_partition(
     world: World, rng: random.Random, *, replicas_min: int
 ) -> Partition | None:
-    """Any partition with so many replicas."""
+    """Return any partition with this many replicas or more."""
     found = [p for p in declared_partitions(world) if len(p.replicas) >= replicas_min]
     return rng.choice(found) if found else None
 
 
 def running_replica(world: World, rng: random.Random) -> tuple[Partition, BrokerHost] | None:
-    """Any partition that others have too, and a broker with it; None also if that is stopped."""
+    """Return any partition with two or more replicas, and the broker of one; None if it is
+    stopped."""
     p = replicated_partition(world, rng, replicas_min=2)
     if p is None:
         return None

@@ -66,8 +66,8 @@ class FaultSchedule:
             self._next()
 
     def _tempted(self) -> None:
-        """Something was proposed or committed: a component that has not learned of it yet is easily
-        wrong now."""
+        """React to a proposal or a commit: components that have not learned of it yet are most
+        likely wrong now."""
         options = self._world.options
         self._temptations += 1
         first = FIRST_TEMPTATION + TEMPTATION_FAULTS_MAX * self._temptations

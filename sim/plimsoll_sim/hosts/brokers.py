@@ -111,7 +111,7 @@ class BrokerHost:
 
     @property
     def serving(self) -> bool:
-        """Unfenced, as far as it knows, and taking part."""
+        """True if the broker holds itself to be unfenced and taking part."""
         return self.running and self.node is not None and self.node.state is BrokerState.RUNNING
 
     @property

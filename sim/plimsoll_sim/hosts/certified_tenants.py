@@ -61,7 +61,7 @@ class CertifiedConnection(ClientConnection):
 
 
 class CertifiedTenant(Tenant):
-    """`pairs`: those that it ever had, the newest last; `forged`: makes one of an intruder's."""
+    """`pairs`: every pair that it had, the newest last; `forged`: makes an intruder's pair."""
 
     def __init__(
         self,

@@ -122,7 +122,8 @@ class Client(Caller):
 
 
 class Producer(Client):
-    """Idempotent ones send again, in order, until it is certain; others never do."""
+    """Writes batches. An idempotent producer resends in order until the outcome is certain; others
+    never do."""
 
     def __init__(self, habits: Habits, rng: random.Random, witness: Witness) -> None:
         super().__init__(habits, rng, witness)
@@ -198,7 +199,7 @@ class Producer(Client):
             self._unacked.remove(sent)
 
     async def _settle(self, in_flight: deque[tuple[Sent, asyncio.Future[bytes]]]) -> None:
-        """Take the oldest answer; if it is a refusal, those to what was sent behind it, too."""
+        """Take the oldest answer; if it is a refusal, take those to the batches behind it, too."""
         code = await self._answered(*in_flight.popleft())
         if code == Code.NONE:
             return

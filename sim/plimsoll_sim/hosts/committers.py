@@ -26,7 +26,7 @@ FORGET_SHARE = 0.1
 DELETE_SHARE = 0.5
 """How often it deletes the whole group for that, in runs that delete groups."""
 HOARDED = 400
-"""Groups of one hoarder: many times what there is room for."""
+"""The groups of one hoarder: many times as many as there is room for."""
 REST_SHARE = 0.15
 """How often it rests so long that its offset may expire, in runs in which offsets expire."""
 
@@ -95,8 +95,8 @@ async def coordinator_of(client: Client, rng: random.Random, group: str) -> str:
 
 
 class GroupHoarder(Client):
-    """Commits for ever more groups, as much as one may say of an offset, whatever it is answered;
-    now and then it deletes one.  `pause_s`: after each."""
+    """Commits for ever more groups, with the longest metadata, whatever the answers; sometimes
+    deletes one. `pause_s`: the pause after each."""
 
     pause_s = 0.02
 

@@ -35,7 +35,7 @@ class MemberWitness(Protocol):
 
 @dataclass(slots=True)
 class Fellows:
-    """All members of one group that there are, dead ones not among them."""
+    """All living members of one group."""
 
     members: list[GroupMember] = field(default_factory=list)
 
@@ -52,7 +52,8 @@ class Fellows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberKind:
-    """`instance`: a static member's.  `restless`: it leaves and begins anew, by chance."""
+    """`instance`: the instance id of a static member. `restless`: it sometimes leaves and begins
+    anew."""
 
     group: str
     fellows: Fellows
@@ -86,8 +87,11 @@ def _text(numbers: Sequence[int] | set[int]) -> bytes:
 
 
 class GroupMember(Client):
-    """`idle` once its whole group has shared out.  It lives for as long as its world: one that
-    stopped would be missed, since what its fellows have may be over by then."""
+    """A member of a classic group.
+
+    It is `idle` once the whole group has shared out its parts. It lives as long as its world: if
+    it stopped, the others' generation could end, and its parts would have no owner.
+    """
 
     def __init__(
         self, habits: Habits, rng: random.Random, witness: Witness, kind: MemberKind,

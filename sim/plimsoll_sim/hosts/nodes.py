@@ -70,7 +70,7 @@ class Nodes:
     # --- the controllers' clock -------------------------------------------------------------------
 
     def look_soon(self) -> None:
-        """Something has changed that controllers watch, or that a kubelet sees."""
+        """Schedule a run of the controllers after a change that they or a kubelet watch."""
         self._look_at(self._loop.now_us + self._rng.randint(*self._weather.latency_us))
 
     def _look_at(self, us: int) -> None:

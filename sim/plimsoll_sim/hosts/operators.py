@@ -38,7 +38,7 @@ from plimsoll_sim.environment.network import Network
 from plimsoll_sim.hosts.brokers import CONTROLLER_PORT, CONTROLLERS
 
 LOG_TIMEOUT_MS = 60_000
-"""Longer than the weather lets anybody wait (`kube.GIVE_UP_US`)."""
+"""Longer than any wait that the weather causes (`kube.GIVE_UP_US`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ _TIME_AT = 27
 IDENT_BYTES_MAX = 50
 _NO_KEY = 1
 _VALUE_SIZE_AT = HEADER_BYTES + 5
-"""Behind length, attributes, time, offset and the key that is none, a byte each."""
+"""The place of the value's size: length, attributes, time, offset and no key take a byte each."""
 
 
 def records_of(ident: bytes, count: int) -> bytes:

@@ -14,7 +14,7 @@ _GS2 = b"n,,"
 
 @cache
 def salted(password: str, salt: bytes, iterations: int) -> bytes:
-    """Remembered: it is slow on purpose."""
+    """Cached: it is slow on purpose."""
     return hashlib.pbkdf2_hmac(HASH, password.encode(), salt, iterations)
 
 

@@ -101,7 +101,7 @@ def shorter(mutant: Mutant, known: dict[str, Any] | None) -> Chase | None:
 
 
 def _known_first(kills: Sequence[dict[str, Any]]) -> list[Try]:
-    """Those that end soonest before others: what never comes about takes longest to notice."""
+    """Return the known tries that end soonest first: liveness takes longest to notice."""
     soon = sorted(kills, key=lambda kill: (kill["predicate"] == LIVENESS, kill["steps"]))
     tries = [Try(kill["steps"], kill["seed"]) for kill in soon]
     return [*tries, *SHORT, *[Try(STEPS, seed) for seed in range(1, 1 + MORE_SEEDS)]]

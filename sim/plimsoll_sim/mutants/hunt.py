@@ -87,7 +87,7 @@ def hunt(
     say: Callable[[str], None],
     done: Callable[[Chase], None] = lambda _: None,
 ) -> None:
-    """Fills the chases; `done` hears of each as soon as it is over."""
+    """Fill in the chases; `done` is called with each as soon as it is over."""
     for name in WARM:
         importlib.import_module(name)
     gc.freeze()
@@ -107,7 +107,7 @@ def hunt(
 def _honest(
     sound: Pool, mutant: Mutant, kills: Sequence[Kill], say: Callable[[str], None]
 ) -> list[Kill]:
-    """Those that only the mutation makes fail."""
+    """Return the kills that fail with the mutation only."""
     honest: list[Kill] = []
     for kill in kills:
         run = f"seed {kill.seed}, {kill.steps} steps, profile {mutant.profile}"

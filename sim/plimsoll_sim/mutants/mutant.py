@@ -32,9 +32,9 @@ class Edit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
-    """`rule`: what is no longer so.  `scenarios`: those that are named for it.  `profile`: what the
-    random runs are about in which it is looked for (None: whatever their seeds say).  `by_chance`:
-    random runs notice it, too; where they do not, that is a weakness of theirs, and told."""
+    """`rule`: the rule that no longer holds. `scenarios`: those that should notice. `profile`: the
+    profile of the random runs that look for it (None: as their seeds choose). `by_chance`: random
+    runs notice it, too; if they do not, that is reported as a weakness of theirs."""
 
     name: str
     rule: str

@@ -145,7 +145,7 @@ class PartitionGhost:
 
     @property
     def deleted(self) -> int:
-        """Up to where any client may have had records deleted."""
+        """The offset up to which any client may have had records deleted."""
         return max((deletion.offset for deletion in self.deletions), default=0)
 
     def copy_of(self, broker_id: int) -> Copy:

@@ -89,7 +89,7 @@ def _left(image: ClusterImage, p: Partition) -> int:
 
 
 def _cannot_spare(p: Partition) -> bool:
-    """Now, or once its move has ended."""
+    """Return True if no replica can be spared now, or once the partition's move has ended."""
     settled = [b for b in p.replicas if b not in p.adding]
     target = [b for b in p.replicas if b not in p.removing]
     return len(settled) <= p.min_isr or len(target) <= p.min_isr

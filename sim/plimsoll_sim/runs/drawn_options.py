@@ -52,7 +52,7 @@ API_LATENCIES_US = (
 
 
 def draw(rng: random.Random, profile: str | None = None) -> RunOptions:
-    """Options for one run; `profile` None: any profile or none."""
+    """Draw the options of one run; `profile` None: any profile or none."""
     if profile is None:
         profile = rng.choice(("", *DRAWN)) if rng.random() < 0.6 else ""
     options = _of_profile(rng, profile)
@@ -96,7 +96,7 @@ def losing_files(options: RunOptions) -> RunOptions:
 
 
 def _with_groups(options: RunOptions, dice: random.Random) -> RunOptions:
-    """Groups beside all else that goes on; what is kept of them is cleaned all the time."""
+    """Add groups; their partitions are cleaned all the time."""
     true = all(name != "step_wall_clock" for name, _ in options.faults)
     options = replace(
         options,

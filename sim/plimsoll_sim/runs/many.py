@@ -29,7 +29,7 @@ class RunKind(NamedTuple):
 
 
 def run_for(seconds: float, kind: RunKind, jobs: int) -> int:
-    """New seeds, from one that the clock chooses, until the time is up."""
+    """Run new seeds, from one that the clock chooses, until the time is up."""
     first = time.time_ns() // 1_000_000
     print(f"seeds from {first} on")
     return run_many(range(first, first + 10_000_000), kind, jobs, seconds_max=seconds)

@@ -82,9 +82,11 @@ def run(
     only: frozenset[int] | None = None,
     patience: Patience = ALL_PATIENCE,
 ) -> Result:
-    """Always returns; what failed is in the result.  `only`: the faults that happen, by number;
-    `profile`: one of `PROFILES`, None for whatever the seed says; `patience`: in which all becomes
-    as it should once faults end."""
+    """Run one seed and return the result; failures are in it.
+
+    `only`: the numbers of the faults that happen. `profile`: one of `PROFILES`, None: as the seed
+    chooses. `patience`: the time to converge once faults end.
+    """
     rng = random.Random(seed)
     options = draw(rng, profile)
     entropy = rng.getrandbits(64)
@@ -199,8 +201,8 @@ def _up(world: World) -> bool:
 
 
 def _bury(world: World, *, collect: bool) -> None:
-    """Coroutines that will never go on are collected here; what they say then means nothing.  They
-    run their `finally` first, which may wait for something: on the loop of their world."""
+    """Collect the coroutines that will never go on; their warnings mean nothing. Each runs its
+    `finally` first, which may wait for something: on the loop of their world."""
     loop = world.loop
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:

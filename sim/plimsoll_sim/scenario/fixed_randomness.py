@@ -17,10 +17,11 @@ ALL = 2**62
 
 
 class Chosen(PowerCut):
-    """Leaves so many bytes and so many changes of a directory, of those that were not synced; of
-    what it leaves of a file the last `zeros` are no more than their number.  `uncut`: cuts that
-    were not synced come undone.  `back`: nothing has happened to the names that end so, and to
-    all others what the rest says."""
+    """Leaves this many unsynced bytes and changes of a directory.
+
+    The last `zeros` of a file's bytes are zeros. `uncut`: unsynced truncations come undone.
+    `back`: all changes of names with this ending come undone; other names follow `entries`.
+    """
 
     def __init__(
         self, *, content: int, entries: int, zeros: int = 0, uncut: bool = False, back: str = ""
@@ -49,7 +50,7 @@ class Chosen(PowerCut):
 
 
 class Dice(random.Random):
-    """Bits stay seeded: what needs names that differ still gets them."""
+    """Loaded dice. Bits stay seeded, since some names must differ."""
 
     def random(self) -> float:
         return 0.999_999

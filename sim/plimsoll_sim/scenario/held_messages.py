@@ -55,7 +55,7 @@ class _Side:
 
 
 class Taps:
-    """`keeps` is the network's question."""
+    """`keeps` is called by the network with everything that is sent."""
 
     def __init__(self, network: Network, named: Named) -> None:
         self._network = network

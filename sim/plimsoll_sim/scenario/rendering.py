@@ -266,7 +266,7 @@ def files(host: BrokerHost, at: TopicPartition) -> list[str]:
 
 
 def _on_disk(host: BrokerHost, at: TopicPartition) -> str:
-    """Whole batches of the files that are there."""
+    """Return the whole batches in the files that exist."""
     folder = Path(DATA) / f"{at}"
     if host.volume.find(folder) is None:
         return "nothing on its disk"

@@ -42,8 +42,8 @@ VERBS: dict[str, Verb] = {
 
 @dataclass(slots=True, kw_only=True)
 class Played:
-    """`text` is the file as it would be with what came; `sentence` says what ended the scenario
-    early, empty when nothing did, and `outcome` names its kind."""
+    """`text`: the file with the present output. `sentence`: the reason for an early end, or empty;
+    `outcome`: its kind."""
 
     text: str
     outcome: str = "held"
@@ -124,7 +124,7 @@ def play_files(paths: list[Path], *, rewrite: bool, events: bool) -> int:
 
 
 def usage() -> str:
-    """Every verb in its own words."""
+    """Return the description of every verb."""
     return "\n\n".join(" ".join((verb.__doc__ or "").split()) for verb in VERBS.values())
 
 

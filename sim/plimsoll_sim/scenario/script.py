@@ -47,7 +47,7 @@ class Block:
 
 
 def parse(text: str) -> list[str | Block]:
-    """Paragraphs of prose, as they stand, and blocks."""
+    """Yield paragraphs of prose, unchanged, and blocks."""
     found: list[str | Block] = []
     paragraph: list[str] = []
     for number, line in enumerate([*text.splitlines(), ""], 1):
@@ -87,7 +87,7 @@ class Words:
         return self.plain.pop(0)
 
     def rest(self, what: str) -> list[str]:
-        """All plain words that are left, at least one."""
+        """Take all plain words that are left, at least one."""
         found, self.plain = self.plain, []
         if not found:
             raise BadScript(f"{self.verb} needs {what}")

@@ -58,7 +58,7 @@ class SentBatch:
 
 
 class Actor(Caller):
-    """`idempotent` from its first `begin_producing` on."""
+    """It is `idempotent` from its first `begin_producing` on."""
 
     def __init__(self, name: str, world: World) -> None:
         super().__init__(name)
@@ -74,7 +74,7 @@ class Actor(Caller):
         self.sequence = 0
 
     def begin(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Do something, in its process."""
+        """Start work in its process."""
         task: asyncio.Task[Any] = self._process.call(asyncio.ensure_future, work)
         return task
 

@@ -32,13 +32,13 @@ from plimsoll_sim.scenario.scripted_clients import Actor, SentBatch
 
 WAIT_US = 120_000_000
 WAIT_STEPS_MAX = 20_000
-"""Whatever is waited for comes about within both, or the scenario fails."""
+"""A wait that exceeds either limit fails the scenario."""
 CONTROLLER = "controller"
 CLIENT = "client"
 
 
 class Stage:
-    """Use as a context manager; `begin` sets it up."""
+    """The stage of a scenario, a context manager; `begin` builds its cluster."""
 
     def __init__(self, *, logs: bool = False) -> None:
         self._logs = logs
@@ -118,7 +118,7 @@ class Stage:
             self.step()
 
     def until(self, condition: Callable[[], bool], what: str, us_max: int = WAIT_US) -> None:
-        """Stops at the very step that makes it so."""
+        """Stop at the very step that makes the condition true."""
         end = self.world.loop.now_us + us_max
         last = self.world.loop.steps + WAIT_STEPS_MAX
         while not condition():
@@ -150,7 +150,7 @@ class Stage:
         return found
 
     def hosts(self, names: str) -> list[str]:
-        """Hosts by what scenarios call them: 1,2,controller,client."""
+        """Return the hosts by the names of a scenario: 1,2,controller,client."""
         found: list[str] = []
         for name in names.split(","):
             if name == CONTROLLER:
@@ -201,7 +201,7 @@ class Stage:
         return self.world.brokers[int(leader)].name
 
     def everybody_knows(self) -> bool:
-        """Every broker has applied what is committed."""
+        """Return True if every broker has applied all that is committed."""
         return all(
             host.manager is not None and host.manager.image == self.image
             for host in self.world.brokers.values()

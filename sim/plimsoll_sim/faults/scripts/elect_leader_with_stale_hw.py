@@ -59,7 +59,7 @@ def _script(context: FaultContext, key: PartitionKey) -> Script:
 
 
 def _kill_leader(context: FaultContext, leader: BrokerHost, dropped: BrokerHost) -> Script:
-    """Clients learn how far the log is committed, its next leaders do not; nor do they get on."""
+    """Let clients, but not the next leaders, learn how far the log is committed."""
     world, network = context.world, context.world.network
     heirs = [one.name for one in world.brokers.values() if one not in (leader, dropped)]
     slow = [(one, to) for one in heirs for to in (*heirs, dropped.name) if one != to]

@@ -19,7 +19,7 @@ from plimsoll_sim.runs.profiles.replication import REPLICATION
 from plimsoll_sim.runs.profiles.security import SECURITY
 
 DRAWN: dict[str, Profile] = {**REPLICATION, **OPERATIONS, **DISKS}
-"""Those that a seed may draw."""
+"""The profiles that a seed may draw."""
 PROFILES: dict[str, Profile] = {
     **DRAWN,
     **CLEANING,
