@@ -201,7 +201,7 @@ RUN_BY: dict[str, tuple[str, ...]] = {
         ".venv/bin/python -m plimsoll_sim --seed 7 --events",
         ".venv/bin/python -m plimsoll_sim --seed 7 --shrink",
         ".venv/bin/python -m plimsoll_sim --seeds 1..10000 --jobs 2",
-        ".venv/bin/python -m plimsoll_sim --scenario tests/scenarios/S05-joining-replica-must-hold-uncommitted-data.txt",
+        ".venv/bin/python -m plimsoll_sim --scenario tests/scenarios/S05-joiner-has-all-data.txt",
     ),
     "tests/plimsoll_sim/test_mutants.py": ("make mutants",),
     "tests/e2e/test_installing.py::test_preflight_passes_on_the_node_and_leaves_nothing": (
