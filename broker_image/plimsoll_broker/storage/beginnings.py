@@ -1,9 +1,10 @@
-"""Where each log was noted to begin: whose first file begins later has lost its beginning.
+"""Beginnings: the noted start of each log; a log whose first file starts later has lost its
+beginning.
 
-Called by `CheckpointFiles`.  The note is on the disk before a log begins later, so before any of
-its files is removed or discarded: the old one would accuse a log that is whole.  Where
-a full disk takes no note, all of them go (that needs no room) before anything is removed: a log
-without a note is believed.  Source: the protocol's local storage rules (4.9).
+Called by `CheckpointFiles`. The note is on the disk before a log starts later, hence before any of
+its files is removed or discarded: an old note would mark a whole log as damaged. If a full disk
+cannot take a note, all notes are removed (which needs no room) before any file: a log without a
+note is trusted. Source: the protocol's local storage rules (4.9).
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from plimsoll_broker.storage.offset_file import OffsetFile
 
 
 class Beginnings(OffsetFile):
-    """An offset for each log that had records: it begins there or before."""
+    """An offset for each log that had records: the log starts there or before."""
 
     def begin_note(self, logs: Iterable[tuple[Partition, Log]]) -> Callable[[], None]:
-        """As they begin now; what is returned may run in a thread.  Who lost its beginning keeps
-        its note, which says so at the next start, too."""
+        """Note the present starts; the returned function may run in a thread. A log that lost its
+        beginning keeps its note, so that the next start knows, too."""
         return self.begin_replace(
             {
                 at: log.log_start_offset
@@ -31,29 +32,29 @@ class Beginnings(OffsetFile):
         )
 
     def note(self, partition: Partition, start: int) -> None:
-        """On the disk when this returns."""
+        """Note a log's start; it is on the disk when this returns."""
         if self.saved(partition) != start:
             self.save({partition: start})
 
     def before_second_file(self, partition: Partition, start: int) -> None:
-        """Until then who loses its first file has lost everything.  The event loop waits for no
-        sync: that comes with the next look."""
+        """With a single segment, losing it loses the log. Written without fsync; the next pass
+        syncs."""
         noted = self.saved(partition)
         if noted is None or noted > start:
             self.write_unsynced(partition, start)
 
     def before_discard(self, partition: Partition, offset: int) -> None:
-        """The log is going to begin there; in memory, `save_unsaved` brings it to the disk.  Where
-        that is earlier, the note may wait."""
+        """Note that the log will start at `offset`, in memory; `save_unsaved` writes it. A note of
+        a later start may wait."""
         noted = self.get(partition)
         if noted is not None and noted < offset:
             self.replace_in_memory(partition, offset)
 
     def removable_below(self, partition: Partition, start: int) -> int:
-        """`start`, or as far as it is noted."""
+        """Return `start`, or the noted start if that is lower."""
         noted = self.saved(partition)
         return start if noted is None else min(noted, start)
 
     def begin_forget_all(self) -> Callable[[], None]:
-        """Before what cannot be noted; what is returned may run in a thread."""
+        """Remove all notes; the returned function may run in a thread."""
         return partial(self.clear, on_disk=True)

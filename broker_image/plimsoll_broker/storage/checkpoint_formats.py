@@ -1,8 +1,8 @@
-"""The small files beside the logs, as Kafka writes them, with a CRC where a flipped bit would not
+"""The formats of the small files beside the logs: Kafka's, with a CRC where a flipped bit would not
 show.
 
-Called by the store and the logs.  Every function turns values into a file's bytes or back; a file
-that makes no sense is None, and the caller decides what that means.
+Called by the store and the logs. Each function encodes or decodes one file. An invalid file decodes
+to None; the caller decides what that means.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ SUPERSEDING_ENDS = "cleaner-superseding-checkpoint"
 EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 
-# How a line with the CRC begins, where a reader of version 0.1 passes over it (but for offsets:
-# that reader takes such a file for unreadable, and reads more of the logs).
+# The prefix of a line with the CRC. A reader of version 0.1 skips it; in offset files it takes the
+# file for unreadable, and reads more of the logs.
 _SEAL = b"crc32c "
 _COMMENT = b"# crc32c="
 _FIELD = b"crc32c: "
@@ -48,7 +48,7 @@ _NOBODY = ProducerEntry(-1, 0, 0, 0, 0, -1)
 
 
 def partition_of(name: str) -> Partition | None:
-    """`<topic>-<index>`, as long as it could be one."""
+    """Parse `<topic>-<index>`; return None if the name has another form."""
     topic, dash, index = name.rpartition("-")
     if not dash or not topic or not index.isdecimal():
         return None
@@ -56,7 +56,7 @@ def partition_of(name: str) -> Partition | None:
 
 
 def uuid_text(value: UUID) -> str:
-    """Kafka's form: 22 characters of URL-safe base64, no padding."""
+    """Return Kafka's form: 22 characters of URL-safe base64 without padding."""
     return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
 
 
@@ -72,13 +72,14 @@ def uuid_value(text: str) -> UUID | None:
 
 
 def encode_offsets(offsets: Mapping[Partition, int]) -> bytes:
-    """A line with the CRC comes last: a flipped digit is as good an offset as another."""
+    """Encode offsets, with a CRC in the last line: a flipped digit would give another valid
+    offset."""
     lines = [f"{topic} {index} {offset}" for (topic, index), offset in sorted(offsets.items())]
     return _sealed(_with_head(lines), _SEAL)
 
 
 def decode_offsets(data: bytes) -> dict[Partition, int] | None:
-    """Also of a file without a CRC, as version 0.1 wrote it."""
+    """Decode offsets, also of a file without CRC, as version 0.1 wrote it."""
     unsealed = _unsealed(data, _SEAL)
     rows = None if unsealed is None else _rows(unsealed, 3)
     try:
@@ -88,7 +89,7 @@ def decode_offsets(data: bytes) -> dict[Partition, int] | None:
 
 
 def is_sealed(data: bytes) -> bool:
-    """Whether the last line of offsets is a CRC: version 0.1 wrote none."""
+    """Return True if the last line is a CRC; version 0.1 wrote none."""
     return data.startswith(_SEAL, data.rfind(b"\n", 0, -1) + 1)
 
 
@@ -97,7 +98,7 @@ def encode_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
 
 
 def decode_epochs(data: bytes) -> list[tuple[int, int]] | None:
-    """Terms and starts; both must grow."""
+    """Return leader epochs and start offsets; both must increase."""
     rows = _rows(data, 2)
     try:
         entries = None if rows is None else [(int(row[0]), int(row[1])) for row in rows]
@@ -122,7 +123,7 @@ def _sealed(data: bytes, seal: bytes) -> bytes:
 
 
 def _unsealed(data: bytes, seal: bytes) -> bytes | None:
-    """Without its last line, if that is a CRC; None: it is not the right one."""
+    """Return the data without a CRC line, or None if the CRC is wrong."""
     at = data.rfind(b"\n", 0, -1) + 1
     if not data.startswith(seal, at):
         return data
@@ -145,7 +146,7 @@ def _rows(data: bytes, columns: int) -> list[list[str]] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meta:
-    """A volume's identity (`meta.properties`)."""
+    """The identity of a volume (`meta.properties`)."""
 
     cluster_id: UUID
     node_id: int
@@ -164,7 +165,7 @@ def encode_meta(meta: Meta) -> bytes:
 
 
 def decode_meta(data: bytes) -> Meta | None:
-    """Also of a file without a CRC, as version 0.1 wrote it."""
+    """Decode the identity, also of a file without CRC, as version 0.1 wrote it."""
     unsealed = _unsealed(data, _COMMENT)
     if unsealed is None:
         return None
@@ -202,7 +203,7 @@ def encode_partition_metadata(topic_id: UUID) -> bytes:
 
 
 def decode_partition_metadata(data: bytes) -> UUID | None:
-    """Also of a file without a CRC, as version 0.1 wrote it."""
+    """Decode the topic id, also of a file without CRC, as version 0.1 wrote it."""
     unsealed = _unsealed(data, _FIELD)
     if unsealed is None or unsealed.count(b"\n") > 2:
         return None
@@ -217,8 +218,8 @@ def decode_partition_metadata(data: bytes) -> UUID | None:
 
 
 def encode_snapshot(entries: Iterable[ProducerEntry], owner: str) -> bytes:
-    """The first line is of no producer: it says whose this is, by a CRC of `owner`, the log and the
-    offset, in a field that version 0.1 does not read, and writes as -1."""
+    """Encode a snapshot. The first entry belongs to no producer: it holds a CRC of `owner` (the log
+    and the offset) in a field that version 0.1 ignores, and writes as -1."""
     rows = [_SNAPSHOT_ENTRY.pack(*_NOBODY, _crc_of(owner), -1)]
     rows += [
         _SNAPSHOT_ENTRY.pack(
@@ -238,7 +239,8 @@ def encode_snapshot(entries: Iterable[ProducerEntry], owner: str) -> bytes:
 
 
 def decode_snapshot(data: bytes, owner: str) -> list[ProducerEntry] | None:
-    """None also where it is another's; one that does not say whose it is version 0.1 wrote."""
+    """Decode a snapshot; return None if it is invalid or another owner's. Version 0.1 wrote no
+    owner."""
     if len(data) < _SNAPSHOT_HEAD.size + _SNAPSHOT_COUNT.size:
         return None
     version, crc = _SNAPSHOT_HEAD.unpack_from(data)
@@ -258,6 +260,6 @@ def decode_snapshot(data: bytes, owner: str) -> list[ProducerEntry] | None:
 
 
 def _crc_of(owner: str) -> int:
-    """In 31 bits."""
+    """Return the CRC in 31 bits."""
     crc: int = crc32c(owner.encode())
     return crc >> 1

@@ -1,7 +1,7 @@
 """The marker of a clean stop (`.kafka_cleanshutdown`): taken before registering, written last.
 
-Called by `log_store`.  It names the broker epoch of the lifetime that stopped: the controller
-compares that with the registered one.  Source: the protocol's local storage order.
+Called by `log_store`. It holds the broker epoch of the lifetime that stopped, which the controller
+compares with the registered one. Source: the protocol's local storage order.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from plimsoll_broker.storage.disk import Disk
 
 
 def take_marker(disk: Disk, directory: Path) -> int | None:
-    """The broker epoch of the last clean stop; the marker is gone for good when this returns.
+    """Return the broker epoch of the last clean stop, or None; the marker is removed durably when
+    this returns.
 
-    Must come before registering: a broker that dies after it counts as unclean.
+    Call it before registering: a broker that dies after it counts as unclean.
     """
     path = directory / checkpoint_formats.CLEAN_SHUTDOWN
     data = disk.read(path)
@@ -27,6 +28,6 @@ def take_marker(disk: Disk, directory: Path) -> int | None:
 
 
 def write_marker(disk: Disk, directory: Path, broker_epoch: int) -> None:
-    """Only after every log was flushed and closed."""
+    """Write the marker, after every log was flushed and closed."""
     path = directory / checkpoint_formats.CLEAN_SHUTDOWN
     disk.replace(path, checkpoint_formats.encode_clean_shutdown(broker_epoch), sync=True)

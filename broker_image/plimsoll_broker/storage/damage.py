@@ -1,7 +1,6 @@
-"""Finds where the content of a damaged segment begins to differ from what was written, and that
-files are missing.
+"""Finds where a damaged segment begins to differ from what was written, and missing files.
 
-Called by recovery, which cuts there or takes the log out of service.
+Called by recovery, which truncates there or takes the log offline.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ logger = logging.getLogger("plimsoll.storage")
 
 
 class Damaged(Exception):
-    """What is in a segment is not what was written: up to `extent` it is."""
+    """A segment is corrupt after `extent`."""
 
     def __init__(self, segment: Segment, extent: Extent, why: object) -> None:
         super().__init__(f"{segment.path.name}: {why}")
@@ -29,8 +28,8 @@ class Damaged(Exception):
 
 
 def damage(segment: Segment, error: BatchError) -> Damaged:
-    """Where the segment stops being what was written; all of it is read for that.  `mended`: it is
-    all there, only an index was wrong, which was made again."""
+    """Read the whole segment to find its valid extent. `mended`: only an index was wrong, and has
+    been rebuilt."""
     extent = reindex(segment)
     found = Damaged(segment, extent, extent.error or error)
     found.mended = extent.error is None
@@ -38,8 +37,8 @@ def damage(segment: Segment, error: BatchError) -> Damaged:
 
 
 def damaged(segments: list[Segment], segment: Segment, extent: Extent) -> Damaged:
-    """Where a term falls, the batch there is wrong, or the one before it, if its term has no other
-    (a flipped bit makes a term of its own)."""
+    """Return the damage at a falling leader epoch: the batch there is bad, or the one before it if
+    its epoch has no other batch (a flipped bit makes an epoch of its own)."""
     assert extent.error is not None, "of a segment that is wrong"
     if extent.error.reason is BadBatch.EPOCH:
         before = batch_at(segments, extent.next_offset - 1)
@@ -53,7 +52,7 @@ def damaged(segments: list[Segment], segment: Segment, extent: Extent) -> Damage
 
 
 def batch_at(segments: list[Segment], offset: int) -> tuple[Segment, int, BatchHeader] | None:
-    """The batch that holds `offset`, and where it is."""
+    """Return the batch that holds `offset`, with its segment and position, or None."""
     at = bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
     if at < 0:
         return None
@@ -65,9 +64,9 @@ def batch_at(segments: list[Segment], offset: int) -> tuple[Segment, int, BatchH
 
 
 def check_ends(place: LogPlace, contents: LogContents, known: Known) -> None:
-    """Raises StorageError where anything is missing that a clean stop left: the cluster may count
-    on it.  After any other end it counts on nothing; a log that has lost its beginning is known by
-    its note (without one nobody knows), also after clean stops that come later."""
+    """Raise StorageError if records that a clean stop left are missing, since the cluster may count
+    on them. After any other end it counts on none. A log that has lost its beginning is recognised
+    by its note, also after later clean stops."""
     if known.clean and (why := _missing(contents, known.saved_start, known.recovery_point)):
         raise StorageError(StorageFault.CORRUPT, place.directory, why)
     if contents.beginning_lost:
@@ -77,8 +76,9 @@ def check_ends(place: LogPlace, contents: LogContents, known: Known) -> None:
 
 
 def _missing(contents: LogContents, saved_start: int | None, recovery_point: int | None) -> str:
-    """What a clean stop left on the disk and is not there any more: a file that is shorter by whole
-    batches contradicts no other one, nor does a first or last segment that is gone."""
+    """Return a message about records that a clean stop left on the disk and that are missing, or
+    "". A file that is shorter by whole batches, or a missing first or last segment, contradicts no
+    other file."""
     end, base = contents.log_end_offset, contents.segments[0].base_offset
     if recovery_point is not None and end < recovery_point:
         return f"it ends at {end}, and was on the disk up to {recovery_point}"

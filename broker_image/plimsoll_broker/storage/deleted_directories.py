@@ -1,7 +1,8 @@
-"""Directories of deleted logs and strays: renamed at once, removed a minute, or a day, later.
+"""DeletedDirectories: directories of deleted logs and strays: renamed at once, removed a minute or
+a day later.
 
-Called by the store.  A stray's name says since when it is one, so that a broker that starts again
-every day removes it nevertheless.
+Called by the store. A stray's name holds the time since when it is one, so that it is removed even
+if the broker restarts every day.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ _NAME_MAX = 255
 
 
 class DeletedDirectories:
-    """`now_ms` is the caller's clock; only a stray's name tells wall-clock time.  `unsynced`: a
-    power cut may still give back an old name, and the next start moves it again."""
+    """`now_ms` is the caller's clock; only a stray's name has wall-clock time. `unsynced`: a power
+    cut may restore an old name, and the next start moves it again."""
 
     __slots__ = ("_directory", "_disk", "_due_ms", "unsynced")
 
@@ -32,7 +33,7 @@ class DeletedDirectories:
         self.unsynced = False
 
     def found(self, path: Path, now_ms: int) -> bool:
-        """At a start: whether this is one of them; its removal is taken up again."""
+        """At a start: return True if this is such a directory; its removal is scheduled again."""
         if path.name.endswith(DELETE):
             self._due_ms[path] = now_ms
         elif path.name.endswith(STRAY):
@@ -42,7 +43,7 @@ class DeletedDirectories:
         return True
 
     def move(self, path: Path, suffix: str, now_ms: int) -> None:
-        """Another name now; it goes when its time has come."""
+        """Rename the directory, and schedule its removal."""
         since = f"{_wall_ms()}." if suffix == STRAY else ""
         tail = f".{since}{uuid4().hex}{suffix}"
         moved = path.with_name(path.name[: _NAME_MAX - len(tail)] + tail)
@@ -52,17 +53,17 @@ class DeletedDirectories:
         self._due_ms[moved] = now_ms + delay_ms
 
     def sync(self) -> None:
-        """What was moved keeps its new name; may run in a thread."""
+        """Make the new names durable; may run in a thread."""
         self.unsynced = False
         self._disk.sync_directory(self._directory)
 
     def again(self, path: Path, now_ms: int) -> None:
-        """It could not be removed: it is tried again."""
+        """Schedule another attempt to remove it."""
         self._due_ms[path] = now_ms + DELETE_DELAY_MS
 
     def due(self, now_ms: int) -> list[Path]:
-        """Those whose time has come; they are the caller's now.  To remove a large one takes long:
-        in a thread."""
+        """Remove and return the directories that are due. Removing a large one takes long: use a
+        thread."""
         due = [path for path, due_ms in self._due_ms.items() if due_ms <= now_ms]
         for path in due:
             del self._due_ms[path]
@@ -74,7 +75,7 @@ def _wall_ms() -> int:
 
 
 def _left_ms(name: str) -> int:
-    """Of the day of a stray; a name without a time, or with one of the future, has all of it."""
+    """Return the rest of a stray's day; all of it if the name has no valid time."""
     parts = name.removesuffix(STRAY).split(".")
     since = parts[-2] if len(parts) > 2 else ""
     if not since.isdecimal():

@@ -1,7 +1,7 @@
-"""The only place that touches files: everything else in storage goes through a `Disk`.
+"""Disk: the only place that touches files: everything else in storage goes through it.
 
-Called by storage only; a simulated disk takes its place in the simulator.  It translates what the
-operating system says into `StorageError` and decides nothing else.
+Called by storage only; the simulator replaces it by a simulated disk. It translates errors of the
+operating system into `StorageError` and decides nothing else.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SYNC_FILE_RANGE_WRITE = 2
 
 
 class StorageFault(Enum):
-    """What is wrong with the disk; the value is a sentence's end."""
+    """What is wrong with the disk; the value is the end of a sentence."""
 
     FULL = "the disk is full"
     DESCRIPTORS = "no descriptor is left to open it with"
@@ -43,9 +43,9 @@ class StorageFault(Enum):
 
 
 class StorageError(Exception):
-    """The world's fault: a file could not be read or written.
+    """A file could not be read or written, for a reason of the environment.
 
-    The partition it belongs to goes offline (KAFKA_STORAGE_ERROR); nothing else does.
+    Only the partition that it belongs to goes offline (KAFKA_STORAGE_ERROR).
     """
 
     def __init__(self, fault: StorageFault, path: Path, detail: str) -> None:
@@ -69,10 +69,10 @@ def _translated(path: Path) -> Iterator[None]:
 
 
 class DiskFile:
-    """An open file.  Closed when nothing refers to it any more.
+    """An open file, closed when nothing refers to it any more.
 
-    A read in a thread keeps its reference, so a file that was deleted meanwhile is still whole,
-    and its descriptor is never taken over by another file under the reader's feet.
+    A read in a thread keeps its reference, so a file that is deleted meanwhile stays readable, and
+    its descriptor is not reused under the reader.
     """
 
     __slots__ = ("_fd", "path", "unsynced")
@@ -81,7 +81,7 @@ class DiskFile:
         self._fd = fd
         self.path = path
         self.unsynced = False
-        """Written to through this descriptor, and not synced since."""
+        """True if it was written to through this descriptor and not synced since."""
 
     def append(self, data: Buffer) -> None:
         """Write all of `data` at the end; on an error some of it may have been written."""
@@ -107,7 +107,9 @@ class DiskFile:
                 parts.append(data)
                 got += len(data)
             return b"".join(parts)
-        except OSError as error:  # as `_translated`, which costs more than a read of the page cache
+        except (
+            OSError
+        ) as error:  # like `_translated`, which costs more than a read of the page cache
             raise StorageError(_fault(error), self.path, error.strerror or str(error)) from error
 
     def size(self) -> int:
@@ -115,9 +117,9 @@ class DiskFile:
             return os.fstat(self._fd).st_size
 
     def fsync(self) -> None:
-        """A disk that finds only now that it has no room has lost what it was given: that is no
-        fault which goes away."""
-        self.unsynced = False  # what is appended while the disk syncs sets it again
+        """Sync the file. A disk that reports only now that it is full has lost data, so that is an
+        IO fault, which does not pass."""
+        self.unsynced = False  # an append during the sync sets it again
         try:
             os.fdatasync(self._fd)
         except OSError as error:
@@ -126,9 +128,9 @@ class DiskFile:
             raise StorageError(StorageFault.IO, self.path, text) from error
 
     def begin_writing(self, position: int, size: int) -> None:
-        """The kernel begins to write this to the disk, without waiting for the end.  A hint: it
-        promises nothing, and a file system that cannot do it does not matter."""
-        if _SYNC_FILE_RANGE is not None:  # Linux has it
+        """Have the kernel begin to write this range to the disk, without waiting. A hint: it
+        promises nothing, and may be unsupported."""
+        if _SYNC_FILE_RANGE is not None:  # on Linux
             start, length = ctypes.c_int64(position), ctypes.c_int64(size)
             _SYNC_FILE_RANGE(self._fd, start, length, _SYNC_FILE_RANGE_WRITE)
 
@@ -138,7 +140,7 @@ class DiskFile:
             os.ftruncate(self._fd, size)
 
     def close(self) -> None:
-        """For a caller that certainly is the only reader; others just drop their reference."""
+        """Close it, as the only reader; other readers just drop their reference."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -148,7 +150,7 @@ class DiskFile:
 
 
 class Lock:
-    """One process's exclusive use of a directory; given up by `release` or by the process's end."""
+    """One process's exclusive use of a directory, until `release` or the end of the process."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -160,14 +162,14 @@ class Lock:
 
 
 class Disk:
-    """A real disk.  `files`: the files of logs that are open, made with the first."""
+    """A real disk. `files`: the open files of logs, made with the first."""
 
     @cached_property
     def files(self) -> OpenFiles:
         return OpenFiles(self.descriptors_max())
 
     def allow_many_files(self) -> None:
-        """Raise the limit: the usual soft one is far below the hard one."""
+        """Raise the soft limit of open files to the hard one."""
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
@@ -178,8 +180,8 @@ class Disk:
             return DiskFile(os.open(path, flags, 0o644), path)
 
     def open_kept(self, holder: Holder, path: Path, *, make: bool) -> DiskFile:
-        """`open`, within the descriptors that logs may have; where the process has none left, logs
-        give some of theirs back."""
+        """As `open`, within the descriptors for logs. If the process has none left, logs close some
+        files."""
         opening = partial(self.open, path, make=make)
         try:
             return self.files.opened(holder, opening)
@@ -189,7 +191,7 @@ class Disk:
         return self.files.opened(holder, opening)
 
     def read(self, path: Path) -> bytes | None:
-        """The whole of a small file; None when it does not exist."""
+        """Return a small file's content; None if it does not exist."""
         with _translated(path):
             try:
                 return path.read_bytes()
@@ -197,9 +199,9 @@ class Disk:
                 return None
 
     def replace(self, path: Path, data: bytes, *, sync: bool) -> None:
-        """Put `data` in the file's place: old or new, never a mixture.
+        """Replace the file atomically by `data`.
 
-        With `sync` it survives a power cut before this returns.
+        With `sync` it survives a power cut once this returns.
         """
         temporary = path.with_name(path.name + ".tmp")
         with _translated(path):
@@ -217,7 +219,7 @@ class Disk:
                 self.sync_directory(path.parent)
 
     def sync(self, path: Path) -> None:
-        """What was written to a file survives a power cut, its name does with its directory."""
+        """Sync a file's content; its name is synced with its directory."""
         with _translated(path):
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -234,7 +236,7 @@ class Disk:
                 os.close(fd)
 
     def size(self, path: Path) -> int | None:
-        """None when it does not exist."""
+        """Return the size; None if it does not exist."""
         with _translated(path):
             try:
                 return os.stat(path).st_size
@@ -272,24 +274,24 @@ class Disk:
                 shutil.rmtree(path)
 
     def room(self, path: Path) -> tuple[int, int]:
-        """Bytes that are free for us, and of how many, on the file system of `path`."""
+        """Return the free bytes and the size of the file system of `path`."""
         with _translated(path):
             found = os.statvfs(path)
             return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
 
     def descriptors_max(self) -> int:
-        """How many this process may have."""
+        """Return the number of descriptors that this process may have."""
         return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
     def descriptors_left(self) -> int:
-        """How many files this process may still open."""
+        """Return the number of files that this process may still open."""
         try:
             return max(self.descriptors_max() - len(os.listdir(_OPEN_FILES)), 0)
         except OSError:
-            return 0  # to look takes one, too
+            return 0  # listing takes a descriptor, too
 
     def set_apart(self, path: Path, size: int) -> None:
-        """A file that takes so much room and holds nothing."""
+        """Make a file that reserves `size` bytes."""
         with _translated(path):
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
@@ -302,17 +304,18 @@ class Disk:
             return os.stat(path).st_mtime_ns // 1_000_000
 
     def set_modified(self, path: Path, modified_ms: int) -> None:
-        """As if it had been written to last at that time, until it is written to again."""
+        """Set the time of the last write."""
         with _translated(path):
             os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def together(self, works: Iterable[Callable[[], T]]) -> tuple[T, ...]:
-        """Do all of it and return the results in order; many syncs at once share one commit."""
+        """Run all of it in threads and return the results in order; concurrent syncs share one
+        commit."""
         with ThreadPoolExecutor(_THREADS) as threads:
             return tuple(threads.map(lambda work: work(), works))
 
     def lock(self, path: Path) -> Lock | None:
-        """Take the lock, or None when another process has it."""
+        """Take the lock; return None if another process has it."""
         with _translated(path):
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:

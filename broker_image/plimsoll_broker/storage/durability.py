@@ -1,9 +1,8 @@
-"""The part of a log that may not be on disk yet, which a flush must therefore sync.
+"""Unsynced: the part of a log that may not be on disk yet, and that a flush must sync.
 
-Called by `Log`.  Everything below a recovery point is on the disk: the batches, and the indexes of
-every sealed segment (who trusted half an index would delete a segment too early, or not find a
-time), and the names of its files; and what was removed is gone.  The active segment's indexes are
-synced by checkpoints only.
+Called by `Log`. Below a recovery point everything is on the disk: batches, the indexes of every
+sealed segment (a half-written index would have a segment deleted too early, or hide a time), file
+names, and removals. The active segment's indexes are synced by checkpoints only.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from plimsoll_broker.storage.segment import Segment
 
 
 class Unsynced:
-    """`cuts` counts how often something was cut: a flush that began before it proves nothing."""
+    """`cuts` counts truncations: a flush that began before one proves nothing."""
 
     __slots__ = (
         "_directory",
@@ -38,19 +37,20 @@ class Unsynced:
     def __init__(self, disk: Disk, directory: Path) -> None:
         self._disk = disk
         self._directory = directory
-        self.renames = 1  # what was there when it was opened may not have been synced either
+        self.renames = 1  # names found at the start may not have been synced either
         self._names_synced = 0
         self._removed = 1
-        # Segments whose names may not be on the disk: the number of `renames` when they were made.
+        # Segments whose names may not be on the disk, with the number of `renames` at their
+        # creation.
         self._made: dict[Segment, int] = {}
         self.cuts = 0
-        # Files that a cut changed and no `settle` has synced since; None: nothing was cut.
+        # Files that a truncation changed and no `settle` has synced; None: nothing was truncated.
         self.unsettled: tuple[DiskFile, ...] | None = None
         self._flushed: tuple[Segment, int] | None = None
         self._indexes: list[Segment] = []
 
     def bytes(self, segments: Sequence[Segment]) -> int:
-        """How much a start after a crash would have to read, at most."""
+        """Return how many bytes a start after a crash would have to read, at most."""
         unread = 0
         for segment in reversed(segments):
             unread += segment.size
@@ -59,12 +59,12 @@ class Unsynced:
         return unread
 
     def all_flushed(self, active: Segment) -> None:
-        """The log was found as it was left."""
+        """The log was found as it was left: all of it is on the disk."""
         self._flushed = (active, active.size)
 
     def sealed(self, segment: Segment, *, synced: bool) -> None:
-        """Its indexes are written.  `synced`: its batches are on the disk already, so no flush of
-        theirs will sync the indexes: that is done now, before a start could trust them."""
+        """The segment's indexes are written. `synced`: its batches are on the disk already, so no
+        later flush syncs the indexes; that is done now, before a start could trust them."""
         if synced:
             for file in segment.index_files():
                 file.fsync()
@@ -77,12 +77,12 @@ class Unsynced:
         self._flushed = None
 
     def due(self, *files: DiskFile) -> None:
-        """They were cut: before the next append they are synced, and their directory is."""
+        """Note truncated files: they and their directory are synced before the next append."""
         self.unsettled = (*(self.unsettled or ()), *files)
         self.renamed()
 
     def begin_settle(self) -> Settling | None:
-        """None: nothing is due."""
+        """Return what must be synced, or None."""
         if self.unsettled is None:
             return None
         return Settling(
@@ -94,7 +94,7 @@ class Unsynced:
         )
 
     def settled(self, settling: Settling) -> bool:
-        """False: something was cut since."""
+        """Note a finished sync. Return False if there was another truncation since."""
         self.names_synced(settling.renames)
         if settling.cuts == self.cuts:
             self.unsettled = None
@@ -109,32 +109,33 @@ class Unsynced:
         self._made[segment] = self.renames
 
     def is_named(self, segment: Segment) -> bool:
-        """Whether its name survives a power cut."""
+        """Return True if the segment's name survives a power cut."""
         return self._names_synced >= self._made.get(segment, 1)
 
     def sync_names(self) -> None:
-        """At once, for a caller that cannot wait for a flush."""
+        """Sync the directory at once, for a caller that cannot wait for a flush."""
         self._disk.sync_directory(self._directory)
         self.names_synced(self.renames)
 
     def begin_names(self) -> tuple[Callable[[], None], int]:
-        """What syncs the directory, may run in a thread; and the number for `names_synced`."""
+        """Return a function that syncs the directory and may run in a thread, and the number for
+        `names_synced`."""
         return partial(self._disk.sync_directory, self._directory), self.renames
 
     def names_synced(self, renames: int) -> None:
-        """The directory was synced when that was the number of `renames`, or later."""
+        """The directory was synced when there had been this many `renames`, or later."""
         self._names_synced = max(self._names_synced, renames)
         if self._made:
             self._made = {each: made for each, made in self._made.items() if made > renames}
 
     @property
     def removals_synced(self) -> bool:
-        """Whether what was removed stays removed."""
+        """True if removed files stay removed after a power cut."""
         return self._names_synced >= self._removed
 
     def removed(self, segment: Segment) -> None:
-        """Nothing refers to it any more: its descriptors, and with them its room on the disk, are
-        given back at once."""
+        """Drop all references to the segment, so that its descriptors and disk space are freed at
+        once."""
         self._indexes = [each for each in self._indexes if each is not segment]
         if self._flushed is not None and self._flushed[0] is segment:
             self._flushed = None
@@ -150,7 +151,8 @@ class Unsynced:
         terms: EpochFileVersion | None,
         snapshot: PendingSnapshot | None,
     ) -> Flush:
-        """`terms`: their file, if it is newer than what was synced; `snapshot`: of a checkpoint."""
+        """Return the flush of all that is in the log. `terms`: the leader epochs' file, if it is
+        newer than the synced one. `snapshot`: a checkpoint's."""
         active = segments[-1]
         indexes = [segment for segment in self._indexes if segment in segments]
         files = [
@@ -175,15 +177,15 @@ class Unsynced:
         )
 
     def believable(self, segments: Sequence[Segment], offset: int) -> int:
-        """Up to where a recovery point may be, at most `offset`: not beyond the first sealed
-        segment whose indexes are not synced (it rolled during a flush): that is read again."""
+        """Return the highest recovery point up to `offset`: not beyond the first sealed segment
+        whose indexes are not synced, since it rolled during a flush and is read again."""
         for segment, following in pairwise(segments):
             if segment in self._indexes:
                 return offset if offset < following.base_offset else segment.base_offset
         return offset
 
     def done(self, flush: Flush) -> bool:
-        """False: something was cut since it began."""
+        """Note a finished flush. Return False if there was a truncation since it began."""
         if flush.names is not None:
             self.names_synced(flush.renames)
         if flush.cuts != self.cuts:

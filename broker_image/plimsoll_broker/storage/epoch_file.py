@@ -1,7 +1,7 @@
-"""A log's `leader-epoch-checkpoint`: its terms, as far as they have been brought to the disk.
+"""EpochFile: a log's `leader-epoch-checkpoint`, as far as it has been written and synced.
 
-Called by `Log`.  What the file says of the part above the recovery point is read from the batches
-again, so it is written with every flush and synced only where it has changed.
+Called by `Log`. Leader epochs above the recovery point are read from the batches again, so the file
+is written with every flush and synced only if it has changed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from plimsoll_core.replica.leader_epochs import EpochCache
 
 
 class EpochFile:
-    """Written whole each time, and only when the terms have changed."""
+    """Written as a whole, and only if the leader epochs have changed."""
 
     __slots__ = ("_disk", "_epochs", "_path", "_saved", "_synced")
 
@@ -27,8 +27,8 @@ class EpochFile:
         self._synced = -1
 
     def begin(self) -> EpochFileVersion | None:
-        """Write the terms as they are now.  Returns the file, which has to be synced with its
-        directory, and the version it has; None when the disk has that version already."""
+        """Write the present leader epochs. Return the file, which must be synced with its
+        directory, and its version; None if the disk has that version."""
         version = self._epochs.version
         if self._synced == version:
             return None
@@ -39,6 +39,6 @@ class EpochFile:
         return EpochFileVersion(self._path, version)
 
     def synced(self, terms: EpochFileVersion | None) -> None:
-        """What `begin` returned is on the disk."""
+        """The file that `begin` returned is on the disk."""
         if terms is not None:
             self._synced = max(self._synced, terms.version)

@@ -1,9 +1,8 @@
-"""One partition's log on disk: segments, leader epochs and producer states that belong together.
+"""Log: one partition's log on disk: segments, leader epochs and producer states.
 
-Called by the log writer, which carries out what replicas decide, and by recovery.  Synchronous:
-writes go to the page cache.  It never decides what may be read or must be cut, only how; a disk
-that fails takes this log offline (`fault`) and nothing else.  Source: the protocol's local storage
-rules.
+Called by LogWriter, which carries out what replicas decide, and by recovery. Synchronous: writes go
+to the page cache. It never decides what may be read or must be truncated. A failing disk takes only
+this log offline (`fault`). Source: the protocol's local storage rules.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from plimsoll_wire.batches import BatchError, BatchHeader
 
 
 class Log:
-    """Offsets in [log_start_offset, log_end_offset).  One owner; not thread-safe.
+    """Offsets in [log_start_offset, log_end_offset). One owner; not thread-safe.
 
-    `make_durable` is what a new log still needs before its first append, `unsynced` knows what else
-    the disk does not have; `beginning_lost`: files are gone that it began with;
-    `superseding_lost`: it lacks records that later ones superseded, and those are gone.
+    `make_durable`: what a new log needs before its first append. `unsynced`: what else is not on
+    the disk. `beginning_lost`: its first files are missing. `superseding_lost`: it lacks newer
+    values of cleaned keys.
     """
 
     __slots__ = (
@@ -78,7 +77,7 @@ class Log:
         self.log_start_offset = contents.log_start_offset
         self.log_end_offset = contents.log_end_offset
         self.recovery_point = contents.recovery_point
-        # Below it every batch is on the disk; the recovery point is lower where indexes are not.
+        # Every batch below is on the disk; the recovery point is lower if indexes are not.
         self.flushed_end = contents.recovery_point
         self.epochs = contents.epochs
         self.producers = contents.producers
@@ -100,7 +99,7 @@ class Log:
 
     @property
     def incomplete(self) -> bool:
-        """Whether it is not a copy of anything, for what it lacks below its end."""
+        """True if it lacks records below its end, and so is no copy."""
         return self.beginning_lost or self.superseding_lost
 
     @property
@@ -115,21 +114,21 @@ class Log:
 
     @property
     def countable_end(self) -> int:
-        """How much of it may be acknowledged: less than all of it while a flush is due."""
+        """The offset up to which it may be acknowledged: below its end while a flush is due."""
         messages, end = self.config.flush_messages, self.log_end_offset
         return end if messages is None else countable_end(end, self.flushed_end, messages)
 
     @property
     def cuts(self) -> int:
-        """How often something was cut off its end since it was opened."""
+        """How often its end was cut off since it was opened."""
         return self.unsynced.cuts
 
     # --- appending ------------------------------------------------------------------------------
 
     def append(self, data: Buffer, headers: Sequence[BatchHeader], *, keep: bool = False) -> None:
-        """Write whole batches, verbatim.  `headers` are theirs, as stamped.  Raises StorageError
-        when the disk does not take it: then nothing of it is in the log, and the log is offline.
-        `keep`: it is one batch, nobody changes its bytes any more, and `recent` may have them."""
+        """Write whole batches verbatim. `headers`: theirs, as stamped. `keep`: it is one batch
+        whose bytes no longer change, so `recent` may hold them. Raises StorageError if the disk
+        fails: then nothing of it is in the log, and the log is offline."""
         if self.fault is not None:
             raise self.fault
         base, start = headers[0].base_offset, self.log_start_offset
@@ -163,7 +162,8 @@ class Log:
             epochs.truncate_from_start(start, self.log_end_offset)
 
     def _fail(self, error: StorageError) -> None:
-        """What was half written is cut, now or by the next start: it never closes cleanly."""
+        """Cut a half-written tail now, or leave it to the next start: the log never closes
+        cleanly."""
         self.give_up(error)
         try:
             self.segments[-1].drop_tail()
@@ -171,7 +171,7 @@ class Log:
             error.add_note(f"and the torn tail could not be cut: {second}")
 
     def give_up(self, error: StorageError) -> None:
-        """It is out of service, and nobody reads it any more."""
+        """Take the log offline."""
         self.fault = self.fault or error
         self.reader.forget()
 
@@ -196,7 +196,7 @@ class Log:
         return made
 
     def configure(self, config: LogConfig) -> None:
-        """From now on."""
+        """Apply a new configuration."""
         self.config = config
         for segment in self.segments:
             segment.holes = config.holes
@@ -225,9 +225,9 @@ class Log:
     # --- cutting --------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> None:
-        """Cut whole batches whose last offset is at or after `offset`, and the terms from there,
-        even when no record goes.  The checkpoints say no more of the log before it is cut, and it
-        is `settled` before anything counts on it."""
+        """Cut whole batches whose last offset is at or after `offset`, and the leader epochs from
+        there, even if no record goes. The checkpoints are lowered first; `settled` must follow
+        before anything relies on it."""
         try:
             if offset < self.log_start_offset:
                 self.discard_to(offset)
@@ -293,14 +293,14 @@ class Log:
             self.settled(settling)
 
     def _remove(self, at: int) -> None:
-        """One that cannot be removed is still there."""
+        """Remove a segment; one that cannot be removed stays in the log."""
         segment = self.segments[at]
         segment.remove()
         del self.segments[at]
         self.unsynced.removed(segment)
 
     def replaced(self, old: Sequence[Segment], cleaned: Segment) -> None:
-        """A cleaned segment stands for these from now on; their files are the caller's."""
+        """Replace segments by a cleaned one; the caller removes their files."""
         at = self.segments.index(old[0])
         self.segments[at : at + len(old)] = [cleaned]
         self.reader.forget()

@@ -1,8 +1,7 @@
-"""Reads the batches of one sealed segment, by its file alone.
+"""Reads the batches of one sealed segment, from its file alone.
 
-Called by a round of compaction, which may run in a process of its own: it touches no index and
-changes nothing.  A segment that is cut or removed meanwhile is whatever it is; the round's result
-is not used then.
+Called by a round of compaction, which may run in another process: it uses no index and changes
+nothing. If a segment is cut or removed meanwhile, the round's result is not used.
 """
 
 from __future__ import annotations
@@ -32,29 +31,28 @@ from plimsoll_wire.records import BadRecords
 
 READ_BYTES = 2**20
 OPENED_BYTES_MAX = 64 * 2**20
-"""Of one compressed batch; a client's opens to half of that at most."""
+"""Bytes of one decompressed batch; a client's batch is at most half as large."""
 
 _FIELDS = struct.Struct(">qiib6xi34x")
 """Base offset, length, leader epoch, magic and last offset delta."""
 
 
 class SegmentRange(NamedTuple):
-    """Where a segment begins, and where the next one does."""
+    """The base offset of a segment, and of the next one."""
 
     base_offset: int
     end_offset: int
 
 
 class _Place(NamedTuple):
-    """Where the batches so far end, and the leader epoch of the last one."""
+    """The end of the batches so far, and the leader epoch of the last one."""
 
     next_offset: int
     leader_epoch: int
 
 
 class Chunk(NamedTuple):
-    """Whole batches that lie at `position` of a segment's file; each time it is read they are the
-    same."""
+    """Whole batches at `position` of a segment's file; every read returns the same ones."""
 
     position: int
     data: bytes
@@ -68,8 +66,8 @@ def open_segment(disk: Disk, directory: Path, base_offset: int) -> DiskFile:
 
 
 def chunks(file: DiskFile, extent: SegmentRange, used: Callable[[int], None]) -> Iterator[Chunk]:
-    """All of a segment, about a mebibyte at a time, every batch as its producer sealed it, in its
-    place; raises BatchError at the first that is not.  `used` is told of every read."""
+    """Yield all batches of a segment, about a mebibyte at a time, checked for CRC and place; raises
+    BatchError at the first bad one. `used` is called with the bytes of each read."""
     position, size = 0, file.size()
     place = _Place(extent.base_offset, -1)
     while position < size:
@@ -90,7 +88,8 @@ def chunks(file: DiskFile, extent: SegmentRange, used: Callable[[int], None]) ->
 
 
 def _checked(data: bytes, place: _Place, end_offset: int, position: int) -> tuple[int, _Place]:
-    """How much of it is whole batches, which come behind `place`; and the place behind them."""
+    """Return the length of the whole batches in `data` that follow `place`, and the place after
+    them."""
     next_offset, leader_epoch = place
     at, size = 0, len(data)
     view, unpack = memoryview(data), _FIELDS.unpack_from
@@ -100,7 +99,7 @@ def _checked(data: bytes, place: _Place, end_offset: int, position: int) -> tupl
         if at + length > size:
             break
         if length < HEADER_SIZE or magic != MAGIC:
-            peek_header(data, at)  # which says what is wrong
+            peek_header(data, at)  # raises the reason
         if not next_offset <= base <= base + last_delta < end_offset:
             raise BatchError(BadBatch.PLACE, position + at)
         if epoch < leader_epoch:
@@ -113,15 +112,15 @@ def _checked(data: bytes, place: _Place, end_offset: int, position: int) -> tupl
 
 
 def read_again(file: DiskFile, position: int, size: int, used: Callable[[int], None]) -> Chunk:
-    """A chunk that was found to be good; it raises BatchError if it is shorter now."""
+    """Read a verified chunk again; raises BatchError if it is shorter now."""
     data = file.pread(size, position)
     used(len(data))
     return Chunk(position, data)
 
 
 def opened_records(header: BatchHeader, batch: bytes) -> bytes | None:
-    """A batch's records; None: they cannot be opened, or are a coordinator's: such a batch
-    supersedes nothing, and stays as it is."""
+    """Return a batch's records, or None if they cannot be decompressed or are control records: such
+    a batch supersedes nothing and stays as it is."""
     if header.is_control or not header.count:
         return None
     try:
@@ -131,7 +130,7 @@ def opened_records(header: BatchHeader, batch: bytes) -> bytes | None:
 
 
 def keyed(header: BatchHeader, records: bytes) -> list[KeyedRecord] | None:
-    """Where each of a batch's records is.  None: they cannot be told apart, as if not opened."""
+    """Return the place of each record, or None if the records cannot be parsed."""
     try:
         return list(iter_keyed(records, header.count))
     except BadRecords:
@@ -139,7 +138,7 @@ def keyed(header: BatchHeader, records: bytes) -> list[KeyedRecord] | None:
 
 
 def batch_keys(header: BatchHeader, records: bytes) -> BatchKeys | None:
-    """None: as `keyed`."""
+    """Return the keys of a batch, or None as `keyed` does."""
     plain = plain_keys(records, header.count)
     if plain is not None:
         return BatchKeys(*plain)

@@ -1,12 +1,12 @@
-"""The keys of the part of a log that a round of compaction cleans, and which records are the last
-of theirs.
+"""NewestKeys: the keys of the part of a log that a round cleans, and which records are the last of
+their key.
 
-Called by the round, which goes through that part from its end to its beginning: so the first record
-that is found of a key is its last one, and of a key nothing needs to be kept but that it was there.
-(Kafka's SkimpyOffsetMap goes forward, and keeps an offset.)  Memory is bounded: `KEY_BYTES` and the
-key itself for each key, two bits for each record.  A long key is known by a keyed hash.  Two keys
-of one hash would lose a record; 128 bits, of a secret of this process, make that less likely than a
-disk's undetected error, and nobody can look for such keys.
+Called by the round, which visits that part from its end to its beginning. So the first record found
+of a key is its last one, and only the presence of a key is remembered. (Kafka's SkimpyOffsetMap
+goes forward and stores an offset.) Memory is bounded: `KEY_BYTES` and the key itself for each key,
+two bits for each record. A long key is stored as a keyed hash. Two keys with one hash would lose a
+record; with 128 bits and a secret of this process that is less likely than an undetected disk
+error, and such keys cannot be searched for.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from typing import NamedTuple
 from plimsoll_wire.keyed_records import SHORT_KEY_BYTES
 
 KEY_BYTES = 96
-"""Of a set's place for a key, and of an object that holds one, without the key's bytes."""
+"""The memory of a key in the set and of its object, without the key's bytes."""
 CHUNK_BYTES = 512
-"""Of the marks of one chunk, without its bits."""
+"""The memory of one chunk's marks, without the bits."""
 RECORDS_MAX = 2**24
-"""Of one chunk, more than its batches can hold when they are opened."""
+"""Records of one chunk, more than its decompressed batches can hold."""
 _HASH_BYTES = 16
 
 
 class BatchKeys(NamedTuple):
-    """Of each record its key, None: it has none; whether one with a key has no value; whether a key
-    has more than SHORT_KEY_BYTES."""
+    """The key of each record (None: it has none); True if a record with a key has no value; True if
+    a key has more than SHORT_KEY_BYTES."""
 
     keys: Sequence[bytes | None]
     tombstones: bool
@@ -37,10 +37,10 @@ class BatchKeys(NamedTuple):
 
 
 class ChunkMarks:
-    """One bit for each record of neighbouring batches, counted from the first one's first.
+    """One bit for each record of a chunk's batches.
 
-    `live`: the record is the last of its key, or has none.  `tombstones`: at the first record of a
-    batch of which one may be a tombstone.
+    `live`: the record is the last of its key, or has none. `tombstones`: set at the first record of
+    a batch that may have a tombstone.
     """
 
     __slots__ = ("live", "tombstones")
@@ -50,7 +50,7 @@ class ChunkMarks:
         self.tombstones = bytearray(records // 8 + 1)
 
     def live_of(self, first: int, count: int) -> int:
-        """The bits of `count` records from `first` on."""
+        """Return the bits of `count` records, starting at `first`."""
         bits = int.from_bytes(self.live[first >> 3 : (first + count + 7) >> 3], "little")
         return bits >> (first & 7) & ((1 << count) - 1)
 
@@ -66,7 +66,7 @@ class ChunkMarks:
 
 
 class NewestKeys:
-    """Keys and marks, in one buffer's size."""
+    """Keys and marks within one memory budget."""
 
     def __init__(self, buffer_bytes: int) -> None:
         self._room = buffer_bytes
@@ -74,7 +74,7 @@ class NewestKeys:
         self._keys: set[bytes | None] = set()  # no None, as `fresh` below
 
     def marks(self, records: int) -> ChunkMarks | None:
-        """For the next chunk; None: there is no room."""
+        """Return marks for the next chunk, or None if there is no memory."""
         size = CHUNK_BYTES + records // 4
         if records > RECORDS_MAX or size > self._room:
             return None
@@ -82,8 +82,8 @@ class NewestKeys:
         return ChunkMarks(records)
 
     def note(self, marks: ChunkMarks, first: int, found: BatchKeys) -> bool:
-        """Take up the keys of a batch, of whose records `first` is the number of the first one, and
-        mark those that no later record supersedes.  False: there is no room for its keys."""
+        """Add the keys of a batch, whose first record has the number `first`, and mark its records
+        that no later one supersedes. Return False if there is no memory for the keys."""
         keys = self._shortened(found)
         fresh = set(keys).difference(self._keys)
         if not fresh:
@@ -109,8 +109,7 @@ class NewestKeys:
         return True
 
     def live_in(self, found: BatchKeys) -> int:
-        """A bit for each record, of a batch that lies before all that was noted, that nothing
-        there supersedes."""
+        """Return a bit for each record of an earlier batch: 1 if no noted record supersedes it."""
         keys, noted = self._shortened(found), self._keys
         if noted.isdisjoint(keys):
             return (1 << len(keys)) - 1

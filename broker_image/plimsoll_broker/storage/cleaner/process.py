@@ -1,9 +1,9 @@
-"""The process in which a broker's logs are cleaned: `main` is its program.
+"""The process in which a broker's logs are cleaned; `main` is its program.
 
-Started by `replication.cleaning_process`, which gives it a low priority; a line of JSON in, a
-line out, one request at a time.  It reads sealed segments and writes `.cleaned` files, and ends
-with its broker: before another broker may open the volume, nothing writes there any more.  What it
-reads and writes is limited by log.cleaner.io.max.bytes.per.second.
+Started by `replication.cleaning_process` with low priority. It reads a line of JSON and writes one,
+a request at a time. It reads sealed segments, writes `.cleaned` files, and ends with its broker, so
+that nothing writes to the volume before another broker opens it.
+log.cleaner.io.max.bytes.per.second limits its reads and writes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class CleanSegments(msgspec.Struct, frozen=True, tag=True):
 
 
 class EndRound(msgspec.Struct, frozen=True, tag=True):
-    """The round is over."""
+    """Ends the round."""
 
 
 class RoundMeasured(msgspec.Struct, frozen=True, tag=True):
@@ -43,7 +43,7 @@ class SegmentCleaned(msgspec.Struct, frozen=True, tag=True):
 
 
 class RoundEnded(msgspec.Struct, frozen=True, tag=True):
-    """Its memory is given back."""
+    """The round's memory is released."""
 
 
 class RoundFailed(msgspec.Struct, frozen=True, tag=True):
@@ -52,8 +52,8 @@ class RoundFailed(msgspec.Struct, frozen=True, tag=True):
 
 
 class NotInBackground(msgspec.Struct, frozen=True, tag=True):
-    """Said before any question, and the process ends: its session has as much processor time as the
-    broker's.  A sentence."""
+    """Sent before any question, and the process ends: its session has as much processor time as the
+    broker's. `sentence` says why."""
 
     sentence: str
 
@@ -63,14 +63,14 @@ Answer = RoundMeasured | SegmentCleaned | RoundEnded | RoundFailed | NotInBackgr
 
 
 class Pace:
-    """Sleeps so that no more bytes a second are used."""
+    """Limits the bytes used per second by sleeping."""
 
     def __init__(self, bytes_per_second: int) -> None:
         self._rate = bytes_per_second
         self._free_s = time.monotonic()
 
     def used(self, size: int) -> None:
-        """So many more."""
+        """Count bytes, and sleep if the rate is exceeded."""
         now_s = time.monotonic()
         self._free_s = max(self._free_s, now_s) + size / self._rate
         if (wait_s := self._free_s - now_s) >= _SLEPT_S_MIN:
@@ -89,7 +89,7 @@ class RoundServer:
         try:
             match question:
                 case BeginRound(job):
-                    self._round = None  # its memory, before the next one takes as much
+                    self._round = None  # free its memory before the next one takes as much
                     self._round = Round(self._disk, job, self._pace.used)
                     return RoundMeasured(self._round.measure())
                 case CleanSegments(bases):

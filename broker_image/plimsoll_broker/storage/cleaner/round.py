@@ -1,9 +1,9 @@
-"""One round of compaction over one log: which keys there are, then segment after segment without
-what they supersede.
+"""Round: one round of compaction of one log: find its keys, then rewrite segments without
+superseded records.
 
-Run by the broker's cleaning process, or in the simulator by the broker itself.  It reads sealed
-segments and writes files that end with `.cleaned`; whether they take their place in the log, the
-broker decides.  What stays, `plimsoll_core.compaction.retain` says.
+Run by the broker's cleaning process, or in the simulator by the broker itself. It reads sealed
+segments and writes files that end with `.cleaned`; the broker decides whether they replace the
+log's. `plimsoll_core.compaction.retain` decides which records stay.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ WRITTEN_AT_ONCE = 256 * 1024
 
 
 class CleaningJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A log and how far it is to be cleaned.
+    """A log and the part of it to clean.
 
-    `segments`: where each sealed one begins and ends, oldest first.  `now_ms` None: the wall clock
-    is not to be believed, no tombstone goes.
+    `segments`: base and end offset of each sealed one, oldest first. `now_ms` None: the wall clock
+    is not trusted, and no tombstone is removed.
     """
 
     directory: str
@@ -56,7 +56,7 @@ class CleaningJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CleanedSegment(msgspec.Struct, frozen=True, kw_only=True):
-    """What was made of a group; `changed` False: nothing would be different, there is no file."""
+    """The result for one group. `changed` False: nothing would change, and there is no file."""
 
     changed: bool
     bytes_before: int
@@ -67,7 +67,7 @@ class CleanedSegment(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True, kw_only=True)
 class _Counts:
-    """Of one group; `same`: every batch so far stays as it was."""
+    """Counts for one group. `same`: True while every batch stayed as it was."""
 
     bytes_before: int = 0
     bytes_after: int = 0
@@ -78,7 +78,7 @@ class _Counts:
 
 @dataclass(slots=True, kw_only=True)
 class _Output:
-    """The cleaned segment, and what is not in its file yet."""
+    """The cleaned segment, and data that is not in its file yet."""
 
     segment: Segment
     data: bytearray = field(default_factory=bytearray)
@@ -86,7 +86,7 @@ class _Output:
 
 
 class _MarkedBatch(NamedTuple):
-    """`marks`: of its chunk, in which its first record has the number `first`."""
+    """A batch with the marks of its chunk; `first` is the number of its first record there."""
 
     header: BatchHeader
     data: bytes
@@ -95,9 +95,9 @@ class _MarkedBatch(NamedTuple):
 
 
 class Round:
-    """`measure` comes first, then `clean` for each group, oldest first.  Both raise StorageError,
-    and BatchError where a segment is damaged.  `used` is told of bytes that were read or written,
-    and may take its time."""
+    """Call `measure` first, then `clean` for each group, oldest first. Both raise StorageError, and
+    BatchError if a segment is damaged. `used` is called with the bytes read or written, and may
+    sleep."""
 
     def __init__(self, disk: Disk, job: CleaningJob, used: Callable[[int], None]) -> None:
         self._disk = disk
@@ -105,34 +105,34 @@ class Round:
         self._directory = Path(job.directory)
         self._used = used
         self._ends = dict(job.segments)
-        # The last offsets of the batches by which retries are recognised; None: of any producer's.
+        # Last offsets of the batches that identify retries; None: those of any producer.
         self._producers: frozenset[int] | None = None
-        # The leader epoch of the last batch that was looked at by `clean`.
+        # The leader epoch of the last batch that `clean` visited.
         self._epoch: int | None = None
         self._newest = NewestKeys(job.buffer_bytes)
-        # What was noted goes so far.
+        # The keys are noted up to this offset.
         self._end = job.end
-        # By segment and position; of a chunk without any, all batches stay.
+        # By segment and position; a chunk without marks keeps all batches.
         self._marks: dict[tuple[int, int], ChunkMarks] = {}
 
     # --- the keys -------------------------------------------------------------------------------
 
     def measure(self) -> int:
-        """Find the last record of each key; returns up to where: the plan's end, or, if there is
-        not memory for so many keys, an earlier batch's."""
+        """Find the last record of each key. Return the offset reached: the plan's end, or, if there
+        is not enough memory, the end of an earlier batch."""
         job = self._job
         self._producers = self._last_of_producers()
         end, first_end = job.end, self._first_batch_end()
         while (full := self._note_back_from(end, first_end)) is not None:
             self._newest, self._marks = NewestKeys(job.buffer_bytes), {}
             covered = end - full.end_offset
-            # Another part has about as many keys, but not just as many.
+            # Another part has about as many keys, not exactly as many.
             end = job.first_dirty + covered * 3 // 4 if covered > 0 else full.base_offset
             end = max(end, first_end)
         return self._end
 
     def _first_batch_end(self) -> int:
-        """A round that gets so far is not for nothing."""
+        """Return the end of the first dirty batch: a round that reaches it makes progress."""
         for base, segment_end in self._job.segments:
             if segment_end <= self._job.first_dirty:
                 continue
@@ -147,10 +147,10 @@ class Round:
         return chunks(file, SegmentRange(base, self._ends[base]), self._used)
 
     def _note_back_from(self, end: int, first_end: int) -> SegmentRange | None:
-        """Take up the batches that begin in the dirty part before `end`, the last one first.
+        """Note the dirty batches before `end`, the last one first.
 
-        Where there is no room any more: the batch, or batches, for which there was none.  The first
-        batch is passed even then: it supersedes nothing and stays.
+        Return the batches for which there was no memory, or None. The first batch is passed even
+        then: it supersedes nothing and stays.
         """
         self._end = end
         for base, segment_end in reversed(self._job.segments):
@@ -172,8 +172,9 @@ class Round:
         return None
 
     def _last_of_producers(self) -> frozenset[int] | None:
-        """As of the round's end: what lies above may still be cut, and then these are the last
-        ones again.  None: no snapshot says, which costs a header for each of their batches."""
+        """Return the last offsets of producers as of the round's end: later batches may be
+        truncated, which makes these the last ones. None: there is no snapshot; then each producer
+        batch keeps its header."""
         known = ProducerSnapshots(self._disk, self._directory).load(self._job.end)
         if known is None:
             return None
@@ -187,7 +188,7 @@ class Round:
     def _note_chunk(
         self, chunk: Chunk, found: list[BatchHeader], marks: ChunkMarks | None, end: int
     ) -> SegmentRange | None:
-        """The last batch for which there was no room, if there is one."""
+        """Return the last batch for which there was no memory, or None."""
         number, at = sum(header.count for header in found), len(chunk.data)
         for header in reversed(found):
             number, at = number - header.count, at - header.length
@@ -204,7 +205,7 @@ class Round:
         return None
 
     def _note(self, header: BatchHeader, batch: bytes, marks: ChunkMarks, number: int) -> bool:
-        """False: there is no room for its keys."""
+        """Return False if there is no memory for the batch's keys."""
         records = opened_records(header, batch)
         keys = None if records is None else batch_keys(header, records)
         if keys is None:
@@ -233,7 +234,7 @@ class Round:
                 made.release_indexes()
                 self._disk.sync_directory(self._directory)
         except BaseException:
-            # Of a disk that has no room the little that was written is given back at once.
+            # On a full disk, free what was written.
             with contextlib.suppress(StorageError):
                 self.discard(bases[0])
             raise
@@ -248,7 +249,7 @@ class Round:
         )
 
     def discard(self, base_offset: int) -> None:
-        """Files of a cleaned segment that does not come into its log."""
+        """Remove the files of a cleaned segment that is not used."""
         for suffix in (LOG, *INDEXES):
             self._disk.remove(self._directory / file_name(base_offset, suffix + CLEANED))
 
@@ -308,7 +309,8 @@ class Round:
             out.data, out.headers = bytearray(), []
 
     def _left(self, batch: _MarkedBatch) -> bytes | None:
-        """The batch without what is superseded; itself, if nothing is; None: no record is left."""
+        """Return the batch without superseded records, the same object if none is, or None if no
+        record is left."""
         header, marks, first = batch.header, batch.marks, batch.first
         if not header.count or header.base_offset >= self._end:
             return batch.data
@@ -338,7 +340,7 @@ class Round:
         return picked(header, records, live)
 
     def _without_tombstones(self, batch: _MarkedBatch, records: bytes, live: int) -> bytes | None:
-        """As `_left`, of a batch that has or had tombstones."""
+        """As `_left`, for a batch that has or had tombstones."""
         header, now_ms = batch.header, self._job.now_ms
         each = keyed(header, records)
         assert each is not None, "their keys were read before"

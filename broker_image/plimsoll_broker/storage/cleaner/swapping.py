@@ -1,8 +1,8 @@
-"""Puts a cleaned segment in the place of those it was made of, step by step.
+"""SegmentSwap: replaces a group of segments by their cleaned segment, step by step.
 
-The log's driver calls the steps and syncs the directory after each of the first three; between two
-of them the log may be appended to, flushed, cut or dropped.  Nothing here waits for a disk's sync.
-Which step leaves what to a start is said in `plimsoll_core.compaction.swap`.
+LogWriter calls the steps and syncs the directory after each of the first three; between two steps
+the log may be appended to, flushed, cut or dropped. Nothing here waits for a sync.
+`plimsoll_core.compaction.swap` describes what a start finds after each step.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class SegmentSwap:
         self._log = log
         self._disk = disk
         self._group = list(group)
-        # Something that was cut since would come back with what was read before.
+        # Records that were cut since would return with the cleaned segment.
         self._cuts = log.cuts
         self._cleaned: Segment | None = None
 
@@ -31,7 +31,8 @@ class SegmentSwap:
         return tuple(segment.base_offset for segment in self._group)
 
     def holds(self) -> bool:
-        """Whether the log is still what the cleaned segment was made of, and to be compacted."""
+        """Return True if the log still has the segments that were cleaned, and is still
+        compacted."""
         log = self._log
         if log.fault is not None or log.cuts != self._cuts or not log.config.compact:
             return False
@@ -41,7 +42,7 @@ class SegmentSwap:
         return log.segments[at : at + len(self._group)] == self._group
 
     def commit(self) -> None:
-        """From when the directory is synced on, a start takes the cleaned segment."""
+        """Commit the swap: once the directory is synced, a start takes the cleaned segment."""
         log, base = self._log, self._group[0].base_offset
         interval = log.config.index_interval_bytes
         cleaned = Segment(self._disk, log.directory, base, interval, CLEANED)
@@ -49,7 +50,7 @@ class SegmentSwap:
         for _, first in cleaned.headers():
             cleaned.first_timestamp = first.max_timestamp
             break
-        # Records without a time age by their file's: they are not written anew by being cleaned.
+        # Records without a time age by their file's time, which cleaning must not renew.
         newest_ms = max(segment.modified_ms() for segment in self._group)
         self._disk.set_modified(cleaned.path, newest_ms)
         for segment in self._group:
@@ -59,7 +60,7 @@ class SegmentSwap:
         self._cleaned = cleaned
 
     def give_up(self) -> None:
-        """The log has changed meanwhile: the cleaned segment is not used."""
+        """Drop the cleaned segment: the log has changed meanwhile."""
         log, base = self._log, self._group[0].base_offset
         log.unsynced.renamed()
         for suffix in (LOG + SWAP, *(each + CLEANED for each in (LOG, *INDEXES))):
@@ -68,7 +69,7 @@ class SegmentSwap:
             segment.beside = None
 
     def install(self) -> None:
-        """The log reads the cleaned segment from now on; the others' files go, but for the first
+        """Make the log read the cleaned segment, and remove the others' files, except the first
         one's, whose name the cleaned one gets."""
         log, cleaned = self._log, self._cleaned
         assert cleaned is not None, "it was committed"
@@ -82,7 +83,7 @@ class SegmentSwap:
             segment.remove()
 
     def finish(self) -> None:
-        """The cleaned segment gets its name, unless it is gone already."""
+        """Give the cleaned segment its final name, unless it is gone already."""
         cleaned = self._cleaned
         if cleaned is not None and cleaned in self._log.segments:
             cleaned.beside = None
@@ -90,6 +91,5 @@ class SegmentSwap:
             cleaned.rename("")
 
     def release(self) -> None:
-        """What was replaced gives its room back: that takes the longer the larger it is, so it may
-        run in a thread."""
+        """Free the replaced files; it takes longer for large ones, so it may run in a thread."""
         self._group.clear()

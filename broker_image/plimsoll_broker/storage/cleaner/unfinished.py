@@ -1,8 +1,8 @@
-"""Finishes, at a start, what a crash left of a cleaned segment that had begun to replace others.
+"""Completes, at a start, the swap of a cleaned segment that a crash interrupted.
 
-Called by recovery before anything else in a log's directory is looked at.  What to do,
-`plimsoll_core.compaction.swap` says.  Files of a round that was not committed are recovery's to
-remove, with all other leftovers.
+Called by recovery before anything else in a log's directory is looked at.
+`plimsoll_core.compaction.swap` decides what to do. Recovery itself removes the files of a round
+that was not committed.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ logger = logging.getLogger("plimsoll.storage")
 
 
 def finish_swaps(place: LogPlace) -> None:
-    """Every swap whose log has its name; may be cut short and called again."""
+    """Complete every committed swap; may be interrupted and called again."""
     disk, directory = place.disk, place.directory
     bases = swap.committed(disk.list(directory))
     if bases:
-        # Who was killed may not have synced that name yet: nothing goes before it is there to stay.
+        # The killed process may not have synced that name: nothing is removed before it is durable.
         disk.sync_directory(directory)
     for base in bases:
         path = directory / file_name(base, swap.LOG + swap.SWAP)
@@ -45,8 +45,8 @@ def _finish(disk: Disk, place: LogPlace, base: int, end: int) -> None:
 
 
 def _end(file: DiskFile, base: int) -> int:
-    """Where the batches end that can be read.  If the file is damaged, the segments from there on
-    stay, and the look at the log's ends finds that they do not fit."""
+    """Return the end offset of the readable batches. If the file is damaged, later segments stay,
+    and the check of the log's ends finds the mismatch."""
     position, end, size = 0, base, file.size()
     try:
         while position < size:

@@ -1,8 +1,7 @@
-"""Where the work of a round is done: the port, and what goes through it.
+"""CleaningWork: the interface to the place where a round's work is done.
 
-`replication.log_cleaner` uses it.  The shipped broker has a process of its own for it, since a
-thread would take the interpreter from the event loop; the simulator and tests do the same work in
-a thread of the broker.
+Used by `replication.log_cleaner`. The shipped broker uses a process, since a thread would take the
+interpreter from the event loop; the simulator and tests use a thread of the broker.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from plimsoll_broker.storage.cleaner.round import CleanedSegment, CleaningJob
 
 
 class CleaningFailed(Exception):
-    """A round ended early; a sentence.  Nothing of the log was changed.  `damaged`: a segment does
-    not hold what was written, and no later round can be better."""
+    """A round ended early; the message says why. The log was not changed. `damaged`: a segment is
+    corrupt, and no later round can succeed."""
 
     def __init__(self, sentence: str, *, damaged: bool = False) -> None:
         super().__init__(sentence)
@@ -23,19 +22,19 @@ class CleaningFailed(Exception):
 
 
 class CleaningWork(Protocol):
-    """One round at a time.  Each raises CleaningFailed.  `in_brokers_share`: its processor time is
-    taken from the broker's."""
+    """One round at a time; each method raises CleaningFailed. `in_brokers_share`: True if its
+    processor time is taken from the broker's."""
 
     in_brokers_share: bool
 
     async def begin(self, job: CleaningJob) -> int:
-        """`Round.measure` of a new round."""
+        """Begin a round and return the result of `Round.measure`."""
 
     async def clean(self, bases: Sequence[int]) -> CleanedSegment:
-        """`Round.clean` in the round that was begun."""
+        """Return the result of `Round.clean` in the present round."""
 
     async def end(self) -> None:
-        """The round is over: its memory is given back."""
+        """End the round and release its memory."""
 
     async def close(self) -> None:
-        """No log is due: nothing is kept for the next round."""
+        """Keep nothing for the next round: no log is due."""
