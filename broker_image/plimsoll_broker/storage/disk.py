@@ -107,9 +107,7 @@ class DiskFile:
                 parts.append(data)
                 got += len(data)
             return b"".join(parts)
-        except (
-            OSError
-        ) as error:  # like `_translated`, which costs more than a read of the page cache
+        except OSError as error:  # as `_translated`, which costs more than a read of the page cache
             raise StorageError(_fault(error), self.path, error.strerror or str(error)) from error
 
     def size(self) -> int:

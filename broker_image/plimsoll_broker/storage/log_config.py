@@ -1,7 +1,7 @@
-"""One log's configuration: the topic configs that storage obeys, as numbers.
+"""LogConfig: the topic configs that storage obeys, as numbers.
 
-Made by the broker from a topic's configs and its own defaults; validated long before, by whoever
-accepted the topic, so that an unreadable value here only falls back to the default.
+Made by the broker from a topic's configs and its own defaults. They were validated when the topic
+was accepted, so an invalid value only falls back to the default.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _SEGMENT_BYTES_MAX = 2**31 - 1
 
 
 class TimeLimits(NamedTuple):
-    """How far behind and ahead of the broker's clock a producer's times may be, in milliseconds."""
+    """How far behind and ahead of the broker's clock a producer's timestamps may be, in
+    milliseconds."""
 
     before_ms: int = 2**63 - 1
     after_ms: int = 3_600_000
@@ -27,10 +28,10 @@ class TimeLimits(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """None = unlimited, or never.  `active_kept_ms`: for so long after its last write age does not
-    take the newest segment.  `delete`: segments go by age and size; `compact`: the last record of
-    each key stays, within `limits`; neither: all stays but what clients delete.  `holes`: it is or
-    was compacted."""
+    """None means unlimited, or never. `active_kept_ms`: how long after its last write the newest
+    segment is kept despite its age. `delete`: segments are removed by age and size. `compact`: the
+    last record of each key stays, within `limits`. Neither: all stays but what clients delete.
+    `holes`: it is or was compacted."""
 
     segment_bytes: int = 2**30
     segment_ms: int = _WEEK_MS
@@ -50,7 +51,7 @@ class LogConfig:
     def of(
         cls, configs: Mapping[str, str], *, holes: bool = False, active_kept_ms: int = 300_000
     ) -> LogConfig:
-        """From Kafka's topic config names.  `holes`: the topic was compacted before."""
+        """Return the config from Kafka's topic configs. `holes`: the topic was compacted before."""
         default = cls()
 
         def number(name: str, otherwise: int) -> int:
@@ -72,7 +73,7 @@ class LogConfig:
         )
         segment_ms = number("segment.ms", default.segment_ms)
         if compact and limits.lag_max_ms is not None:
-            # What is to be cleaned has to be in a segment that is sealed.
+            # Records can only be cleaned in a sealed segment.
             segment_ms = min(segment_ms, limits.lag_max_ms)
         return cls(
             segment_bytes=min(number("segment.bytes", default.segment_bytes), _SEGMENT_BYTES_MAX),

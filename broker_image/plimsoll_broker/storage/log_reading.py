@@ -1,7 +1,6 @@
-"""Reading one log: which segment holds an offset, and the bytes from there.
+"""LogReader: finds the segment that holds an offset, and reads from there.
 
-Called by `Log`.  It never decides what may be read; a file that does not hold what it should is a
-`StorageError`.
+Called by `Log`. It never decides what may be read; a corrupt file is a `StorageError`.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ EMPTY_READS_MAX = 200
 
 
 class LogReader:
-    """Over the log's own list of segments; it remembers where the next reader will begin."""
+    """Reads the log's list of segments, and remembers where the next readers will begin."""
 
     __slots__ = ("_directory", "_epochs", "_hints", "_recent", "_segments")
 
@@ -40,10 +39,10 @@ class LogReader:
         self._hints: dict[int, tuple[Segment, int]] = {}
 
     def read(self, offset: int, max_bytes: int, up_to_offset: int | None) -> bytes | memoryview:
-        """Whole batches from the one that holds `offset`, below `up_to_offset` (None: all); at
-        least one, even above `max_bytes`.  Where a cleaner left batches without a record, also some
-        that has one, unless there is none for long: librdkafka takes a reply without any record for
-        one that was cut off, and reports an error."""
+        """Return whole batches from the one that holds `offset`, below `up_to_offset` (None: all);
+        at least one, even above `max_bytes`. If a cleaner left empty batches, batches with records
+        follow, unless there is none for long: librdkafka reports a reply without any record as
+        truncated."""
         data = self._read(offset, max_bytes, up_to_offset)
         parts = [data]
         while data and len(parts) < EMPTY_READS_MAX and (end := end_of_empty(data)) is not None:
@@ -52,7 +51,7 @@ class LogReader:
         return data if len(parts) == 1 else b"".join(parts)
 
     def bytes_between(self, start: int, end: int) -> int:
-        """How many lie from the batch that holds `start` to the one that holds `end`."""
+        """Return the bytes from the batch that holds `start` to the one that holds `end`."""
         found = self._recent.bytes_between(start, end)
         if found is not None:
             return found
@@ -86,7 +85,8 @@ class LogReader:
         return data
 
     def _locate(self, offset: int) -> tuple[Segment, int, int] | None:
-        """The segment, the position and the base offset of the batch that holds `offset`."""
+        """Return the segment, position and base offset of the batch that holds `offset`, or
+        None."""
         hint = self._hints.get(offset)
         if hint is not None and hint[1] < hint[0].size:
             return *hint, offset
@@ -110,9 +110,8 @@ class LogReader:
         *,
         keep: bool,
     ) -> None:
-        """The log's new end, in which segment and where: tails are read over and over.  `keep`: the
-        bytes stay as they are, and may be given out without a look at the file: no place in that is
-        remembered then."""
+        """Note the log's new end and its place, since tails are read over and over. `keep`: the
+        bytes do not change and may be returned from memory, so no place is remembered."""
         if keep:
             self._recent.keep(data, headers[0], segment.base_offset)
         else:
@@ -120,14 +119,14 @@ class LogReader:
             self._remember(headers[0].base_offset, segment, position)
 
     def _remember(self, offset: int, segment: Segment, position: int) -> None:
-        """Where the next reader of `offset` need not search."""
+        """Remember a position, so that the next reader of `offset` need not search."""
         hints = self._hints
         hints[offset] = (segment, position)
         if len(hints) > _HINTS_MAX:
             del hints[next(iter(hints))]
 
     def forget(self) -> None:
-        """Segments were cut or removed, or nobody reads it any more."""
+        """Forget positions and batches: segments were cut or removed, or the log is offline."""
         self._hints.clear()
         self._recent.forget()
 

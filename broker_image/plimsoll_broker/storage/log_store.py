@@ -1,8 +1,8 @@
-"""A broker's volume: its owner, its lock, and every log on it.
+"""LogStore: a broker's volume: its owner, its lock, and every log on it.
 
-Called by the broker's lifecycle (open, identify, clean stop) and by the replica manager (logs).  It
-obeys the protocol's local storage order: the clean-shutdown marker is read and removed before
-anything else happens, and written only after everything else was.
+Called by `node.broker` (open, identify, clean stop) and by the replica manager (logs). It follows
+the protocol's local storage order: the clean-shutdown marker is read and removed before anything
+else, and written after everything else.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ logger = logging.getLogger("plimsoll.storage")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A partition's directory.  `topic_id` None: unknown, so it must not be served; `damaged`: the
-    file that should tell makes no sense."""
+    """A partition's directory. `topic_id` None: unknown, so it must not be served. `damaged`: the
+    file with the topic id is invalid."""
 
     topic: str
     index: int
@@ -50,17 +50,17 @@ class LogStore(CheckpointFiles):
     def __init__(self, directory: Path, disk: Disk | None = None) -> None:
         super().__init__(directory, disk if disk is not None else Disk())
         self.clean_epoch: int | None = None
-        # Where rounds of compaction are worked on; None: in a thread.
+        # Does the work of compaction; None: in a thread.
         self.cleaning: CleaningWork | None = None
-        # Bytes that are free, and of how many, as of the last look (`full_disks`); None: none yet.
+        # Free bytes and size of the volume as of the last look (`full_disks`); None: none yet.
         self.room: tuple[int, int] | None = None
-        # What all logs have together: their newest batches, their producers.
+        # Memory that all logs share: newest batches and producers.
         self.recent = RecentMemory()
-        # How many replicas there is memory for, and descriptors; None: it was not said.
+        # The number of replicas for which there is memory and descriptors; None: unknown.
         self.partitions_max: int | None = None
         self.producers = ProducerMemory()
         self._lock: Lock | None = None
-        # What is gone or not ours, until it is removed.
+        # Deleted and stray directories, until they are removed.
         self.deleted = DeletedDirectories(self.disk, directory)
         self._early: set[Partition] = set()
         self.new_logs = NewLogs(self.disk, directory)
@@ -69,7 +69,7 @@ class LogStore(CheckpointFiles):
     # --- whose volume -----------------------------------------------------------------------------
 
     def open(self) -> VolumeRefused | None:
-        """Take the lock."""
+        """Take the lock, or return the refusal."""
         self.disk.allow_many_files()
         self.disk.make_directory(self.directory)
         self._lock = self.disk.lock(self.directory / ".lock")
@@ -82,12 +82,13 @@ class LogStore(CheckpointFiles):
 
     @property
     def meta(self) -> Meta | None:
-        """The broker that formatted the volume; None when none did.  Of the two files that tell
-        one may be damaged."""
+        """The identity in the volume's two files, of which one may be damaged; None if it is not
+        formatted."""
         return volume_owner.read(self.disk, self.directory)
 
     def identify(self, cluster_id: UUID, node_id: int) -> VolumeRefused | None:
-        """Whether this is that broker's volume, or not formatted yet (`meta` is None)."""
+        """Return the refusal if the volume is another broker's; None if it is this broker's or not
+        formatted."""
         meta = self.meta
         if meta is None:
             return None
@@ -103,15 +104,15 @@ class LogStore(CheckpointFiles):
         return meta
 
     def take_clean_marker(self) -> int | None:
-        """The broker epoch of the last clean stop; must come before registering."""
+        """Return the broker epoch of the last clean stop, or None; call it before registering."""
         self.clean_epoch = clean_shutdown.take_marker(self.disk, self.directory)
         return self.clean_epoch
 
     # --- what is there ----------------------------------------------------------------------------
 
     def load(self, now_ms: int) -> list[Found]:
-        """Read the checkpoints and list the partitions; earlier deletions are taken up again."""
-        # Its writer may have been killed before its sync: no power cut takes back what is believed.
+        """Read the checkpoints and list the partitions; earlier deletions are scheduled again."""
+        # The previous process may have died before its sync: what is read must survive a power cut.
         self.disk.sync_directory(self.directory)
         self.load_checkpoints()
         found = []
@@ -130,8 +131,8 @@ class LogStore(CheckpointFiles):
                     Found(topic=topic, index=index, topic_id=topic_id, path=path, damaged=damaged)
                 )
         if self.clean_epoch is None:
-            # The cluster counts on nothing that was here: what is gone may begin anew, also after
-            # the next clean stop.
+            # The cluster counts on no record here: missing logs may start anew, also after the next
+            # clean stop.
             self._recovery_points.forget_but({(one.topic, one.index) for one in found})
         return found
 
@@ -147,9 +148,10 @@ class LogStore(CheckpointFiles):
         *,
         evenly: bool = False,
     ) -> Log:
-        """The partition's log, recovered if need be, or a new one; `evenly`: one of all of them.
+        """Return the partition's log, recovered if necessary, or a new one. `evenly`: all logs are
+        opened one by one.
 
-        A directory that holds another topic's data under this name is set aside first.
+        A directory with another topic's data under this name is set aside first.
         """
         partition = (topic, index)
         if partition in self._early:
@@ -159,7 +161,7 @@ class LogStore(CheckpointFiles):
                 return early
             self.strand_log(early, now_ms)
         assert partition not in self.logs, "one log, one owner"
-        self._unopened.add(partition)  # until it is open: what cannot be opened was not closed
+        self._unopened.add(partition)  # until it is open: otherwise it was not closed cleanly
         path = self.directory / f"{topic}-{index}"
         known = Known(
             recovery_point=self._recovery_points.get(partition),
@@ -182,7 +184,7 @@ class LogStore(CheckpointFiles):
         log.superseding_lost = self.superseding_lost(log)
         for offsets in (self._high_watermarks, self.cleaned_ends):
             offsets.lower(partition, log.log_end_offset)
-        if not log.size:  # new, or made by a process that may have ended before it was durable
+        if not log.size:  # new, or made by a process that may have died before it was durable
             self.new_logs.add(partition, log)
         log.producers.share(self.producers, evenly=evenly)
         self.logs[partition] = log
@@ -190,25 +192,25 @@ class LogStore(CheckpointFiles):
         return log
 
     def begin_new(self) -> Callable[[], None] | None:
-        """Makes new logs, and what was moved out of the way, durable, may run in a thread: a topic
-        of many partitions must not hold up everything else.  A log that is written to before that
-        does it for itself."""
+        """Return a function that makes new logs and renamed directories durable and may run in a
+        thread, or None. A log that is appended to before that does so itself."""
         return self.new_logs.begin() or (self.deleted.sync if self.deleted.unsynced else None)
 
     def open_early(
         self, topic: str, topic_id: UUID, index: int, config: LogConfig, now_ms: int
     ) -> None:
-        """Recover a log now, for the `open_log` that follows: a start does so one by one, with
-        the rest of the process heard in between."""
+        """Recover a log for the `open_log` that follows; a start does so one by one, while the
+        process serves other tasks."""
         self.open_log(topic, topic_id, index, config, now_ms, evenly=True)
         self._early.add((topic, index))
 
     def delete_log(self, log: Log, now_ms: int) -> None:
-        """The replica is gone: its directory gets another name now and goes a minute later."""
+        """Delete a dropped replica's log: its directory is renamed now and removed a minute
+        later."""
         self._release(log, DELETE, now_ms)
 
     def strand_log(self, log: Log, now_ms: int) -> None:
-        """The data is not ours to serve: kept aside for a day, for a person to inspect."""
+        """Set a log aside that must not be served, for a day, so that a person can inspect it."""
         self._release(log, STRAY, now_ms)
 
     def _release(self, log: Log, suffix: str, now_ms: int) -> None:
@@ -220,7 +222,7 @@ class LogStore(CheckpointFiles):
         self.deleted.move(log.directory, suffix, now_ms)
 
     def set_aside(self, path: Path, now_ms: int) -> None:
-        """A directory that must not be served (`Found` without a place in the cluster)."""
+        """Set a directory aside that must not be served."""
         partition = checkpoint_formats.partition_of(path.name)
         if partition is not None and partition in self._early:
             self._early.discard(partition)
@@ -233,9 +235,9 @@ class LogStore(CheckpointFiles):
     # --- a log whose disk was full ----------------------------------------------------------------
 
     def begin_reopen(self, log: Log) -> Callable[[], Log]:
-        """Open it anew, as after a crash; what is returned may run in a thread, so its producers do
-        not count among others' yet.  From before this is called until `reopened` puts it in the old
-        one's place it is `reopening`: nothing else uses its directory."""
+        """Return a function that opens the log anew, as after a crash, and may run in a thread. Its
+        producers are not counted yet. From before this call until `reopened` it is `reopening`:
+        nothing else uses its directory."""
         partition = (log.topic, log.index)
         place = _place(self, log.directory, log.topic, log.topic_id, log.index)
         known = Known(
@@ -261,7 +263,8 @@ class LogStore(CheckpointFiles):
     # --- the end ----------------------------------------------------------------------------------
 
     def close(self, broker_epoch: int | None, high_watermarks: Mapping[Partition, int]) -> bool:
-        """Flush and close everything; True when the stop was clean, and only then is it marked.
+        """Flush and close everything. Return True, and write the marker, only if the stop was
+        clean.
 
         `broker_epoch` None: this process never registered, so there is nothing to mark.
         """
@@ -289,8 +292,8 @@ class LogStore(CheckpointFiles):
 
 
 def _other_topic(store: LogStore, partition: Partition, path: Path, topic_id: UUID) -> bool:
-    """Whether what is there is another topic's, so that the log begins anew; after a clean stop
-    the cluster may count on what was here, and nothing may begin anew in its place."""
+    """Return True if the directory is another topic's, so that the log starts anew. After a clean
+    stop the cluster may count on the old log: raises StorageError if it is gone or unidentified."""
     data = store.disk.read(path / checkpoint_formats.PARTITION_METADATA)
     found = checkpoint_formats.decode_partition_metadata(data or b"")
     exists = store.disk.exists(path)
@@ -303,7 +306,7 @@ def _other_topic(store: LogStore, partition: Partition, path: Path, topic_id: UU
 
 
 def _counted_on(store: LogStore, partition: Partition) -> bool:
-    """Whether a clean stop left records there."""
+    """Return True if a clean stop left records there."""
     return store.clean_epoch is not None and bool(store.flushed_at_stop(partition))
 
 
@@ -319,8 +322,8 @@ def _place(store: LogStore, path: Path, topic: str, topic_id: UUID, index: int) 
 
 
 def _loaded(place: LogPlace, config: LogConfig, known: Known, notes: LogNotes) -> Log:
-    """Whatever is in its files, it concerns this log alone: the others are opened, the broker
-    starts, and this replica is out of service."""
+    """Load a log. Any error concerns this log alone: the broker starts, and this replica is
+    offline."""
     try:
         return load_log(place, config, known, notes)
     except StorageError:

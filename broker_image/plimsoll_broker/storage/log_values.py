@@ -1,4 +1,4 @@
-"""The values that a log is made of and hands out."""
+"""The values that a log is made of and returns."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from plimsoll_core.replica.producer_states import ProducerStates
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPlace:
-    """Which partition's log, and where it is.  `recent`: what the newest batches of all logs of its
-    broker have together."""
+    """The partition of a log, and its directory. `recent`: the memory that newest batches of all
+    logs share."""
 
     disk: Disk
     directory: Path
@@ -30,9 +30,9 @@ class LogPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What the checkpoints say of a log; None where they say nothing.  `saved_start`: the start
-    that is on the disk, where `log_start_offset` may be a later one; `noted_start`: it begins there
-    or before, or has lost its beginning."""
+    """A log's checkpoints; None if there is none. `saved_start`: the log start on the disk, while
+    `log_start_offset` may be later. `noted_start`: the log starts there or before, or has lost its
+    beginning."""
 
     recovery_point: int | None = None
     log_start_offset: int | None = None
@@ -42,8 +42,7 @@ class Known:
 
 
 class LogNotes(Protocol):
-    """What the checkpoints say of a log, where that must change before the log does; each raises
-    StorageError where the disk does not take it."""
+    """The checkpoints that must change before the log does. Each raises StorageError."""
 
     def before_cut(self, offset: int) -> None: ...
     def before_discard(self, offset: int) -> None: ...
@@ -54,8 +53,8 @@ class LogNotes(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class LogContents:
-    """What was found (or made) there.  `rebuilt`: segments whose indexes were made again, and may
-    not have reached the disk; `beginning_lost`: it was noted to begin earlier."""
+    """What was found or made in a log's directory. `rebuilt`: segments whose indexes were rebuilt
+    and may not be on the disk. `beginning_lost`: it was noted to start earlier."""
 
     segments: list[Segment]
     rebuilt: list[Segment]
@@ -69,8 +68,8 @@ class LogContents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settling:
-    """What must be synced after a cut, before the next append; `sync` may run in a thread,
-    `Log.settled` may not.  `cuts`, `renames`: how many there had been."""
+    """The files to sync after a truncation, before the next append. `sync` may run in a thread,
+    `Log.settled` may not. `cuts`, `renames`: their counts when it began."""
 
     files: tuple[DiskFile, ...]
     disk: Disk
@@ -85,7 +84,7 @@ class Settling:
 
 
 class EpochFileVersion(NamedTuple):
-    """A `leader-epoch-checkpoint` as it was written for one version of the terms."""
+    """A `leader-epoch-checkpoint` as written for one version of the leader epochs."""
 
     path: Path
     version: int
@@ -93,13 +92,13 @@ class EpochFileVersion(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flush:
-    """What a flush has to sync; `sync` may run in a thread, `Log.flushed` may not.
+    """The files that a flush must sync. `sync` may run in a thread, `Log.flushed` may not.
 
-    `cuts`: how often the log had been cut when it began.  `active`: the active segment and its
-    size then.  `indexes`: sealed segments whose indexes are among the files.  `names`: where files
-    were made or removed since they were last synced; `renames`: how often that had happened.
-    `terms`: the file of the terms, where it has newer ones, of that version.  `snapshot`: a
-    checkpoint has one, for after everything else is synced.
+    `cuts`: the number of truncations when it began. `active`: the active segment and its size then.
+    `indexes`: sealed segments whose indexes are among the files. `names`: the directory, if files
+    were made or removed since its last sync; `renames`: their number. `terms`: the leader epochs'
+    file, if it is newer, with its version. `snapshot`: a checkpoint's, written after everything
+    else.
     """
 
     up_to_offset: int

@@ -1,7 +1,7 @@
-"""Logs that a power cut may still take the identity of: whose log it is must survive one before its
-first record may.
+"""NewLogs: logs whose identity a power cut may still remove; it must be durable before their first
+record.
 
-Owned by `LogStore`.  A thread takes out what it made durable, while the event loop may give the
+Owned by `LogStore`. A thread removes logs that it made durable, while the event loop may give the
 same name to another topic's log.
 """
 
@@ -18,30 +18,32 @@ from plimsoll_broker.storage.log import Log
 
 
 class NewLogs:
-    """On the volume in `directory`.  What begins with `begin` returns what may run in a thread."""
+    """The new logs in `directory`. A method that begins with `begin` returns a function that may
+    run in a thread."""
 
     def __init__(self, disk: Disk, directory: Path) -> None:
         self._disk = disk
         self._directory = directory
         self._new: dict[Partition, Path] = {}
         self._changing = threading.Lock()
-        # Of the new ones, those whose sync failed: another sync may succeed, whatever is on the
-        # disk.  Their appends raise the error.
+        # New logs whose sync failed: a repeated sync may succeed although the first lost data.
+        # Their appends raise the error.
         self._undurable: dict[Partition, StorageError] = {}
 
     def add(self, partition: Partition, log: Log) -> None:
-        """It is new, or was made by a process that may have ended before it was durable."""
+        """Add a log that is new, or was made by a process that may have died before it was
+        durable."""
         with self._changing:
             self._new[partition] = log.directory
         log.make_durable = partial(self._make_one_durable, partition)
 
     def forget(self, partition: Partition) -> None:
-        """It is not here any more."""
+        """Forget a log that is no longer here."""
         self._new.pop(partition, None)
         self._undurable.pop(partition, None)
 
     def reopened(self, partition: Partition, log: Log) -> None:
-        """It is another one of the same files: it is tried again."""
+        """Try a reopened log again."""
         if partition in self._new:
             self._undurable.pop(partition, None)
             log.make_durable = partial(self._make_one_durable, partition)
@@ -50,20 +52,20 @@ class NewLogs:
         return bool(self._new)
 
     def among(self, partitions: Iterable[Partition]) -> list[Partition]:
-        """Those whose first append would still have to make their logs durable."""
+        """Return those that must be made durable before their first append."""
         return [at for at in partitions if at in self._new] if self._new else []
 
     def begin_of(self, partitions: Iterable[Partition]) -> Callable[[], None]:
-        """`begin` of these."""
+        """As `begin`, for these."""
         return partial(self._make_durable, partitions)
 
     def begin(self) -> Callable[[], None] | None:
-        """Makes all of them durable; None: there are none."""
+        """Return a function that makes all new logs durable, or None if there are none."""
         new = tuple(at for at in self._new if at not in self._undurable)
         return partial(self._make_durable, new) if new else None
 
     def _make_durable(self, partitions: Iterable[Partition]) -> None:
-        """A log whose sync fails stays new; the others do not wait for it."""
+        """Make logs durable. A log whose sync fails stays new; the others do not wait for it."""
         wanted = [at for at in partitions if at not in self._undurable]
         paths = {at: path for at in wanted if (path := self._new.get(at)) is not None}
         failed = {at: error for at, path in paths.items() if (error := _sync(self._disk, path))}
@@ -88,7 +90,7 @@ class NewLogs:
 
 
 def _sync(disk: Disk, path: Path) -> StorageError | None:
-    """A new log's files; why it failed.  None too where the log is deleted meanwhile."""
+    """Sync a new log's files. Return the error, or None, also if the log was deleted meanwhile."""
     if not disk.exists(path):
         return None
     try:

@@ -1,9 +1,9 @@
-"""One of a volume's checkpoint files: an offset for each partition, on disk old or new.
+"""OffsetFile: one of a volume's checkpoint files, with an offset for each partition, replaced
+atomically.
 
-The store has one each for high watermarks, recovery points and log starts.  A lower value says that
-less of a log can be relied on than the file still claims, so it must be on disk before the log
-changes.  What `begin_save` and `begin_replace` return may run in a thread, and never overwrites
-what was saved after it began.
+The store has one each for high watermarks, recovery points and log starts. A lower value must be on
+disk before the log changes, since less of the log can be relied on. The functions that `begin_save`
+and `begin_replace` return may run in a thread, and never overwrite what was saved after they began.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ logger = logging.getLogger("plimsoll.storage")
 
 
 class OffsetFile:
-    """Partitions that are not open keep what the file said.
+    """Partitions that are not open keep the file's value.
 
-    `_version` is that of what is in memory, `_written` that of the file; `_due`: the one that
-    `save_unsaved` has to bring to the disk.
+    `_version` is the version in memory, `_written` that of the file, `_due` the one that
+    `save_unsaved` must write.
     """
 
     def __init__(self, disk: Disk, path: Path) -> None:
@@ -34,11 +34,11 @@ class OffsetFile:
         self._saved: Mapping[Partition, int] = {}
         self._version = self._written = self._due = 0
         self._saving = Lock()
-        # Whether its writer sealed it with a CRC, which version 0.1 did not; also where none is.
+        # True if the file has a CRC, which version 0.1 did not write, or if there is no file.
         self.sealed = True
 
     def load(self) -> None:
-        """A file that is missing or makes no sense only means more to read."""
+        """Load the file. If it is missing or corrupt, more of the logs is read."""
         data = self._disk.read(self._path)
         offsets = None if data is None else checkpoint_formats.decode_offsets(data)
         if offsets is None and data is not None:
@@ -51,44 +51,44 @@ class OffsetFile:
         return self._offsets.get(partition)
 
     def saved(self, partition: Partition) -> int | None:
-        """What the file says now."""
+        """Return the value in the file, or None."""
         return self._saved.get(partition)
 
     def forget_but(self, here: Container[Partition]) -> None:
-        """As `forget`, every other one."""
+        """Forget all other partitions."""
         for partition in [each for each in self._offsets if each not in here]:
             self.forget(partition)
 
     def clear(self, *, on_disk: bool) -> None:
-        """Forget all; on the disk the file goes, which needs no room there."""
+        """Forget all. `on_disk`: remove the file, which needs no disk space."""
         with self._saving:
             self._offsets, self._saved = {}, {}
             self._version += 1
-            self._written = self._due = self._version  # what a thread is about to write is old
+            self._written = self._due = self._version  # outdates a thread's pending write
             if on_disk:
                 self._disk.remove(self._path)
                 self._disk.sync_directory(self._path.parent)
 
     def forget(self, partition: Partition) -> None:
-        """In memory; `save_unsaved` brings it to the disk."""
+        """Forget the partition in memory; `save_unsaved` writes it."""
         if self._offsets.pop(partition, None) is not None:
             self._is_due()
 
     def lower(self, partition: Partition, offset: int) -> None:
-        """Not above `offset`, in memory; `save_unsaved` brings it to the disk."""
+        """Lower the value to at most `offset` in memory; `save_unsaved` writes it."""
         if self._offsets.get(partition, 0) > offset:
             self._offsets[partition] = offset
             self._is_due()
 
     def write_unsynced(self, partition: Partition, offset: int) -> None:
-        """No kill takes it back, and it costs the caller no sync; the next save syncs it."""
+        """Write a value without a sync: it survives the process, and the next save syncs it."""
         with self._saving:
             self._offsets[partition] = offset
             self._version += 1
             self._disk.replace(
                 self._path, checkpoint_formats.encode_offsets(self._offsets), sync=False
             )
-            self._written = self._version  # what a thread is about to write is old
+            self._written = self._version  # outdates a thread's pending write
             self._is_due()
 
     def _is_due(self) -> None:
@@ -96,17 +96,17 @@ class OffsetFile:
         self._due = self._version
 
     def save_unsaved(self) -> None:
-        """What was forgotten or lowered is so on disk when this returns."""
+        """Persist what was forgotten or lowered."""
         if self._written < self._due:
             self.save({})
 
     def replace(self, offsets: Mapping[Partition, int | None]) -> None:
-        """What is None needs no entry; written only if anything is another than it was."""
+        """Replace values and save if any has changed; None removes an entry."""
         self._take_over(offsets)
         self.save_unsaved()
 
     def begin_replace(self, offsets: Mapping[Partition, int | None]) -> Callable[[], None]:
-        """The same in two steps: what is returned may run in a thread."""
+        """As `replace`; the returned function may run in a thread."""
         self._take_over(offsets)
         return self.begin_save({}) if self._written < self._due else _nothing
 
@@ -118,7 +118,7 @@ class OffsetFile:
                 self.replace_in_memory(partition, offset)
 
     def replace_in_memory(self, partition: Partition, offset: int) -> None:
-        """`save_unsaved` brings it to the disk."""
+        """Set the value in memory; `save_unsaved` writes it."""
         self._offsets[partition] = offset
         self._is_due()
 
@@ -126,10 +126,10 @@ class OffsetFile:
         self.begin_save(offsets)()
 
     def begin_save(self, offsets: Mapping[Partition, int]) -> Callable[[], None]:
-        """The same in two steps: what is returned may run in a thread."""
+        """As `save`; the returned function may run in a thread."""
         self._offsets.update(offsets)
         self._version += 1
-        # In this order: what a thread lowers in between has a version that is still to be saved.
+        # In this order: a value that is lowered meanwhile has a version that is still to be saved.
         version, copy = self._version, dict(self._offsets)
 
         def finish() -> None:

@@ -1,11 +1,10 @@
-"""Find the offset that belongs to a time: ListOffsets by timestamp.
+"""Finds the offset of a timestamp, for ListOffsets.
 
-Called by `Log`.  A search comes in steps: the event loop finds the position in indexes, and a
-thread reads the batches there, a bounded number in a step: a log's owner decides how long it takes
-to look through it, and others come in between.  Every answer is exact in every codec, since a
-reader may use it as the end of a window.  One batch is open at a time, and a client's batch opens
-to at most `OPENED_BYTES_MAX`; a batch that does not open is an error (BatchError), never a guess.
-Source: docs/protocol.md 5.5.
+Called by `Log`. A search goes in steps: the event loop finds the position in indexes, and a thread
+reads a bounded number of batches there, so that a large log does not hold up others. Answers are
+exact in every codec, since readers use them as bounds of a window. One batch is decompressed at a
+time, to at most `OPENED_BYTES_MAX`; a batch that cannot be decompressed is an error (BatchError),
+never a guess. Source: docs/protocol.md 5.5.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ Found = tuple[int, int]
 """Timestamp and offset."""
 
 Step = Callable[[], Found | None]
-"""Reads batches: for a thread.  Raises BatchError where a log is damaged, or was cut meanwhile."""
+"""Reads batches, in a thread. Raises BatchError if a log is damaged, or was truncated meanwhile."""
 
 
 class _Reading(NamedTuple):
-    """What a step reads in a thread: the file is open, whatever becomes of the segment."""
+    """The open file that a step reads in a thread, whatever happens to the segment."""
 
     segment: Segment
     file: DiskFile
@@ -39,15 +38,15 @@ class _Reading(NamedTuple):
 
 
 RECORDS_IN_STEP = 100_000
-"""Looked at in one step, some 50 ms of a thread, unless one batch has more: then others come."""
+"""Records visited in one step, some 50 ms of a thread; one larger batch is not split."""
 OPENING_AS_RECORDS = 10_000
-"""What it costs to open a batch, as records."""
+"""The cost of decompressing a batch, as records."""
 HEADER_AS_RECORDS = 20
-"""What it costs to read a header, as records."""
+"""The cost of reading a header, as records."""
 
 
 class _SegmentWalk:
-    """How far a segment was looked through: each step goes on where the one before stopped."""
+    """The progress in a segment; each step continues where the previous one stopped."""
 
     __slots__ = ("best", "ended", "position")
 
@@ -74,8 +73,8 @@ def first_at_or_after(
 
 
 def _first(reading: _Reading, walk: _SegmentWalk, timestamp: int, offset: int) -> Found | None:
-    """The first record whose time and offset are at least these; None if there is none as far as
-    one step goes."""
+    """Return the first record with at least this time and offset, or None if this step finds
+    none."""
     left = RECORDS_IN_STEP
     for at, header in reading.headers(walk.position):
         if left <= 0:
@@ -93,13 +92,14 @@ def _first(reading: _Reading, walk: _SegmentWalk, timestamp: int, offset: int) -
 
 
 def newest(segments: list[Segment], log_start_offset: int) -> Iterator[Step]:
-    """The record with the greatest time, the first of several; no step finds one: none has a
-    time.  `segments` may lose some between the steps."""
+    """Yield steps that find the record with the greatest time, the first of several; no result: no
+    record has a time. `segments` may lose some between the steps."""
     left = _left(segments, log_start_offset)
     with_times = [segment for segment in left if segment.size and segment.max_timestamp >= 0]
     with_times.sort(key=lambda each: (-each.max_timestamp, each.base_offset))
     if with_times and with_times[0].base_offset < log_start_offset:
-        # What has its greatest time may be deleted; it is the only one of which a part is.
+        # The record with its greatest time may be deleted; only this segment may be deleted in
+        # part.
         begun = with_times.pop(0)
         others_ms = with_times[0].max_timestamp if with_times else 0
         walk = _SegmentWalk(begun.position_for(log_start_offset))
@@ -114,14 +114,15 @@ def newest(segments: list[Segment], log_start_offset: int) -> Iterator[Step]:
 
 
 def _left(segments: list[Segment], log_start_offset: int) -> list[Segment]:
-    """Those of which something is left: files of what was deleted may stay for a while."""
+    """Return the segments with records at or above the log start; files of others may stay for a
+    while."""
     begun = bisect_right(segments, log_start_offset, key=lambda each: each.base_offset)
     return segments[max(begun - 1, 0) :]
 
 
 def _newest_left(reading: _Reading, walk: _SegmentWalk, start: int, others_ms: int) -> Found | None:
-    """The newest record from `start` on, if no other segment has one of a greater time; None as
-    long as the segment is not looked through."""
+    """Return the newest record from `start` on, if no other segment has a newer one; None until the
+    segment has been read."""
     best, left = walk.best, RECORDS_IN_STEP
     for at, header in reading.headers(walk.position):
         if left <= 0:
@@ -144,7 +145,7 @@ def _newest_left(reading: _Reading, walk: _SegmentWalk, start: int, others_ms: i
 
 
 def _newest(reading: _Reading, position: int, offset: int, log_start_offset: int) -> Found | None:
-    """`offset`: one of the batch that has the greatest time."""
+    """Return the newest record of the batch at `offset`, which has the greatest time."""
     for at, header in reading.headers(position):
         if header.last_offset < offset:
             continue
@@ -153,7 +154,7 @@ def _newest(reading: _Reading, position: int, offset: int, log_start_offset: int
 
 
 def _newest_of(reading: _Reading, at: int, header: BatchHeader, start: int) -> Found | None:
-    """A batch's newest record from `start` on; None: it has none there."""
+    """Return a batch's newest record from `start` on, or None."""
     best: Found | None = None
     for found in _times(reading, at, header, start):
         if found[1] >= start and (best is None or found[0] > best[0]):
@@ -164,10 +165,10 @@ def _newest_of(reading: _Reading, at: int, header: BatchHeader, start: int) -> F
 
 
 def _times(reading: _Reading, at: int, header: BatchHeader, start: int) -> Iterator[Found]:
-    """Timestamp and offset of every record.
+    """Yield timestamp and offset of every record.
 
-    All records of a batch that the log stamped have its time: the first of them answers, or
-    `start` where the log begins within the batch.  Raises BatchError if the records do not open.
+    In a batch with log append time all records have its time: the first of them answers, or `start`
+    if the log starts within the batch. Raises BatchError if the records cannot be decompressed.
     """
     base = header.base_offset
     if not header.count:

@@ -1,9 +1,9 @@
-"""The producer snapshots of one log: `<end offset>.snapshot`, taken at rolls, checkpoints and clean
-closes.
+"""ProducerSnapshots: one log's snapshots, `<end offset>.snapshot`, taken at rolls, checkpoints and
+clean closes.
 
-Called by `Log`.  A snapshot is never needed for correctness: what it says is also in the batches
-before it, so one that is torn, or another log's or offset's (CRCs show it), is removed and an older
-one is used.
+Called by `Log`. A snapshot is not needed for correctness, since the batches before it hold the
+same. So one that is torn, or another log's or offset's (CRCs show it), is removed and an older one
+is used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SUFFIX = ".snapshot"
 
 
 class PendingSnapshot:
-    """A snapshot on its way to the disk; a disk that does not take it costs the next start time."""
+    """A snapshot on its way to the disk. If the disk fails, only the next start takes longer."""
 
     __slots__ = ("_data", "_disk", "_path", "_written")
 
@@ -36,26 +36,26 @@ class PendingSnapshot:
         return self._path.with_name(self._path.name + ".new.tmp")
 
     def write(self) -> None:
-        """May run in a thread."""
+        """Write it under a hidden name; may run in a thread."""
         with contextlib.suppress(StorageError):
             self._disk.replace(self._hidden, self._data, sync=True)
             self._written = True
 
     def keep(self) -> None:
-        """Show it."""
+        """Give it its name."""
         if self._written:
             with contextlib.suppress(StorageError):
                 self._disk.rename(self._hidden, self._path)
 
     def drop(self) -> None:
-        """What it describes has been cut."""
+        """Remove it: the log was truncated."""
         if self._written:
             with contextlib.suppress(StorageError):
                 self._disk.remove(self._hidden)
 
 
 class ProducerSnapshots:
-    """Files in the log's directory."""
+    """The snapshot files in the log's directory."""
 
     __slots__ = ("_directory", "_disk")
 
@@ -64,7 +64,7 @@ class ProducerSnapshots:
         self._directory = directory
 
     def offsets(self) -> list[int]:
-        """Oldest first."""
+        """Return the offsets of all snapshots, oldest first."""
         names = (name.removesuffix(_SUFFIX) for name in self._names())
         return sorted(int(name) for name in names if name.isdecimal())
 
@@ -78,12 +78,13 @@ class ProducerSnapshots:
         self._disk.replace(self._path(end_offset), self._encoded(end_offset, producers), sync=sync)
 
     def begin(self, end_offset: int, producers: ProducerStates) -> PendingSnapshot:
-        """One that is written in a thread and only seen once nothing was cut meanwhile."""
+        """Return a snapshot to be written in a thread, and named only if the log was not truncated
+        meanwhile."""
         data = self._encoded(end_offset, producers)
         return PendingSnapshot(self._disk, self._path(end_offset), data)
 
     def load(self, offset: int) -> ProducerStates | None:
-        """The producers as of `offset`; None when no readable snapshot says."""
+        """Return the producers as of `offset`, or None if there is no valid snapshot."""
         entries = self._entries(offset)
         return None if entries is None else ProducerStates(entries)
 
@@ -97,32 +98,32 @@ class ProducerSnapshots:
         return checkpoint_formats.decode_snapshot(data, self._owner(offset))
 
     def _owner(self, offset: int) -> str:
-        """Which log's it is, and as of where: under another name it is not believed."""
+        """Return the log and offset of a snapshot: under another name it is not trusted."""
         return f"{self._directory.name} {offset}"
 
     def remove(self, above: int) -> bool:
-        """Those that describe offsets which are no longer there; whether there were any."""
+        """Remove snapshots above an offset. Return True if there were any."""
         gone = [offset for offset in self.offsets() if offset > above]
         for offset in gone:
             self._disk.remove(self._path(offset))
         return bool(gone)
 
     def prune(self, bases: frozenset[int]) -> None:
-        """Keep the newest and those that segments begin with; every clean stop leaves one more."""
+        """Keep the newest and those at the start of segments; every clean stop leaves one more."""
         offsets = self.offsets()
         for offset in offsets[:-1]:
             if offset not in bases:
                 self._disk.remove(self._path(offset))
 
     def remove_below(self, offset: int) -> None:
-        """Those that only describe what retention has deleted."""
+        """Remove snapshots that only describe deleted records."""
         for each in self.offsets():
             if each < offset:
                 self._disk.remove(self._path(each))
 
     def restore(self, producers: ProducerStates, log_end: int) -> int:
-        """Load the newest readable one; returns the offset from which batches must be replayed: all
-        that are there, also below the log's start, which may lie within a batch."""
+        """Load the newest valid snapshot. Return the offset from which batches must be replayed:
+        all that exist, also below the log start, which may lie within a batch."""
         self.remove(above=log_end)
         producers.clear()
         for offset in reversed(self.offsets()):
@@ -134,7 +135,7 @@ class ProducerSnapshots:
         return 0
 
     def rebuild(self, producers: ProducerStates, segments: Sequence[Segment], log_end: int) -> None:
-        """As of the log's end: the newest readable snapshot below it, and the batches since."""
+        """Rebuild the state at the log end: the newest valid snapshot, and the batches since."""
         start = self.restore(producers, log_end)
         for segment, following in zip(segments, [*segments[1:], None], strict=True):
             if following is not None and following.base_offset <= start:

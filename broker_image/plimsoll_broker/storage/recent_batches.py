@@ -1,9 +1,9 @@
-"""The newest batches of each log that this broker leads, in memory as they were written.
+"""RecentBatches: the newest batches of each log led here, in memory as they were written.
 
-Each `Log` has a `RecentBatches`; all logs of a broker share one `RecentMemory`, which bounds
-what they keep together.  Followers and consumers at a log's end are given the very bytes that were
-appended: no file is read and nothing is copied.  It never decides what may be read.  What it keeps
-is a gapless end of its log: whatever cuts, replaces or fails the log has it forget everything.
+Each `Log` has a `RecentBatches`; all logs of a broker share one `RecentMemory`, which bounds them
+together. Followers and consumers at a log's end get the very bytes that were appended, without a
+read or a copy. It never decides what may be read. It holds a gapless end of its log: any
+truncation, replacement or failure clears it.
 """
 
 from __future__ import annotations
@@ -15,21 +15,20 @@ from plimsoll_broker.storage.disk import Buffer
 from plimsoll_wire.batches import Batches, BatchHeader
 
 MEMORY_BYTES = 8 * 2**20
-"""Of a broker, unless it is told otherwise."""
+"""The default for a broker."""
 LOG_BYTES = 4 * 2**20
-"""Of one log: followers of a busy one are as far behind as a few fetches bring."""
+"""Bytes of one log: followers of a busy one lag by a few fetches."""
 LOG_BATCHES = 64
 KEPT_BYTES = 256
-"""What keeping a batch costs beside its bytes."""
+"""The overhead of a batch besides its bytes."""
 _BESIDE_MAX = 4 * 1024
-"""Bytes of a request beside a batch of it, from which the batch is not kept where it is."""
+"""If a request has more bytes besides a batch, the batch is not kept in the request's buffer."""
 _COPIED_MAX = 16 * 1024
-"""Of such a batch: a larger one is not kept at all."""
+"""Such a batch is copied up to this size; a larger one is not kept."""
 
 
 class Kept:
-    """One batch.  `segment`: where the one begins in which it lies; `charge`: the bytes that are
-    counted for it."""
+    """One batch. `segment`: the base offset of its segment. `charge`: the bytes counted for it."""
 
     __slots__ = ("base_offset", "charge", "data", "next_offset", "segment")
 
@@ -42,7 +41,7 @@ class Kept:
 
 
 class RecentMemory:
-    """A broker's sum; what was kept first goes first."""
+    """The sum of a broker; the oldest batch is dropped first."""
 
     __slots__ = ("_kept", "limit", "used")
 
@@ -63,7 +62,7 @@ class RecentMemory:
 
 
 class RecentBatches:
-    """Of one log.  `used`: bytes that are counted for it."""
+    """The batches of one log. `used`: bytes counted for it."""
 
     __slots__ = ("_batches", "_memory", "used")
 
@@ -76,8 +75,8 @@ class RecentBatches:
         return len(self._batches)
 
     def keep(self, data: Buffer, header: BatchHeader, segment: int) -> None:
-        """The batch that was just appended to the segment that begins there; nobody writes into
-        `data` any more."""
+        """Keep the batch that was just appended to this segment; `data` must not change any
+        more."""
         batches = self._batches
         if batches and batches[-1].next_offset != header.base_offset:
             self.forget()
@@ -106,12 +105,12 @@ class RecentBatches:
         self._memory.give_back(oldest)
 
     def forget(self) -> None:
-        """What is kept may not be what the log ends with."""
+        """Clear: the batches may no longer be the end of the log."""
         while self._batches:
             self.forget_first()
 
     def bytes_between(self, start: int, end: int) -> int | None:
-        """Of batches: one begins at `start`, one ends at `end`; None: they are not all here."""
+        """Return the bytes of batches from `start` to `end`, or None if they are not all here."""
         size = 0
         for kept in reversed(self._batches):
             if kept.next_offset <= end:
@@ -121,8 +120,8 @@ class RecentBatches:
         return None
 
     def read(self, offset: int, max_bytes: int, up_to_offset: int) -> Buffer | Batches | None:
-        """What `Log.read` gives, where a batch begins at `offset`: batches of one segment, so that
-        a follower's segments are no larger than its leader's; None: it is not here."""
+        """Return what `Log.read` would, if a batch begins at `offset`: batches of one segment, so
+        that a follower's segments are no larger than its leader's. None: not here."""
         batches = self._batches
         at = len(batches)
         for first in reversed(batches):  # nearly always one of the last

@@ -1,15 +1,15 @@
-"""Opening a log that is (perhaps) on disk already, and making it whole again.
+"""Recovery: opens a log that may be on disk already, and repairs it.
 
-Called by the store when a partition is loaded.  After a clean stop the files are trusted, as far as
-the ends of each segment and of its indexes agree; after any other end everything from the recovery
-point on is read, once: CRCs, places and terms are checked, indexes, terms and producer states are
-taken up, the log is cut at the first bad batch and later segments are dropped.  Where a checkpoint
-lies in the middle of a segment (a producer snapshot is there, and the indexes were synced with it)
-nothing before it is read again, otherwise the segment is read from its beginning.
+Called by the store when a partition is loaded. After a clean stop the files are trusted if the ends
+of each segment and its indexes agree. After any other end everything from the recovery point on is
+read once: CRCs, places and leader epochs are checked, indexes, leader epochs and producer states
+are rebuilt, the log is truncated at the first bad batch and later segments are dropped. If a
+checkpoint lies within a segment (a producer snapshot exists, and the indexes were synced with it),
+nothing before it is read; otherwise the segment is read from its start.
 
-What contradicts itself elsewhere is treated like a wrong CRC: the log is cut there.  But not after
-a clean stop, when the cluster may count on this replica: then the log is out of service, and the
-next start, which does not follow a clean stop, cuts it.  Source: the protocol's load rules.
+Other contradictions are treated like a wrong CRC: the log is truncated there. After a clean stop,
+when the cluster may count on this replica, the log goes offline instead; the next start, which
+follows no clean stop, truncates it. Source: the protocol's load rules.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _DIGITS = 20
 
 @dataclass(slots=True, kw_only=True)
 class _Scan:
-    """What a look at the segments found: terms in the part that was read, the log's end, and the
-    producers as of then (None: what was read is not enough to say).  `leader_epoch`: of the last
-    batch before.  `rebuilt`: segments whose indexes were made again."""
+    """The result of a scan: leader epochs of the part that was read, the log end, and the producers
+    at it (None: not enough was read). `leader_epoch`: of the last batch before. `rebuilt`: segments
+    whose indexes were rebuilt."""
 
     end_offset: int
     read_from: int
@@ -62,7 +62,7 @@ def load_log(place: LogPlace, config: LogConfig, known: Known, notes: LogNotes) 
     segments = _open_segments(place, config, start)
     if not known.clean:
         _drop_below(place, segments, max(known.saved_start or 0, 0))
-    for _ in range(2 * len(segments) + 2):  # each attempt cuts or mends a segment
+    for _ in range(2 * len(segments) + 2):  # each attempt cuts or repairs a segment
         try:
             contents = _contents(place, segments, known, start)
             break
@@ -79,7 +79,7 @@ def load_log(place: LogPlace, config: LogConfig, known: Known, notes: LogNotes) 
     check_ends(place, contents, known)
     log = Log(place, config, contents, notes)
     if log.log_start_offset > log.log_end_offset:
-        log.discard_to(log.log_start_offset)  # what lies between is deleted for all readers
+        log.discard_to(log.log_start_offset)  # the records in between are deleted for all readers
         log.settle()
         return log
     for segment in segments[:-1]:
@@ -90,7 +90,7 @@ def load_log(place: LogPlace, config: LogConfig, known: Known, notes: LogNotes) 
 
 
 def _contents(place: LogPlace, segments: list[Segment], known: Known, start: int) -> LogContents:
-    """Everything that the files tell; raises Damaged, and is called again after the cut."""
+    """Return the contents of the files. Raises Damaged, and is called again after the cut."""
     snapshots = ProducerSnapshots(place.disk, place.directory)
     lost = known.noted_start is not None and segments[0].base_offset > known.noted_start
     if lost:
@@ -128,7 +128,7 @@ def _contents(place: LogPlace, segments: list[Segment], known: Known, start: int
 
 
 def _sync_indexes(rebuilt: list[Segment], recovery_point: int) -> None:
-    """Below the recovery point they are believed."""
+    """Sync rebuilt indexes below the recovery point, where they are trusted."""
     for segment in rebuilt:
         if segment.base_offset < recovery_point:
             for file in segment.index_files():
@@ -136,7 +136,8 @@ def _sync_indexes(rebuilt: list[Segment], recovery_point: int) -> None:
 
 
 def _forget_producers(place: LogPlace, snapshots: ProducerSnapshots) -> None:
-    """A retry of what is gone is no retry: of producers only the batches that are there tell."""
+    """Forget producers: without the lost batches a retry cannot be recognised, so only existing
+    batches count."""
     if snapshots.remove(above=-1):
         place.disk.sync_directory(place.directory)
 
@@ -149,7 +150,7 @@ def _replay(segment: Segment, read_from: int, producers: ProducerStates) -> None
 
 
 def _cut(place: LogPlace, segments: list[Segment], found: Damaged) -> None:
-    """For good: no power cut brings back what is not believed."""
+    """Truncate durably: no power cut may restore what is not trusted."""
     at = segments.index(found.segment)
     for later in reversed(segments[at + 1 :]):
         later.remove()
@@ -162,7 +163,7 @@ def _cut(place: LogPlace, segments: list[Segment], found: Damaged) -> None:
 
 
 def _tidy(place: LogPlace) -> None:
-    """Remove what an interrupted step left: temporary files, indexes without their log."""
+    """Remove leftovers of interrupted steps: temporary files, indexes without a log."""
     names = place.disk.list(place.directory)
     logs = {name.removesuffix(".log") for name in names if name.endswith(".log")}
     for name in names:
@@ -186,8 +187,8 @@ def _open_segments(place: LogPlace, config: LogConfig, start: int) -> list[Segme
 
 
 def _drop_below(place: LogPlace, segments: list[Segment], start: int) -> None:
-    """Retention had removed these segments, and a power cut brought them back: their content is
-    not read.  What becomes the first segment keeps its name, whatever comes."""
+    """Remove segments that retention had removed and a power cut restored, unread. The new first
+    segment's name is made durable first."""
     gone = [one for one, following in pairwise(segments) if following.base_offset <= start]
     if gone:
         place.disk.sync_directory(place.directory)
@@ -208,7 +209,8 @@ def _trusted(segments: list[Segment]) -> _Scan:
 
 
 def _verified(segments: list[Segment], count: int, rebuilt: list[Segment]) -> Extent:
-    """The last one's extent of the first `count` segments: each ends where the next one begins."""
+    """Check that each of the first `count` segments ends where the next begins. Return the last
+    one's extent."""
     extent = Extent(0, segments[0].base_offset)
     for at, segment in enumerate(segments[:count]):
         following = segments[at + 1] if at + 1 < len(segments) else None
@@ -228,7 +230,7 @@ def _verified(segments: list[Segment], count: int, rebuilt: list[Segment]) -> Ex
 
 
 def _checked(place: LogPlace, segments: list[Segment], recovery_point: int) -> _Scan:
-    """Read everything from the last checkpoint at or below the recovery point on; cuts
+    """Read everything from the last checkpoint at or below the recovery point; truncates
     `segments`."""
     first = 0
     for at, segment in enumerate(segments):
@@ -251,21 +253,21 @@ def _checked(place: LogPlace, segments: list[Segment], recovery_point: int) -> _
     for segment in reversed(dropped):
         segment.remove()
     if snapshots.remove(above=scan.end_offset) or dropped:
-        # The next power cut must not bring them back beneath what is written from now on.
+        # Durable removal, or a power cut could restore them beneath new records.
         place.disk.sync_directory(place.directory)
     scan.rebuilt += rebuilt
     return scan
 
 
 def _uncover(segments: list[Segment]) -> None:
-    """What lies in a segment at and behind the start of the next one had been cut, and came back:
-    the next one holds what was written there since."""
+    """Cut records at or after the start of the next segment: they had been truncated and were
+    restored by a power cut, and the next segment holds newer ones."""
     for segment, following in pairwise(segments):
         base = following.base_offset
         try:
             found = segment.find(base)
         except BatchError:
-            continue  # the look at its ends tells
+            continue  # the check of its ends reports it
         if found is not None and (
             found[1].base_offset == base or (segment.holes and found[1].base_offset > base)
         ):
@@ -276,7 +278,8 @@ def _uncover(segments: list[Segment]) -> None:
 def _start(
     snapshots: ProducerSnapshots, segment: Segment, recovery_point: int, *, whole: bool
 ) -> tuple[_Scan, int]:
-    """Where to begin in the segment of the recovery point; `whole`: it is the log's first."""
+    """Return the scan and position to begin with in the recovery point's segment. `whole`: it is
+    the log's first."""
     base = segment.base_offset
     for offset in reversed(snapshots.offsets()):
         if not base < offset <= recovery_point:
@@ -297,12 +300,12 @@ def _start(
         break
     producers = snapshots.load(base)
     if producers is None and whole:
-        producers = ProducerStates()  # who wrote only what retention removed is forgotten
+        producers = ProducerStates()  # producers of removed records are forgotten
     return _Scan(end_offset=base, read_from=base, terms=[], producers=producers), 0
 
 
 def _check(segments: list[Segment], number: int, scan: _Scan, position: int) -> bool:
-    """Whether all of this segment is good from `position` on; if not, it is cut at the first bad
+    """Return True if the segment is valid from `position` on; otherwise cut it at the first bad
     batch."""
     segment = segments[number]
     if not position:
@@ -335,9 +338,10 @@ def _check(segments: list[Segment], number: int, scan: _Scan, position: int) -> 
 
 
 def _epochs(place: LogPlace, segments: list[Segment], scan: _Scan, log_start: int) -> EpochCache:
-    """The file's terms below what was read, the batches' own from there on.
+    """Return the leader epochs: the file's below the part that was read, the batches' own from
+    there.
 
-    A file that is missing or disagrees with a batch is not believed: all headers are read instead.
+    A file that is missing or contradicts a batch is not trusted: all headers are read instead.
     """
     everything = bool(scan.terms) and scan.read_from == segments[0].base_offset
     data = None if everything else place.disk.read(place.directory / checkpoint_formats.EPOCHS)
@@ -357,20 +361,22 @@ def _epochs(place: LogPlace, segments: list[Segment], scan: _Scan, log_start: in
 def _believable(
     cache: EpochCache, entries: list[tuple[int, int]], segments: list[Segment], scan: _Scan
 ) -> bool:
-    """Fill the cache from the file, and compare it with the batches at each end of each term."""
+    """Fill the cache from the file, and compare it with the batches at both ends of each leader
+    epoch."""
     for epoch, start in entries:
         cache.assign(epoch, start)
     cache.truncate_from_end(scan.read_from)
     newest = cache.latest
     if scan.terms and newest != scan.terms[0][0] and scan.terms[0] not in entries:
-        return False  # the first term that was read may have begun before what was read
+        return False  # the first epoch read may have begun earlier
     _assign(cache, scan.terms)
     cache.truncate_from_start(segments[0].base_offset, scan.end_offset)
     offsets = {segment.base_offset for segment in segments if segment.size}
     for _, start in cache.entries:
         offsets |= {start - 1, start}
     offsets.add(scan.end_offset - 1)
-    # Compaction may have taken the batch before a term; it leaves each term's first.
+    # Compaction may have removed the batch before an epoch's start; it keeps each epoch's first
+    # batch.
     return all(
         (found := batch_at(segments, offset))
         and found[2].leader_epoch == cache.epoch_at(max(offset, found[2].base_offset))

@@ -1,9 +1,8 @@
-"""Which segments of a log retention lets go: the oldest ones, whole, never above what is committed.
+"""Retention: which segments may be removed: the oldest, as a whole, never above the high watermark.
 
-Age takes the newest segment, too, but not while it is written to: Kafka looks every five minutes,
-and clients rely on reading back what they have just written with times of long ago.
-
-Called by `Log`, which drops them.  Source: Kafka's retention.ms and retention.bytes.
+Age removes the newest segment, too, but not while it is written to: Kafka checks every five
+minutes, and clients rely on reading back recent writes with old timestamps. Called by `Log`, which
+drops them. Source: Kafka's retention.ms and retention.bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +16,8 @@ from plimsoll_broker.storage.segment import Segment
 
 
 class Due(NamedTuple):
-    """Everything below `offset` may go; `active`: that is the whole log, the last segment too."""
+    """Records below `offset` may go. `active`: that is the whole log, including the last
+    segment."""
 
     offset: int
     active: bool
@@ -30,7 +30,8 @@ def due(
     now_ms: int | None,
     high_watermark: int,
 ) -> Due:
-    """What is too old or too much; `now_ms` None: the time is not known, so nothing is old."""
+    """Return what is too old or too much. `now_ms` None: the time is unknown, and nothing is
+    old."""
     offset = segments[0].base_offset
     if not config.delete:
         return Due(offset, active=False)
@@ -55,15 +56,16 @@ def due(
 
 
 def note_written(segments: Sequence[Segment], since_ms: int) -> None:
-    """What was appended since the last look at its age, at `since_ms`, is no older than that: files
-    whose records have no time are looked at by their own, whatever clock gave it."""
+    """Files written since the last check, at `since_ms`, are no older than that: records without a
+    time age by their file's time, which may come from a wrong clock."""
     for segment in reversed(segments):
         if not segment.note_written(since_ms):
             break
 
 
 def _written_within(segment: Segment, kept_ms: int, now_ms: int | None) -> bool:
-    """A file of the future tells nothing: the clock was set back."""
+    """Return True if it was written recently. A file time in the future tells nothing: the clock
+    was set back."""
     return now_ms is not None and 0 <= now_ms - segment.modified_ms() < kept_ms
 
 
@@ -72,7 +74,7 @@ def _expired(segment: Segment, retention_ms: int | None, now_ms: int | None) -> 
         return False
     newest = segment.max_timestamp
     if newest < 0 or newest > now_ms:
-        # No time, or one of the future (a record in microseconds, say), which would hold up all
-        # that follows for ever: as old as the file, then.
+        # No time, or one in the future (in microseconds, for example), which would hold up all
+        # later records for ever: use the file's time.
         newest = segment.modified_ms()
     return now_ms - newest > retention_ms

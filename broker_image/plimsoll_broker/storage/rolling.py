@@ -1,9 +1,8 @@
 """The rule for rolling a log to its next segment.
 
-Called by `Log` before each append.  A segment has files and memory of its own, and whoever
-may write to a topic says how far its times are apart, who declares one in a namespace of his own
-what its configs are: a log that has many segments begins no small ones.
-Source: Kafka's segment.bytes, segment.ms and segment.index.bytes.
+Called by `Log` before each append. Segments cost files and memory, and clients determine timestamps
+and topic configs. So a log with many segments starts no small ones. Source: Kafka's segment.bytes,
+segment.ms and segment.index.bytes.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from plimsoll_wire.batches import BatchHeader
 
 SEGMENTS_MANY = 1_000
 SMALL_BYTES = 2**19
-"""In a log that has so many segments the last one is not full for its size, its age or its index
-before it has so many bytes."""
+"""In a log with SEGMENTS_MANY segments, the last one is not full by size, age or index below this
+many bytes."""
 
 
 def is_full(
@@ -26,8 +25,8 @@ def is_full(
     size: int,
     last: BatchHeader,
 ) -> bool:
-    """Whether batches of `size` bytes, of which `last` is the last, belong into another segment
-    than the last one."""
+    """Return True if batches of `size` bytes, the last of which is `last`, belong into a new
+    segment."""
     segment = segments[-1]
     end = segment.size
     if not end:
@@ -43,7 +42,7 @@ def is_full(
 
 
 def _is_due(segment: Segment, config: LogConfig, last: BatchHeader) -> bool:
-    """By its index or its age."""
+    """Return True if the segment is full by its index or its age."""
     if len(segment.time_index) >= config.segment_index_bytes // 12:
         return True
     first_ms = segment.first_timestamp

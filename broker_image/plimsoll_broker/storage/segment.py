@@ -1,7 +1,7 @@
-"""One segment of a log: a run of batches in a file named by its first offset, and its indexes.
+"""Segment: a run of batches in a file named by its base offset, with its indexes.
 
-Called by `Log` and by recovery.  It appends, finds, cuts and scans; it does not know about epochs,
-producers or other segments.
+Called by `Log` and by recovery. It appends, finds, cuts and scans; it knows nothing of leader
+epochs, producers or other segments.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def file_name(offset: int, suffix: str) -> str:
 
 
 _CUT_PART = 8
-"""As long as less than this part of a read is cut off it is not copied."""
+"""A read is not copied if less than this part of it is cut off."""
 
 
 class Segment:
@@ -71,15 +71,15 @@ class Segment:
         index_interval_bytes: int,
         suffix: str = "",
     ) -> None:
-        """`suffix`: what the files' names end with until they are the log's."""
+        """`suffix`: of the files' names until they belong to the log."""
         self._disk = disk
         self._index_interval_bytes = index_interval_bytes
         self.bytes_since_index = 0
         self.base_offset = base_offset
-        # Whether there may be offsets between two batches: of a topic that is or was compacted.
+        # True if offsets may be sparse: the topic is or was compacted.
         self.holes = False
-        # While a cleaned segment takes the place of others, the file that would be found instead
-        # of this one, or beside it: it goes when this one is cut or removed.
+        # During a swap, the file that a start would use instead of or besides this one; removed
+        # when this one is cut or removed.
         self.beside: Path | None = None
         self.path = directory / file_name(base_offset, ".log" + suffix)
         # None: it is closed, and opened on its next use.
@@ -105,8 +105,8 @@ class Segment:
 
     @property
     def file(self) -> DiskFile:
-        """The open file.  Whoever holds it keeps it open; a thread is handed it, and does not ask:
-        when it runs, the name may be another segment's.  Raises StorageError."""
+        """The open file; a reference keeps it open. A thread gets it as an argument, since the name
+        may be another segment's when it runs. Raises StorageError."""
         self.used = True
         file = self.open_file
         return file if file is not None else self._opened(make=False)
@@ -118,18 +118,19 @@ class Segment:
         return file
 
     def close(self) -> None:
-        """Who reads the file may go on; it is never opened again: the name may be another log's."""
+        """Never open the file again, since its name may be another log's; readers of the open file
+        go on."""
         self._gone = True
 
     def let_go(self) -> None:
-        """Close the file as soon as nobody uses it."""
+        """Close the file as soon as nothing uses it."""
         self.open_file = None
         self._disk.files.closed(self)
 
     # --- appending ------------------------------------------------------------------------------
 
     def append(self, data: Buffer, headers: Sequence[BatchHeader]) -> None:
-        """Write the batches; after an error part of them may be in the file: `drop_tail`."""
+        """Write the batches; after an error the file may hold a part of them: see `drop_tail`."""
         self.used = True
         (self.open_file or self._opened(make=False)).append(data)
         position = self.size
@@ -140,9 +141,9 @@ class Segment:
         self.size = position
 
     def begin_write_back(self) -> Callable[[], None] | None:
-        """After an append of a moved replica's bytes: the call by which the kernel begins to write
-        them, if they are many; else the kernel writes all of them at once seconds later, and the
-        other logs' writes wait.  The call may wait for the disk."""
+        """Return the call that has the kernel write a copy's bytes, or None if they are few.
+        Otherwise the kernel would write all of them at once seconds later, and delay other logs.
+        The call may wait for the disk."""
         begun, size = self._begun, self.size - self._begun
         if size < WRITE_BACK_BYTES:
             return None
@@ -150,7 +151,7 @@ class Segment:
         return partial(self.file.begin_writing, begun, size)
 
     def drop_tail(self) -> None:
-        """Cut what a failed append left, or what a start does not believe, for good."""
+        """Durably cut what a failed append left, or what a start does not trust."""
         self.file.truncate(self.size)
         self.file.fsync()
 
@@ -168,18 +169,18 @@ class Segment:
         self.bytes_since_index += header.length
 
     def seal(self) -> None:
-        """No more appends: complete the time index, write both indexes out."""
+        """Complete the time index and write both indexes: there are no more appends."""
         self.write_indexes()
         self.offset_index.close()
         self.time_index.close()
 
     def release_indexes(self) -> None:
-        """Idle segments hold one descriptor, not three."""
+        """Close the index files: an idle segment holds one descriptor, not three."""
         self.offset_index.release()
         self.time_index.release()
 
     def index_files(self) -> tuple[DiskFile, DiskFile]:
-        """Both indexes, with everything in them that is known so far: to be synced."""
+        """Return both index files, with all entries so far, to be synced."""
         self.write_indexes()
         return self.offset_index.file, self.time_index.file
 
@@ -194,11 +195,11 @@ class Segment:
     def headers(
         self, position: int = 0, file: DiskFile | None = None
     ) -> Iterator[tuple[int, BatchHeader]]:
-        """Positions and headers from `position` (a batch's start) on; `file`: this segment's, of a
-        thread that was handed it.
+        """Yield positions and headers, starting at a batch's `position`. `file`: this segment's,
+        for a thread.
 
-        Raises BatchError at the first that is torn, no batch, or not where the one before ends;
-        CRCs are not looked at.
+        Raises BatchError at a batch that is torn, invalid or not where the previous one ends. CRCs
+        are not checked.
         """
         chunk, start = b"", position
         next_offset = self.base_offset if not position else None
@@ -221,8 +222,9 @@ class Segment:
     def checked_headers(
         self, position: int, next_offset: int, leader_epoch: int = -1
     ) -> Iterator[tuple[int, BatchHeader]]:
-        """Like `headers`, but reads every byte: CRCs hold, the first batch begins at `next_offset`,
-        and no term is older than that of the batch before (`leader_epoch`: of the first one's)."""
+        """As `headers`, but read every byte: CRCs must match, the first batch begins at
+        `next_offset`, and no leader epoch is below the previous batch's (`leader_epoch`: before the
+        first)."""
         chunk, start = b"", position
         while position < self.size:
             if position - start + HEADER_SIZE > len(chunk):
@@ -249,13 +251,13 @@ class Segment:
             position += header.length
 
     def _follows(self, header: BatchHeader, next_offset: int) -> bool:
-        """Whether the batch may come where the one before ends, at `next_offset`."""
+        """Return True if the batch may follow one that ends at `next_offset`."""
         base = header.base_offset
         return base == next_offset or (self.holes and base > next_offset)
 
     def position_for(self, offset: int) -> int:
-        """Where to start looking for `offset`: a batch's start at or before it.  An index entry
-        that does not name the batch it points at is dropped and not believed."""
+        """Return the position of a batch at or before `offset`, from which to search. An index
+        entry that does not match its batch is dropped."""
         index = self.offset_index
         while (entry := index.entry_for(offset)) is not None:
             at, last_offset, position = entry
@@ -265,15 +267,15 @@ class Segment:
         return 0
 
     def _ends_at(self, position: int) -> int | None:
-        """The last offset of the batch that starts here; None: none does."""
+        """Return the last offset of the batch that starts here, or None."""
         try:
             return peek_header(self.file.pread(HEADER_SIZE, position)).last_offset
         except BatchError:
             return None
 
     def offset_before(self, timestamp: int) -> int:
-        """An offset no later than the first record at or after `timestamp`, by the time index as
-        far as the batches that it names agree."""
+        """Return an offset not after the first record at or after `timestamp`, from the time index
+        as far as it matches the batches."""
         index = self.time_index
         while (entry := index.entry_for(timestamp)) is not None:
             at, newest, last_offset = entry
@@ -284,7 +286,8 @@ class Segment:
         return self.base_offset
 
     def find(self, offset: int) -> tuple[int, BatchHeader] | None:
-        """The batch that holds `offset`, or the first after it; None at the segment's end."""
+        """Return the batch that holds `offset`, or the first after it; None at the segment's
+        end."""
         for at, header in self.headers(self.position_for(offset)):
             if header.last_offset >= offset:
                 return at, header
@@ -298,12 +301,12 @@ class Segment:
         base_offset: int,
         epoch_at: Callable[[int], int | None],
     ) -> tuple[bytes | memoryview, int]:
-        """Whole batches from `position` on, at least one unless it reaches `up_to_offset`, and the
-        offset after them (-1: not looked at, or nothing read).
+        """Return whole batches from `position`, at least one unless it reaches `up_to_offset`, and
+        the next offset (-1: not determined, or nothing read).
 
-        `up_to_offset` None: the caller knows that all of the segment may be read.  What this
-        process has not written itself is checked before it is given out: the first batch begins at
-        `base_offset`, terms are as `epoch_at` says, CRCs hold.  Raises BatchError.
+        `up_to_offset` None: all of the segment may be read. Batches that this process has not
+        written are checked: the first begins at `base_offset`, leader epochs are as `epoch_at`
+        says, CRCs match. Raises BatchError.
         """
         data, next_offset = self._read(position, max_bytes, up_to_offset)
         if position < self._found_bytes:
@@ -313,7 +316,7 @@ class Segment:
     def _read(
         self, position: int, max_bytes: int, up_to_offset: int | None
     ) -> tuple[bytes | memoryview, int]:
-        # Never ask for more than there is: the buffer is made before anything is read.
+        # Never ask for more than there is: the buffer is allocated before the read.
         self.used = True
         file = self.open_file or self._opened(make=False)
         data = file.pread(min(max(max_bytes, HEADER_SIZE), self.size - position), position)
@@ -330,11 +333,11 @@ class Segment:
         cut = len(data) - end
         if not cut:
             return data, next_offset
-        # A view keeps all of what was read, and its length is what is charged for it.
+        # A view keeps the whole buffer, but only its length is charged.
         return (memoryview(data)[:end] if _CUT_PART * cut <= end else data[:end]), next_offset
 
     def replay(self, offset: int, producers: ProducerStates) -> None:
-        """Have the producers know of the batches from `offset` on."""
+        """Update the producers with the batches from `offset` on."""
         for _, header in self.headers(self.position_for(offset)):
             if header.base_offset >= offset and header.producer_id >= 0:
                 producers.update(header)
@@ -342,11 +345,10 @@ class Segment:
     # --- cutting --------------------------------------------------------------------------------
 
     def cut(self, position: int, offset: int) -> None:
-        """Drop everything from `position` on, whose first offset is at least `offset`.
+        """Cut everything from `position`, whose first offset is at least `offset`.
 
-        The caller syncs the file before the next append: once the log has rolled at `offset` no
-        flush does it, and a power cut that undid it would bring the old records back beneath the
-        recovery point.
+        The caller syncs the file before the next append: after a roll at `offset` no flush would,
+        and a power cut could restore the old records beneath the recovery point.
         """
         self._remove_beside()
         self.file.truncate(position)
@@ -379,13 +381,13 @@ class Segment:
         self.first_timestamp = None
 
     def index(self, position: int, header: BatchHeader) -> None:
-        """Take up one batch that is in the file already."""
+        """Index a batch that is in the file already."""
         self._note(header, position)
 
     def indexes_sane(self) -> bool:
-        """Whether both indexes exist and could belong to this log."""
+        """Return True if both indexes exist and could belong to this log."""
         if self.size and not len(self.time_index):
-            return False  # short of its newest timestamp, or made without any: look again
+            return False  # incomplete, or made empty: rebuild it
         return (
             self._disk.exists(self.offset_index.path)
             and self._disk.exists(self.time_index.path)
@@ -397,8 +399,8 @@ class Segment:
         return self._disk.modified_ms(self.path)
 
     def note_written(self, since_ms: int) -> bool:
-        """Whether it has changed since this was asked before: then its file is no older than
-        `since_ms`, when that was."""
+        """Return True if it has changed since the last call, at `since_ms`; its file is then no
+        older than that."""
         if self.size == self._noted_bytes:
             return False
         self._noted_bytes = self.size
@@ -406,12 +408,12 @@ class Segment:
         return True
 
     def is_from(self, modified_ms: int) -> None:
-        """Its file is no older than that."""
+        """Set the file's time to at least this."""
         if self.modified_ms() < modified_ms:
             self._disk.set_modified(self.path, modified_ms)
 
     def remove(self) -> None:
-        """Delete the files.  A reader still holds the open file."""
+        """Delete the files. A reader still holds the open file."""
         self._gone = True
         self._remove_beside()
         self._disk.remove(self.path)
@@ -426,7 +428,7 @@ class Segment:
             self.beside = None
 
     def rename(self, suffix: str) -> None:
-        """The log's file, which stays as it is, open or closed."""
+        """Rename the log file, open or closed."""
         path = self.path.with_name(file_name(self.base_offset, ".log" + suffix))
         self._disk.rename(self.path, path)
         self.path = path
@@ -434,11 +436,11 @@ class Segment:
             self.open_file.path = path
 
     def rename_indexes(self) -> None:
-        """As their log finds them; what was there under these names is gone."""
+        """Give the indexes their final names; files with these names are gone."""
         for index, suffix in ((self.offset_index, ".index"), (self.time_index, ".timeindex")):
             index.rename(self.path.with_name(file_name(self.base_offset, suffix)))
 
 
 def names(header: BatchHeader, timestamp: int, last_offset: int) -> bool:
-    """Whether a time index entry names this batch."""
+    """Return True if a time index entry matches this batch."""
     return header.last_offset == last_offset and header.max_timestamp == timestamp

@@ -1,7 +1,8 @@
-"""Finds how far a segment is as it was written: checked at start before a file is trusted.
+"""Finds the extent up to which a segment is as it was written; checked at start before a file is
+trusted.
 
-Called by recovery.  Indexes are hints: where they and the log do not agree, all of the log is read,
-and they are made again.
+Called by recovery. Indexes are hints: if they contradict the log, all of it is read and they are
+rebuilt.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ class Extent(NamedTuple):
 
 
 def verify(segment: Segment, *, sealed: bool) -> Extent:
-    """As the segment's first batch tells, and what the ends of the indexes point at; where these do
-    not agree, as all of it tells."""
+    """Return the extent by the first batch and the ends of the indexes; if these disagree, by the
+    whole segment."""
     if segment.indexes_sane():
         try:
             return _ends(segment, sealed=sealed)
         except BatchError:
-            pass  # which of the two is wrong, a look at all of it tells
+            pass  # a full read tells which of the two is wrong
     return reindex(segment)
 
 
@@ -47,7 +48,7 @@ def _ends(segment: Segment, *, sealed: bool) -> Extent:
     if first.base_offset != base and not (segment.holes and first.base_offset > base):
         raise BatchError(BadBatch.PLACE, 0)
     if not _newest_time_is_known(segment):
-        raise BatchError(BadBatch.OFFSETS, 0)  # and what was wrong of the other is dropped now
+        raise BatchError(BadBatch.OFFSETS, 0)  # the wrong entry of the other index is dropped now
     if count := len(segment.offset_index):
         relative, position = segment.offset_index[count - 1]
         expected = base + relative
@@ -65,7 +66,7 @@ def _ends(segment: Segment, *, sealed: bool) -> Extent:
 
 
 def _newest_time_is_known(segment: Segment) -> bool:
-    """Whether the time index's last entry is what its batch says."""
+    """Return True if the time index's last entry matches its batch."""
     newest = segment.time_index.last
     if newest is None:
         return not segment.size
@@ -74,7 +75,7 @@ def _newest_time_is_known(segment: Segment) -> bool:
 
 
 def reindex(segment: Segment) -> Extent:
-    """Read every byte and make the indexes again, up to where the file is what was written."""
+    """Read every byte and rebuild the indexes, up to the end of the valid part."""
     segment.reset_indexes()
     extent = Extent(0, segment.base_offset, reindexed=True)
     try:
@@ -88,11 +89,11 @@ def reindex(segment: Segment) -> Extent:
 
 
 def resume(segment: Segment, offset: int) -> tuple[int, BatchHeader] | None:
-    """Trust the indexes as far as they go below `offset`, where a checkpoint was taken: only
-    headers between their last entry and `offset` are read.
+    """Trust the indexes below `offset`, where a checkpoint was taken: only headers between their
+    last entry and `offset` are read.
 
-    Returns where the batch that begins at `offset` is, or will be, and the header of the one before
-    it.  None: the indexes do not lead there, `reset_indexes` and read everything.
+    Return the position of the batch that begins at `offset`, and the header of the one before.
+    None: the indexes do not lead there; call `reset_indexes` and read everything.
     """
     try:
         return _resume(segment, offset) if segment.indexes_sane() else None

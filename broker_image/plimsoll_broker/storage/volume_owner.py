@@ -1,6 +1,6 @@
 """The owner of a volume, in two files, since one of them may be damaged.
 
-Called by `LogStore`, which the broker's lifecycle asks.  Source: Kafka's meta.properties.
+Called by `LogStore` for `node.broker`. Source: Kafka's meta.properties.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class VolumeRefused:
 
 
 def read(disk: Disk, directory: Path) -> Meta | None:
-    """The broker that formatted the volume; None when none did.  Raises StorageError where neither
-    file says."""
+    """Return the identity, or None if the volume is not formatted. Raises StorageError if neither
+    file is valid."""
     path = directory / checkpoint_formats.META_PROPERTIES
     copy = directory / checkpoint_formats.META_COPY
     found = [data for each in (path, copy) if (data := disk.read(each)) is not None]
@@ -37,7 +37,7 @@ def read(disk: Disk, directory: Path) -> Meta | None:
 
 
 def keep(disk: Disk, directory: Path, meta: Meta) -> None:
-    """Both files say so from now on."""
+    """Write the identity to both files."""
     data = checkpoint_formats.encode_meta(meta)
     for name in (checkpoint_formats.META_PROPERTIES, checkpoint_formats.META_COPY):
         if disk.read(directory / name) != data:
@@ -45,7 +45,7 @@ def keep(disk: Disk, directory: Path, meta: Meta) -> None:
 
 
 def refusal(meta: Meta, directory: Path, cluster_id: UUID, node_id: int) -> VolumeRefused | None:
-    """Why that broker of that cluster must not use it."""
+    """Return the refusal if this broker of this cluster must not use the volume, or None."""
     advice = "mount the right volume, or an empty one"
     if meta.cluster_id != cluster_id:
         return VolumeRefused(
