@@ -58,8 +58,8 @@ class Answerable(Protocol):
 
 
 class Answering:
-    """`with Answering(future):` a parked request's answer is made.  A bug in that is its client's
-    matter, and not of whoever moved the partition that it waited for."""
+    """`with Answering(future):` makes a parked request's answer. A bug in it fails that request
+    only, not the code that moved the partition."""
 
     __slots__ = ("_future",)
 

@@ -91,7 +91,7 @@ class InsidePeers:
         self.learn(new)
 
     def learn(self, image: ClusterImage) -> None:
-        """What is committed."""
+        """Take the committed state of an image."""
         if image.inside != self._committed:
             self._committed = image.inside
             self.changed()

@@ -258,8 +258,9 @@ class Log:
         self._snapshots.rebuild(self.producers, self.segments, end)
 
     def discard_to(self, offset: int) -> None:
-        """Forget everything; the log is empty and starts at `offset`.  The newest goes first: who
-        is killed meanwhile holds the beginning.  What is flushed is known again once settled."""
+        """Forget everything; the log is empty and starts at `offset`. The newest segment goes
+        first, so that a process killed meanwhile leaves the beginning. What is flushed is known
+        again once settled."""
         self.notes.before_discard(offset)
         self._forget_flushed(offset)
         self.unsynced.due()
@@ -319,17 +320,17 @@ class Log:
         self.distrust(offset)
 
     def advance_log_start(self, offset: int) -> None:
-        """Records below `offset` are deleted for all readers; their files are there until
-        `remove_first`."""
+        """Delete records below `offset` for all readers; `remove_first` removes their files
+        later."""
         assert offset <= self.log_end_offset, "an offset above the log's end means discard_to"
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self.epochs.truncate_from_start(offset, self.log_end_offset)
 
     def apply_retention(self, now_ms: int | None, high_watermark: int) -> int:
-        """Begin behind whole segments that are too old or too many, never above the high watermark.
-        `now_ms` None: the wall clock is not to be believed, nothing is too old.  Returns the log's
-        start.  Nothing is removed: `remove_first` does that, once it is saved."""
+        """Advance the log start behind segments that are too old or exceed the size, never above
+        the high watermark. Return the log start. `now_ms` None: the wall clock is not trusted,
+        and nothing is too old. `remove_first` removes the files once the start is saved."""
         due = retention.due(self.segments, self.log_end_offset, self.config, now_ms, high_watermark)
         if due.active:
             self.roll()
@@ -362,9 +363,9 @@ class Log:
         return self.unsynced.bytes(self.segments)
 
     def begin_flush(self, *, checkpoint: bool = False) -> Flush:
-        """What has to reach the disk for the recovery point to become the log's end.  With a
-        checkpoint, the active segment's indexes too, and a producer snapshot: a start after a crash
-        reads on from there and not from where the segment begins."""
+        """Return the flush that moves the recovery point to the log end. With a checkpoint it
+        also covers the active segment's indexes and a producer snapshot, so that a start after a
+        crash reads on from there."""
         end = self.log_end_offset
         snapshot = self._snapshots.begin(end, self.producers) if checkpoint else None
         # The terms below a recovery point are never read from the batches again.
@@ -383,7 +384,7 @@ class Log:
             flush.snapshot.keep()
 
     def flush(self, *, checkpoint: bool = False) -> None:
-        """Everything appended so far survives a power cut."""
+        """Sync everything appended so far."""
         flush = self.begin_flush(checkpoint=checkpoint)
         try:
             flush.sync()

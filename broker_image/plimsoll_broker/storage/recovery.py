@@ -201,7 +201,7 @@ def _drop_below(place: LogPlace, segments: list[Segment], start: int) -> None:
 
 
 def _trusted(segments: list[Segment]) -> _Scan:
-    """Only the ends of each segment are looked at."""
+    """Check only the ends of each segment."""
     rebuilt: list[Segment] = []
     extent = _verified(segments, len(segments), rebuilt)
     end = extent.next_offset
@@ -388,7 +388,8 @@ def _believable(
 def _terms(
     segments: list[Segment], segment: Segment, cache: EpochCache
 ) -> Iterator[tuple[int, int]]:
-    """Of all its batches; none may be of an older term than the one before it."""
+    """Yield the leader epochs of all batches; raises Damaged if one is lower than the one
+    before."""
     position, next_offset = 0, segment.base_offset
     try:
         for at, header in segment.headers():

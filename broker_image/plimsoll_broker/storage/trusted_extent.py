@@ -14,10 +14,10 @@ from plimsoll_wire.batches import HEADER_SIZE, BadBatch, BatchError, BatchHeader
 
 
 class Extent(NamedTuple):
-    """Up to this position the segment is what was written, where this offset would follow.
+    """The segment is valid up to this position, where this offset would follow.
 
-    `leader_epoch`: of the last batch; `reindexed`: the indexes were made again; `error`: what is
-    wrong with the batch there, None: the file ends there.
+    `leader_epoch`: of the last batch. `reindexed`: the indexes were rebuilt. `error`: the fault of
+    the batch there; None: the file ends there.
     """
 
     position: int

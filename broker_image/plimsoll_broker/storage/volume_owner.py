@@ -16,7 +16,7 @@ from plimsoll_broker.storage.disk import Disk, StorageError, StorageFault
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolumeRefused:
-    """This volume must not be used; the sentence says why and what to do."""
+    """The volume must not be used; the message says why and what to do."""
 
     reason: str
     message: str
