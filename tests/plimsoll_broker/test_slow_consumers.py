@@ -116,7 +116,7 @@ async def test_pipelined_long_polls_are_not_all_answered_into_memory_at_once(one
 async def test_fetch_is_told_less_than_it_asked_for_rather_than_nothing(one: Broker) -> None:
     """KIP-74: one batch, whatever the limits say."""
     assert one.memory is not None
-    one.memory.replies.take("User:other", REPLIES * 3 // 4 - 1000)
+    one.memory.replies.shares.take("User:other", REPLIES * 3 // 4 - 1000)
     client = await one.client()
     fetched = await client.fetch("t", 0, wait_ms=30_000)
     assert len(fetched.records) == BATCH
@@ -125,7 +125,7 @@ async def test_fetch_is_told_less_than_it_asked_for_rather_than_nothing(one: Bro
 
 async def test_fetch_for_which_there_is_no_memory_waits_for_it(one: Broker) -> None:
     assert one.memory is not None
-    one.memory.replies.take("User:other", REPLIES * 3 // 4)
+    one.memory.replies.shares.take("User:other", REPLIES * 3 // 4)
     client = await one.client()
     fetching = asyncio.create_task(client.fetch("t", 0, wait_ms=30_000))
     await until(lambda: one.memory is not None and one.memory.replies.short)
@@ -147,7 +147,7 @@ async def test_metrics_tell_use_and_limit_of_each_budget_and_why_connections_wer
     one: Broker,
 ) -> None:
     assert one.memory is not None
-    one.memory.replies.take("User:other", 1234)
+    one.memory.replies.shares.take("User:other", 1234)
     one.server.stats.closed_for["not-reading"] += 2
 
     values = told(listeners={"clients": one.server, "replication": one.replication})
