@@ -8,6 +8,7 @@ where it was noted to begin tells of them (docs/design/005-complete-logs.md).
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from pathlib import Path
 
 from plimsoll_core.ids import TopicPartition
@@ -16,7 +17,7 @@ from plimsoll_sim.environment.power_cuts import FileNode, Folder
 from plimsoll_sim.faults import observed_partitions
 from plimsoll_sim.faults.fault_context import FaultContext, Script, Wait, pause
 from plimsoll_sim.hosts.brokers import DATA, BrokerHost
-from plimsoll_wire.batches import iter_headers
+from plimsoll_wire.batches import BatchError, iter_headers
 
 
 def strike(context: FaultContext, rng: random.Random) -> str | None:
@@ -82,10 +83,19 @@ def _damage(
         case "batches":
             node = folder.entries[names[-1]]
             assert isinstance(node, FileNode)
-            sizes = [header.length for header in iter_headers(bytes(node.data))]
+            sizes = _sizes(bytes(node.data))
             node.truncate(sum(sizes[: rng.randint(0, max(len(sizes) - 1, 0))]))
             node.sync()
         case "last":
             del folder.entries[names[-1]]
         case _:
             folder.entries.clear()
+
+
+def _sizes(data: bytes) -> list[int]:
+    """Return the sizes of the whole batches; the file may end in one that a power cut tore."""
+    sizes: list[int] = []
+    with suppress(BatchError):
+        # Those before the torn one stay.
+        sizes.extend(header.length for header in iter_headers(data))
+    return sizes
