@@ -13,6 +13,13 @@ LOOK_EVERY_S = 5.0
 HUNG_S = 60.0
 STARVED_S = 10.0
 """A wait for a processor of this length is logged."""
+STARVED_SHARE = 4
+"""A process is starved if it waited for a processor for at least 1/4 of the time."""
+
+
+def is_starved(waited_ms: int, interval_ms: int) -> bool:
+    """Return True if `waited_ms` without a processor make an interval one of starvation."""
+    return waited_ms > 0 and waited_ms * STARVED_SHARE >= interval_ms
 
 
 class LoopInterval(NamedTuple):

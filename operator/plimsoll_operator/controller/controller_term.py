@@ -57,6 +57,7 @@ from plimsoll_operator.metalog.interface import (
     SnapshotRequired,
     UnknownRecord,
 )
+from plimsoll_process.hang_judge import is_starved
 from plimsoll_process.waits import heard, set_within
 
 logger = logging.getLogger("plimsoll.controller")
@@ -64,11 +65,11 @@ logger = logging.getLogger("plimsoll.controller")
 TAKE_OVER_ATTEMPTS = 5
 ACTIVATE_AGAIN_MS = 200
 STOP_MS_MAX = 2_000
-STARVED_SHARE, STARVED_MS = 4, 60_000
-"""A controller is starved for `STARVED_MS` after it waited for a processor for 1/STARVED_SHARE of a
-tick interval. It does not hand over: the next controller would observe the same, and each take-over
-costs processor time that is missing. It decides by its own observation, one session timeout later
-(`session_expiry` of the core)."""
+STARVED_MS = 60_000
+"""A controller is starved for this long after a tick interval in which `is_starved` holds. It does
+not hand over: the next controller would observe the same, and each take-over costs processor time
+that is missing. It decides by its own observation, one session timeout later (`session_expiry` of
+the core)."""
 
 
 class _HandOver(Exception):
@@ -414,7 +415,7 @@ class Controller:
         self.stats.loop_lag(late_ms)
         before_ms, self._waited_ms = self._waited_ms, self.options.waited_ms()
         waited_ms = self._waited_ms - before_ms
-        if waited_ms * STARVED_SHARE >= self.options.tick_ms + late_ms:
+        if is_starved(waited_ms, self.options.tick_ms + late_ms):
             self._starved_until_ms = self._clock.now_ms() + STARVED_MS
         if self._active:
             late_ms = max(late_ms, waited_ms)

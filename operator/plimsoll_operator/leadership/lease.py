@@ -22,11 +22,10 @@ from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Unavaila
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import LEASES, Kind
 from plimsoll_operator.leadership.lease_pace import FACTOR_MAX, LeasePace, Timing
+from plimsoll_process.hang_judge import is_starved
 
 logger = logging.getLogger("plimsoll.lease")
 
-STARVED_SHARE = 4
-"""A process counts as starved if it waited for a processor for at least 1/4 of the time."""
 CONFLICTS_MAX = 3
 """Number of conflicts after which a renewal has failed; it is retried after a pause."""
 Renewed = Callable[[int], None]
@@ -160,7 +159,7 @@ class Lease:
         waited_ms = self.waited_ms()
         starved_ms, since_ms = waited_ms - self._waited, now_ms - self._looked_ms
         self._waited, self._looked_ms = waited_ms, now_ms
-        if starved_ms > 0 and starved_ms * STARVED_SHARE >= since_ms:
+        if is_starved(starved_ms, since_ms):
             self._pace.starving(now_ms)
 
     async def _try(self) -> Acquired | None:
