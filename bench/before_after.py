@@ -46,7 +46,7 @@ class Figure:
 
 @contextmanager
 def cluster_of(checkout: Path, directory: Path) -> Iterator[LocalCluster]:
-    """Start a cluster whose brokers run that checkout's code."""
+    """Start a cluster. Its brokers run the code of `checkout`."""
     kept = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(str(checkout / name) for name in SOURCES)
     cluster = LocalCluster(directory, brokers=3)

@@ -116,7 +116,7 @@ def dialler(running: LocalCluster, listener: str) -> Callable[[], socket.socket]
 
 
 def dialler_of(port: int, authority: str | None) -> Callable[[], socket.socket]:
-    """`authority`: the file of the authorities that the client trusts; None: plaintext."""
+    """`authority` is the file of authorities that the client trusts, or None for plaintext."""
     context = None if authority is None else ssl.create_default_context(cafile=authority)
 
     def dial() -> socket.socket:

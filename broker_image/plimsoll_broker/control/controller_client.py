@@ -86,7 +86,7 @@ class ControllerClient:
     """Owned by the broker's event loop."""
 
     def __init__(self, peers: Peers, inside: InsidePeers | None = None) -> None:
-        """`inside`: how controllers are connected to; None: in plaintext."""
+        """`inside` sets up TLS to controllers. With None, connections are in plaintext."""
         self.peers = peers
         self.inside = InsidePeers(peers.cluster_id) if inside is None else inside
         self.highest_epoch = ControllerEpoch(0)
@@ -99,7 +99,7 @@ class ControllerClient:
         # The task that replaces an outdated connection, and when it may run again.
         self._renewal: asyncio.Task[None] | None = None
         self._renewed_again_s = 0.0
-        # From the last confirmed controller; None: it is of an earlier release.
+        # From the last confirmed controller. None if that is of an earlier release.
         self.topic_defaults: TopicDefaults | None = None
         self.moved: Callable[[], None] | None = None
         """Called when the controller has another address."""

@@ -27,7 +27,7 @@ class ControlConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
         self._correlation_id = 0
-        # The TLS state of the connection; None: it never becomes outdated.
+        # The TLS state of the connection. None if it never becomes outdated.
         self.link: Link | None = None
         # The reason to close it once nothing waits, or empty.
         self._leaving = ""

@@ -76,7 +76,7 @@ class MetadataStream:
 
     @property
     def copied_offset(self) -> MetadataOffset | None:
-        """The number of records in the copy; None: it cannot be written."""
+        """The number of records in the copy, or None if it cannot be written."""
         return None if self._copy_is_behind else self.image.next_offset
 
     def subscribe(self, callback: Callback) -> None:

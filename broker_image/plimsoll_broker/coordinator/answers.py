@@ -61,9 +61,9 @@ class ShardOfReply(Protocol):
 class WaitingReplies:
     """The replies of one outcome while they wait; the token of a replica's waiter.
 
-    `written`: the outcome had records, whose commit is proof enough; a read needs the lease when
-    its reply is sent. The members of a large group are answered a few at a time, so that other
-    tasks run in between.
+    `written` is True if the outcome had records. Their commit proves the reply. A reply to a read
+    needs the lease when it is sent. The members of a large group are answered a few at a time, so
+    that other tasks run in between.
     """
 
     __slots__ = ("_replies", "_shard", "_then", "_written")

@@ -34,7 +34,7 @@ from plimsoll_core.groups.state import CommittedOffset
 
 LOOK_EVERY_S = 10.0
 PARTITIONS_MAX = 10_000
-"""Partitions whose log ends are known at a time: a thousand bytes each."""
+"""The number of partitions with a known log end. Each takes a thousand bytes."""
 
 Shards = Callable[[], list[GroupShard]]
 
@@ -82,8 +82,8 @@ class GroupsSeen:
 
 
 class GroupMeasures:
-    """`series_max`: topics of groups whose lag is shown; 0: lag is not measured, and no broker is
-    asked for log ends."""
+    """`series_max` is the number of topics of groups for which lag is shown. With 0, lag is not
+    measured and log ends are not requested."""
 
     def __init__(self, manager: ReplicaManager, shards: Shards, series_max: int) -> None:
         # The result of the last look.

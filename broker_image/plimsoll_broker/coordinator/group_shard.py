@@ -257,7 +257,7 @@ class GroupShard:
         self.kick()
 
     async def delete_unloaded(self, group_id: str) -> object:
-        """Delete a group whose keys were read again. Return the answer once its tombstones are
+        """Delete a group after its keys were read again. Return the answer when the tombstones are
         committed."""
         while True:
             asker = Asker()
