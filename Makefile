@@ -28,8 +28,12 @@ format: setup ## Rewrite the sources the way the formatter wants them
 	@.venv/bin/ruff format -q . && .venv/bin/ruff check -q --fix .
 
 .PHONY: test
-test: setup ## Every test, tier by tier, with a summary
+test: setup ## Every test that is not long, tier by tier, with a summary
 	@$(PY) -m dev.tiers $(TIERS)
+
+.PHONY: long
+long: setup ## The tests with the mark `long`: many tries, many minutes (hours in all)
+	@$(PY) -m dev.tiers --long $(TIERS)
 
 .PHONY: unit
 unit: setup ## The unit tier only

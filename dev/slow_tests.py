@@ -20,7 +20,7 @@ from dev.tier_lanes import TIERS
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "dev" / "slow_tests.txt"
-(UNIT,) = (tier.marker for tier in TIERS if tier.name == "unit")
+(UNIT,) = (tier.selection(long=False) for tier in TIERS if tier.name == "unit")
 SLOW_S = 0.5
 HEADER = (
     f"# Processor seconds, and the test functions of the unit tier that take over {SLOW_S}.\n"

@@ -8,6 +8,9 @@ its pods or cut them off, or must be the only ones that kill one.
 
 import enum
 from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 class Lane(enum.Enum):
@@ -46,6 +49,25 @@ class Tier:
     quiet_s: int = 120  # a test that takes longer has its stacks printed
     ignored: tuple[str, ...] = ()  # what lies there and is another tier's
     needs_tools: bool = False  # helm, promtool: built from their modules
+
+    def selection(self, *, long: bool) -> str:
+        """Return the expression for pytest's -m. The long tests are those of `make long`."""
+        return f"({self.marker}) and {'' if long else 'not '}long"
+
+    def looks_at(self, path: Path) -> bool:
+        """Return True if the tier collects the tests of this file (a path from the top)."""
+        return any(path.is_relative_to(under) for under in self.paths) and not any(
+            path.is_relative_to(under) for under in self.ignored
+        )
+
+    def has_long_tests(self) -> bool:
+        """Return True if a file of the tier marks tests as long."""
+        for under in (ROOT / path for path in self.paths):
+            files = [under] if under.is_file() else under.rglob("test_*.py")
+            for file in files:
+                if "pytest.mark.long" in file.read_text() and self.looks_at(file.relative_to(ROOT)):
+                    return True
+        return False
 
 
 def e2e(*names: str) -> tuple[str, ...]:

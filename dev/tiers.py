@@ -1,5 +1,7 @@
 """`make test`: every tier, in lanes beside each other, one summary, one closing line that counts.
 
+`make long` (`--long`) runs the tests with the mark `long`, which `make test` leaves out.
+
 A real Kubernetes waits most of the time, and so do local clusters and those who are their clients:
 each has lanes, whose tiers run in turn.  What only computes runs beside all of it at the lowest
 priority, in two lanes, so that both processors have work until the end.  `dev/tier_lanes.py` says
@@ -33,6 +35,8 @@ LOGS = ROOT / ".cache" / "tests"
 TOLD_S = 15
 FAILURE_LINES = 300
 TIMED_OUT = 124
+LONG_LIMIT_S = 3 * 3600
+"""The limit of one tier of `make long`."""
 
 
 def environment() -> dict[str, str]:
@@ -105,9 +109,11 @@ class Processes:
 class Run:
     """One call of this script: its children, what has ended, and what is under way."""
 
-    def __init__(self, *, live: bool) -> None:
+    def __init__(self, *, live: bool, long: bool = False) -> None:
         # True if the output of the only tier is shown as it comes.
         self.live = live
+        # True if the long tests are run, False if all others.
+        self.long = long
         self.processes = Processes()
         self.outcomes: list[Outcome] = []
         # Log of each tier that runs, and when it began (monotonic seconds).
@@ -193,6 +199,7 @@ class Run:
         if tier.needs_tools:
             self.tools.wait()
         outcome, report = Outcome(name=tier.name), LOGS / f"{tier.name}.xml"
+        limit_s = LONG_LIMIT_S if self.long else tier.limit_s
         report.unlink(missing_ok=True)
         with self._output(tier.name, tier.about) as (output, began):
             patient = tier.lane in PATIENT
@@ -201,12 +208,12 @@ class Run:
             kept = ["env", "KEEP_RELEASE=1"] if tier.lane in ON_RELEASE else []
             ended = self.processes.run(
                 [*kept, str(PYTHON), "-m", "pytest", "-q" if self.live else "-v", "--no-header",
-                 "-m", tier.marker, *tier.paths, f"--junitxml={report}",
+                 "-m", tier.selection(long=self.long), *tier.paths, f"--junitxml={report}",
                  *(f"--ignore={path}" for path in tier.ignored),
                  "-o", f"stacks_after_s={tier.quiet_s}", *patience],
-                tier.limit_s, output, low_priority=patient and not self.live,
+                limit_s, output, low_priority=patient and not self.live,
             )  # fmt: skip
-            judge(outcome, ended.code, report, tier.limit_s)
+            judge(outcome, ended.code, report, limit_s)
             outcome.processor_s = round(ended.processor_s)
             if not self.live:
                 outcome.explain(LOGS / f"{tier.name}.log")
@@ -301,19 +308,22 @@ def beside(run: Run, tiers: list[Tier], *, everything: bool) -> None:
             run.tell()
 
 
-def main(names: list[str]) -> int:
+def main(arguments: list[str]) -> int:
+    long, names = "--long" in arguments, [name for name in arguments if name != "--long"]
     if unknown := [name for name in names if not named([name])]:
         print(f"no such tier: {unknown}; there are {[tier.name for tier in TIERS]}")
         return 2
     chosen = named(names) or list(TIERS)
+    if long:
+        chosen = [tier for tier in chosen if tier.has_long_tests()]
     running_before = node_was_running()
     LOGS.mkdir(parents=True, exist_ok=True)
-    run = Run(live=len(chosen) == 1)
+    run = Run(live=len(chosen) == 1, long=long)
     before = processor_time.read()
     pods = processor_time.PodsSeen()
     try:
         with pods:
-            beside(run, chosen, everything=not names)
+            beside(run, chosen, everything=not names and not long)
     finally:
         run.processes.end()
         after = processor_time.read()

@@ -3,10 +3,11 @@
 import re
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from dev import tiers
+from dev import tier_lanes, tiers
 from dev.tier_lanes import (
     KILLING_A,
     KILLING_B,
@@ -51,19 +52,32 @@ def test_tiers_look_where_tests_with_their_marker_lie() -> None:
     found = marked()
     assert {name for _, name in found} == {tier.marker for tier in TIERS if tier.name != "unit"}
     for path, name in found:
-        assert any(looks_at(tier, path) for tier in TIERS if tier.marker == name), path
+        assert any(tier.looks_at(path) for tier in TIERS if tier.marker == name), path
 
 
-def looks_at(tier: Tier, path: Path) -> bool:
-    return any(path.is_relative_to(under) for under in tier.paths) and not any(
-        path.is_relative_to(under) for under in tier.ignored
-    )
+def test_long_tests_run_in_make_long_alone() -> None:
+    (unit,) = [tier for tier in TIERS if tier.name == "unit"]
+    assert unit.selection(long=False) == f"({unit.marker}) and not long"
+    assert unit.selection(long=True) == f"({unit.marker}) and long"
+
+
+def test_tier_finds_its_long_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tier_lanes, "ROOT", tmp_path)
+    for folder in ("a", "a/b"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "a/b/test_c.py").write_text("@pytest.mark.long\n")
+    (tmp_path / "a/test_d.py").write_text("")
+    tier = Tier(name="", about="", marker="", limit_s=1, lane=Lane.COMPUTING, paths=("a",))
+    assert tier.has_long_tests()
+    assert not replace(tier, ignored=("a/b",)).has_long_tests()
+    assert replace(tier, paths=("a/b/test_c.py",)).has_long_tests()
+    assert not replace(tier, paths=("a/test_d.py",)).has_long_tests()
 
 
 def test_end_to_end_tests_are_each_of_one_tier() -> None:
     on_node = [tier for tier in TIERS if tier.marker == "e2e"]
     for path in sorted((ROOT / "tests" / "e2e").glob("test_*.py")):
-        inside = [tier.name for tier in on_node if looks_at(tier, path.relative_to(ROOT))]
+        inside = [tier.name for tier in on_node if tier.looks_at(path.relative_to(ROOT))]
         assert len(inside) == 1, (path, inside)
 
 
