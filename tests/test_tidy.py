@@ -247,6 +247,138 @@ def test_product_classes_have_distinct_names() -> None:
     assert not twice, twice
 
 
+CLASS_LINES_NAMED = 60
+"""A class of so many lines names its module."""
+STEM = 4
+"""Words that begin with the same letters are one: *dial*ling and *Dial*ler."""
+
+
+def inside_package(path: Path) -> tuple[str, ...]:
+    """Return the package, the folders and the module's name."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    first = next(n for n, part in enumerate(parts) if part.startswith("plimsoll_"))
+    return parts[first:]
+
+
+def stems(name: str) -> set[str]:
+    """Return how the words of a name begin, whether it is written with capitals or underlines."""
+    return {word.lower()[:STEM] for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+", name)}
+
+
+def main_class(tree: ast.Module) -> str | None:
+    """Return the largest public class, if it has enough lines to name the module."""
+    lines = {
+        node.name: (node.end_lineno or node.lineno) - node.lineno + 1
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    }
+    largest = max(lines, key=lambda name: lines[name], default=None)
+    return largest if largest and lines[largest] >= CLASS_LINES_NAMED else None
+
+
+def loggers(tree: ast.Module) -> list[str]:
+    """Return the loggers of its own that a module asks for by name."""
+    return [
+        node.args[0].value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "logging.getLogger"
+        if node.args and isinstance(node.args[0], ast.Constant)
+        if isinstance(node.args[0].value, str) and node.args[0].value.startswith("plimsoll")
+    ]
+
+
+CLASSES_NAMED_OTHERWISE: set[str] = {
+    "plimsoll_broker/coordinator/roles",
+    "plimsoll_broker/handlers/groups/asking",
+    "plimsoll_broker/replication/full_disks",
+    "plimsoll_broker/replication/periodic_chores",
+    "plimsoll_broker/reporting/replica_logs",
+    "plimsoll_broker/server/client_memory_pools",
+    "plimsoll_broker/server/client_quotas",
+    "plimsoll_broker/server/connection_limits",
+    "plimsoll_broker/server/dispatch",
+    "plimsoll_broker/server/listener",
+    "plimsoll_broker/storage/durability",
+    "plimsoll_core/cluster/model",
+    "plimsoll_core/errors",
+    "plimsoll_core/groups/members",
+    "plimsoll_core/planner/move_costs",
+    "plimsoll_core/quotas/usage",
+    "plimsoll_core/security/state",
+    "plimsoll_operator/controller/connection_identity",
+    "plimsoll_operator/controller/controller_server",
+    "plimsoll_operator/controller/proof_of_death",
+    "plimsoll_operator/controller/recent_batches",
+    "plimsoll_operator/kube/port",
+    "plimsoll_operator/kube/seen_objects",
+    "plimsoll_operator/process/http_server",
+    "plimsoll_operator/process/supervisor",
+    "plimsoll_operator/reconcile/rebalance/planning",
+    "plimsoll_operator/reconcile/restarts/reconcile",
+    "plimsoll_sim/checkers/acked_and_read",
+    "plimsoll_sim/environment/api_server_faults",
+    "plimsoll_sim/environment/send_buffers",
+    "plimsoll_sim/hosts/clients",
+    "plimsoll_sim/oracle/committed",
+    "plimsoll_sim/scenario/held_messages",
+    "plimsoll_sim/scenario/scripted_clients",
+    "plimsoll_spark/producer",
+    "plimsoll_wire/primitives",
+}
+"""Modules whose main class has another name; this list only shrinks."""
+LOGGERS_NAMED_OTHERWISE: set[str] = {
+    "plimsoll_broker/handlers/auto_creation",
+    "plimsoll_broker/node/broker",
+    "plimsoll_broker/node/heartbeats",
+    "plimsoll_broker/replication/disk_shares",
+    "plimsoll_broker/replication/full_disks",
+    "plimsoll_broker/replication/log_writer",
+    "plimsoll_broker/replication/periodic_chores",
+    "plimsoll_broker/replication/segment_removal",
+    "plimsoll_broker/replication/wall_clock",
+    "plimsoll_broker/reporting/copy_progress",
+    "plimsoll_broker/reporting/replica_logs",
+}
+"""Modules whose logger has another name; this list only shrinks."""
+
+
+def test_modules_are_named_after_their_main_class() -> None:
+    found = {
+        "/".join(inside_package(path)): name
+        for path in product()
+        if (name := main_class(ast.parse(path.read_text())))
+        and not stems(name) & stems(path.stem)
+        and path.stem not in name.lower()  # a kind, such as `logcluster`
+    }
+    new = {path: name for path, name in found.items() if path not in CLASSES_NAMED_OTHERWISE}
+    assert not new, f"give the module and its largest class one noun: {new}"
+    assert found.keys() >= CLASSES_NAMED_OTHERWISE, "take what is well named off the list"
+
+
+def test_loggers_are_named_after_their_module_or_its_folder() -> None:
+    """A line of the log then leads to the file that wrote it."""
+    found = set()
+    for path in product():
+        places = [stems(place.removeprefix("plimsoll_")) for place in inside_package(path)]
+        for logger in loggers(ast.parse(path.read_text())):
+            own = stems(logger.rpartition(".")[2].removeprefix("plimsoll_"))
+            if logger != "plimsoll" and not any(own <= place for place in places):
+                found.add("/".join(inside_package(path)))
+    assert not found - LOGGERS_NAMED_OTHERWISE, found - LOGGERS_NAMED_OTHERWISE
+    assert found >= LOGGERS_NAMED_OTHERWISE, "take what is well named off the list"
+
+
+def test_names_of_one_noun_are_found() -> None:
+    assert stems("plimsoll.replica_manager") >= stems("ReplicaManager")
+    assert stems("dialling") == stems("Dialler") != stems("Sender")
+    large = "class Large:\n" + " a = 1\n" * CLASS_LINES_NAMED
+    assert main_class(ast.parse("class Small:\n a = 1\n" + large)) == "Large"
+    assert main_class(ast.parse("class Small:\n a = 1\n")) is None
+    assert loggers(ast.parse("a = logging.getLogger('plimsoll.a')\nlogging.getLogger()")) == [
+        "plimsoll.a"
+    ]
+
+
 def numbers_joined(tree: ast.Module) -> list[int]:
     """Lines that write a list of numbers for a reader: `", ".join(map(str, …))` and the like."""
     lines = []

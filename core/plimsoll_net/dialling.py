@@ -22,7 +22,7 @@ from plimsoll_net.inside_identity import InsideIdentity, peer_of
 from plimsoll_net.tls_connection import TlsConnection
 from plimsoll_net.tls_transport import ServedProtocol
 
-logger = logging.getLogger("plimsoll.inside")
+logger = logging.getLogger("plimsoll.dialling")
 
 PLAINTEXT_S = 10.0
 """For so long a peer that does not answer with TLS is called in plaintext, if that is allowed."""

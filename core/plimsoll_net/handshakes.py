@@ -24,7 +24,7 @@ from plimsoll_net.peer_chain import PeerChain, peer_chain
 from plimsoll_net.tls_connection import NotTls, TlsConnection
 from plimsoll_net.tls_policy import asking_context
 
-logger = logging.getLogger("plimsoll.tls")
+logger = logging.getLogger("plimsoll.handshakes")
 
 HANDSHAKE_S_MAX = 10.0
 HALF_OPEN_MAX = 1024

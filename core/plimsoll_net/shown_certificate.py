@@ -13,7 +13,7 @@ from pathlib import Path
 
 from plimsoll_net.tls_policy import BadCertificate, ClientTrust, server_context
 
-logger = logging.getLogger("plimsoll.tls")
+logger = logging.getLogger("plimsoll.shown_certificate")
 
 LOOK_S = 5.0
 _SWAPPED = "..data"

@@ -12,7 +12,7 @@ def test_connections_that_are_closed_in_a_row_make_a_line_a_second(
 ) -> None:
     times = (100 + number / 10 for number in range(25))
     closed = ClosedConnections(lambda: next(times))
-    with caplog.at_level(logging.INFO, "plimsoll.controller.server"):
+    with caplog.at_level(logging.INFO, "plimsoll.closed_connections"):
         for number in range(25):
             closed.tell(("192.0.2.1", number), "not a control message")
     assert [one.getMessage() for one in caplog.records] == [

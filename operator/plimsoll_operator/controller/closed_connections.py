@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from plimsoll_process.line_limit import LineLimit
 
-logger = logging.getLogger("plimsoll.controller.server")
+logger = logging.getLogger("plimsoll.closed_connections")
 
 
 class ClosedConnections:

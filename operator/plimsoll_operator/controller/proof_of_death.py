@@ -24,7 +24,7 @@ from plimsoll_core.unhandled_errors import COSTS
 from plimsoll_operator.controller.connect_refusal import refuses
 from plimsoll_operator.controller.controller_term import Controller
 
-logger = logging.getLogger("plimsoll.sessions")
+logger = logging.getLogger("plimsoll.proof_of_death")
 
 PROBE_DELAYS_MS = (0, 20, 50, 100, 200, 400, 800, 1_600)
 """Delays of the probes: a dying process closes its sockets one after another, so its listener may

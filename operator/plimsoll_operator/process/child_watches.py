@@ -39,7 +39,7 @@ from plimsoll_operator.reconcile.reconcile_term import Task, Work
 LOG_SETTLES_MS = 1_000
 """Delay between the deletion of an object of a metadata log and the check of the log: many are
 deleted together, and one snapshot repairs them and one Event reports them."""
-logger = logging.getLogger("plimsoll.owned")
+logger = logging.getLogger("plimsoll.child_watches")
 
 CHILDREN = (
     STATEFUL_SETS,

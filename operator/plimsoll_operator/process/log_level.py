@@ -12,7 +12,7 @@ from pathlib import Path
 
 from plimsoll_process.log_lines import LineOutput
 
-logger = logging.getLogger("plimsoll.lines")
+logger = logging.getLogger("plimsoll.log_level")
 
 LOOK_S = 2.0
 FILE_BYTES_MAX = 64

@@ -22,7 +22,7 @@ from plimsoll_operator.kube.seen_objects import INVALID_SPEC, Key
 from plimsoll_operator.leadership.process_parts import Parts
 from plimsoll_operator.reconcile.registry import BY_RESOURCE, KINDS, OF_A_CLUSTER
 
-logger = logging.getLogger("plimsoll.strays")
+logger = logging.getLogger("plimsoll.missing_cluster")
 
 PERIOD_SECONDS = 3.0
 WRITES_PER_SECOND = 5

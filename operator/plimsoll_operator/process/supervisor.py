@@ -24,7 +24,7 @@ from plimsoll_operator.leadership.led_cluster import LedCluster
 from plimsoll_operator.leadership.process_parts import Parts
 from plimsoll_operator.reconcile.reconcile_term import Work
 
-logger = logging.getLogger("plimsoll.clusters")
+logger = logging.getLogger("plimsoll.supervisor")
 
 CRASH_BACKOFF_S = 5.0
 STOP_S_MAX = 5.0

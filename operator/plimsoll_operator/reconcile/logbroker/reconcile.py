@@ -21,7 +21,7 @@ from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.status_writer import Target
 
-logger = logging.getLogger("plimsoll.brokers")
+logger = logging.getLogger("plimsoll.logbroker")
 
 
 async def reconcile(term: Term, key: Key) -> None:

@@ -53,7 +53,7 @@ from plimsoll_operator.reconcile.restarts.unreachable_nodes import (
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.work_queue import Retry
 
-logger = logging.getLogger("plimsoll.rolls")
+logger = logging.getLogger("plimsoll.restarts")
 
 AGAIN_MS = 2_000
 RESTART: Final = "Restart"

@@ -18,7 +18,7 @@ from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import NODES, PODS
 from plimsoll_operator.reconcile.reconcile_term import Term
 
-logger = logging.getLogger("plimsoll.rolls")
+logger = logging.getLogger("plimsoll.restarts")
 
 REPLACE: Final = "ReplacePod"
 STUCK_MS = 30_000

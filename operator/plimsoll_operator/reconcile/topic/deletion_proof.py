@@ -37,7 +37,7 @@ from plimsoll_operator.reconcile.topic.mass_deletion_notice import mass_deletion
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.events import LENGTH_MAX, Occurrence
 
-logger = logging.getLogger("plimsoll.absence")
+logger = logging.getLogger("plimsoll.deletion_proof")
 
 CRD_NAME = "topics.plimsoll.dev"
 LOOK_AGAIN_MS_MAX = 30_000
