@@ -139,15 +139,18 @@ LB_ADDRESSES = {
 }
 NONSENSE = {
     "needs tls, hostTemplate": {**ROUTED, "parentRefs": None},
-    "hostTemplate has {id}": {**ROUTED, "hostTemplate": "kafka.example.com"},
-    "parentRefs are of TLSRoute": {**NODE_PORT, "parentRefs": [{"name": "edge"}]},
+    "hostTemplate must contain {id}": {**ROUTED, "hostTemplate": "kafka.example.com"},
+    "parentRefs is allowed only with": {**NODE_PORT, "parentRefs": [{"name": "edge"}]},
     "hostTemplate, bootstrapHost, advertised": {**PLAIN, "bootstrapHost": "kafka.example.com"},
     "loadBalancerClass and": {**NODE_PORT, "service": {"loadBalancerClass": "example.com/x"}},
-    "externalTrafficPolicy is of": {**ROUTED, "service": {"externalTrafficPolicy": "Local"}},
-    "allowedNamespaces tells pods apart": {**NODE_PORT, "allowedNamespaces": {"from": "All"}},
-    "with from: Selector has a selector": {**PLAIN, "allowedNamespaces": {"from": "Selector"}},
-    "and no other has one": {**PLAIN, "allowedNamespaces": {"from": "Same", "selector": {}}},
-    "not from both": {
+    "externalTrafficPolicy is allowed only": {
+        **ROUTED,
+        "service": {"externalTrafficPolicy": "Local"},
+    },
+    "allowedNamespaces is allowed only with": {**NODE_PORT, "allowedNamespaces": {"from": "All"}},
+    "is required with from: Selector": {**PLAIN, "allowedNamespaces": {"from": "Selector"}},
+    "and not allowed otherwise": {**PLAIN, "allowedNamespaces": {"from": "Same", "selector": {}}},
+    "not both": {
         **TLS,
         "tls": {"certificateSecret": "corp", "issuerRef": {"name": "corp"}},
     },

@@ -16,15 +16,16 @@ PrincipalName = Annotated[str, Meta(min_length=3, max_length=256, pattern=r"^[A-
 
 
 class DeclaredAuthorization(Api, frozen=True, kw_only=True):
-    """Whether clients need rights: ACLs, made by User objects and by Kafka's tools."""
+    """Rights of clients. Rules (ACLs) come from User objects and from Kafka's tools."""
 
     mode: (
         Annotated[
             Literal["Off", "Audit", "Enforce"],
             Meta(
                 description=(
-                    "Off (default): everybody may do all. Audit: what Enforce would refuse is "
-                    "logged, and done. Enforce: what no rule allows is refused."
+                    "Off (default): every client may do everything. Audit: brokers log what "
+                    "Enforce would refuse, and carry it out. Enforce: brokers refuse what no rule "
+                    "allows."
                 )
             ),
         ]
@@ -35,7 +36,7 @@ class DeclaredAuthorization(Api, frozen=True, kw_only=True):
             tuple[PrincipalName, ...],
             Meta(
                 max_length=32,
-                description="Principals that may do all, such as User:admin.",
+                description="Principals that may do everything, such as User:admin.",
                 extra_json_schema={"x-kubernetes-list-type": "set"},
             ),
         ]
@@ -46,8 +47,8 @@ class DeclaredAuthorization(Api, frozen=True, kw_only=True):
             bool,
             Meta(
                 description=(
-                    "Whether everybody may do all with a resource that no rule of anybody names; "
-                    "default false. Kafka's allow.everyone.if.no.acl.found."
+                    "true: every client may use a resource that no rule names (Kafka's "
+                    "allow.everyone.if.no.acl.found). Default false."
                 )
             ),
         ]
@@ -56,7 +57,7 @@ class DeclaredAuthorization(Api, frozen=True, kw_only=True):
 
 
 def committed(declared: DeclaredAuthorization | None, disguise: bytes) -> Authorization:
-    """Convert the settings for the brokers. `disguise`: used if none is committed yet."""
+    """Convert the settings for the brokers. `disguise` is used if none is committed yet."""
     if declared is None:
         return Authorization(disguise=disguise)
     return Authorization(

@@ -13,21 +13,21 @@ ModeName = Literal["Off", "Permissive", "Required"]
 
 
 class InternalCertificates(Api, frozen=True, kw_only=True):
-    """How brokers and the operator prove to each other who they are."""
+    """TLS between brokers, and between brokers and the operator."""
 
     mode: (
         Annotated[
             ModeName,
             Meta(
                 description=(
-                    "Off: what brokers and the operator send each other is neither encrypted nor "
-                    "authenticated. Required: both ends show a certificate of the cluster's "
-                    "internal CA, and nobody else is answered. Unset: Required for a new cluster; "
-                    "one that has brokers already stays as it is. "
-                    "status.certificates.internal.pinned shows it. A running cluster gets "
-                    "there, and back, by itself by way of Permissive (with TLS wherever both ends "
-                    "can), restarts nothing and waits wherever a broker would be cut off. Brokers' "
-                    "certificates are replaced after 20 of their 30 days."
+                    "Off: traffic between brokers and the operator is neither encrypted nor "
+                    "authenticated. Required: both ends present a certificate of the cluster's "
+                    "internal CA; connections without one are refused. Unset: Required for a new "
+                    "cluster, and no change for one that already has brokers; "
+                    "status.certificates.internal.pinned shows the mode. A running cluster changes "
+                    "between the two through Permissive (TLS if both ends support it). The change "
+                    "restarts nothing, and waits while a broker would be cut off. Brokers' "
+                    "certificates last 30 days and are replaced after 20."
                 )
             ),
         ]
@@ -36,18 +36,18 @@ class InternalCertificates(Api, frozen=True, kw_only=True):
 
 
 class BundleKey(Api, frozen=True, kw_only=True):
-    """A ConfigMap or a Secret of this namespace, and where in it certificates are."""
+    """A ConfigMap or Secret of this namespace, and the key that holds the certificates."""
 
     name: ObjectName
     key: (
-        Annotated[str, Meta(min_length=1, max_length=253, description=f"Unset: {KEY_DEFAULT}.")]
+        Annotated[str, Meta(min_length=1, max_length=253, description=f"Default {KEY_DEFAULT}.")]
         | None
     ) = None
 
 
 class ExternalCa(Api, frozen=True, kw_only=True):
-    """An authority whose certificates clients may log in by; exactly one of configMap and secret
-    holds its own (PEM, one or several)."""
+    """A certificate authority that may issue client certificates. Exactly one of configMap and
+    secret holds its certificates (PEM, one or several)."""
 
     name: Annotated[str, Meta(min_length=1, max_length=31, pattern=r"^[a-z][a-z0-9-]{0,30}$")]
     config_map: BundleKey | None = None
@@ -55,7 +55,8 @@ class ExternalCa(Api, frozen=True, kw_only=True):
 
 
 class ClientCertificates(Api, frozen=True, kw_only=True):
-    """By which clients log in at listeners with Tls among their authentication."""
+    """Authorities whose certificates log clients in, at listeners with Tls in their
+    authentication."""
 
     external_cas: (
         Annotated[
@@ -63,10 +64,10 @@ class ClientCertificates(Api, frozen=True, kw_only=True):
             Meta(
                 max_length=8,
                 description=(
-                    "Authorities that are believed beside the cluster's own. Their clients are "
-                    "called by the certificate's distinguished name, such as "
-                    "User:CN=orders,O=Shop. They are read again each minute; who logged in by one "
-                    "that is named no more is cut off."
+                    "Trusted authorities besides the cluster's own. The user name of their clients "
+                    "is the certificate's distinguished name, such as User:CN=orders,O=Shop. "
+                    "Brokers reread the certificates each minute, and close sessions of an "
+                    "authority that is no longer listed."
                 ),
                 extra_json_schema={
                     "x-kubernetes-list-type": "map",
@@ -79,7 +80,7 @@ class ClientCertificates(Api, frozen=True, kw_only=True):
 
 
 class Certificates(Api, frozen=True, kw_only=True):
-    """Certificates besides those of listeners."""
+    """Certificates other than those of listeners."""
 
     internal: InternalCertificates | None = None
     clients: ClientCertificates | None = None
@@ -91,6 +92,6 @@ CERTIFICATES_RULES = (
         "!has(self.certificates.clients.externalCas) || "
         "self.certificates.clients.externalCas.all(c, c.name != 'clients' && "
         "has(c.configMap) != has(c.secret))",
-        "An external CA has one of configMap and secret, and another name than clients.",
+        "Each external CA has exactly one of configMap and secret, and is not named clients.",
     ),
 )

@@ -36,19 +36,23 @@ BLOCKED_MAX = 20
 
 
 class BrokersStatus(Api, frozen=True, kw_only=True):
-    """Brokers by state.  `ids`: the members; `leaving`: those of them that are being emptied."""
+    """Numbers of brokers by state. `ids`: the members; `leaving`: the members that are being
+    drained."""
 
     desired: Count
     ready: Annotated[
         int,
-        Meta(ge=0, description="Of the desired ones, those that take part: never more than that."),
+        Meta(
+            ge=0,
+            description="Desired brokers that are active; never more than the desired number.",
+        ),
     ]
     active: (
         Annotated[
             int,
             Meta(
                 ge=0,
-                description="All that take part, those among them that are to leave, or leave.",
+                description="All active brokers, including those that are being drained.",
             ),
         ]
         | None
@@ -59,26 +63,34 @@ class BrokersStatus(Api, frozen=True, kw_only=True):
 
 
 class PendingTopic(Api, frozen=True, kw_only=True):
-    """A topic whose object is gone and whose data goes at `until`."""
+    """A topic without an object; its data is deleted at `until`."""
 
     name: TopicName
     until: Time
 
 
 class TopicsStatus(Api, frozen=True, kw_only=True):
-    """Topics by origin."""
+    """Numbers of topics by origin."""
 
     declared: Count
     client_created: Count
     pending_deletions: (
-        Annotated[int, Meta(ge=0, description="How many; pendingDeletion shows the first 20.")]
+        Annotated[
+            int,
+            Meta(
+                ge=0,
+                description=(
+                    "The number of topics that await deletion; pendingDeletion lists the first 20."
+                ),
+            ),
+        ]
         | None
     ) = None
     pending_deletion: Annotated[tuple[PendingTopic, ...], Meta(max_length=20)] = ()
 
 
 class PartitionsStatus(Api, frozen=True, kw_only=True):
-    """Partitions by health.  `lowestMargin`: the smallest |ISR| - min ISR."""
+    """Numbers of partitions by health. `lowestMargin`: the smallest |ISR| - min ISR."""
 
     total: Count
     offline: Count
@@ -88,51 +100,61 @@ class PartitionsStatus(Api, frozen=True, kw_only=True):
 
 
 class MetadataLogStatus(Api, frozen=True, kw_only=True):
-    """How far the metadata log is, and what it takes.  `copies`: the brokers that take part and
-    have a copy of it on their volumes."""
+    """Progress and size of the metadata log. `copies`: active brokers that hold a copy of it on
+    their volumes."""
 
     offset: Count
     controller_epoch: Count
-    objects: Annotated[int, Meta(ge=0, description="With batches that no snapshot has.")] | None = (
-        None
-    )
-    objects_max: Annotated[int, Meta(ge=0, description="That there are for batches.")] | None = None
-    size: Annotated[Quantity, Meta(description="Of these batches and the snapshot.")] | None = None
+    objects: (
+        Annotated[int, Meta(ge=0, description="Objects that hold batches after the last snapshot.")]
+        | None
+    ) = None
+    objects_max: (
+        Annotated[int, Meta(ge=0, description="Objects that exist for batches.")] | None
+    ) = None
+    size: (
+        Annotated[Quantity, Meta(description="Size of these batches and the snapshot.")] | None
+    ) = None
     commit_p99_milliseconds: (
-        Annotated[int, Meta(ge=0, description="Of the last 1,000 commits of this operator.")] | None
+        Annotated[
+            int,
+            Meta(ge=0, description="99th percentile of the last 1,000 commits of this operator."),
+        ]
+        | None
     ) = msgspec.field(name="commitP99Milliseconds", default=None)
     copies: Annotated[tuple[BrokerNumber, ...], Meta(max_length=200)] | None = None
 
 
 class Exposure(Api, frozen=True, kw_only=True):
-    """Topics that cannot survive a broker's restart untouched."""
+    """Numbers of topics without a replica to spare: the restart of a broker interrupts writes with
+    acks=all."""
 
     replication_factor_one: Count
     replication_equals_min_isr: Count = msgspec.field(name="replicationEqualsMinISR")
 
 
 class GroupsStatus(Api, frozen=True, kw_only=True):
-    """Consumer groups, as the brokers that coordinate them count them."""
+    """Numbers of consumer groups, as counted by the brokers that coordinate them."""
 
     total: Count
 
 
 class InternalTopicsStatus(Api, frozen=True, kw_only=True):
-    """The brokers' own topics.  `underReplicated`: those of which an ISR lacks a replica, or that
-    have fewer replicas than there could be."""
+    """The brokers' own topics. `underReplicated`: partitions with a replica outside the ISR, or
+    with fewer replicas than the brokers allow."""
 
     total: Count
     under_replicated: Annotated[tuple[TopicName, ...], Meta(max_length=20)] = ()
 
 
 class BootstrapServers(Api, frozen=True, kw_only=True):
-    """Where clients connect, by listener."""
+    """Addresses of clients, by listener."""
 
     internal: Short
 
 
 class ListenerAddress(Api, frozen=True, kw_only=True):
-    """Where clients outside reach a broker."""
+    """A broker's address for clients outside Kubernetes."""
 
     id: BrokerNumber
     host: Short
@@ -140,9 +162,9 @@ class ListenerAddress(Api, frozen=True, kw_only=True):
 
 
 class ListenerStatus(Api, frozen=True, kw_only=True):
-    """A declared listener: where its clients begin, and how many brokers have it open.  `addresses`
-    of brokers outside, as they are known by now; `bootstrapServers` is empty while clients outside
-    have nowhere to begin."""
+    """A declared listener. `bootstrapServers`: the addresses to configure in clients; empty while
+    outside clients have none. `brokers`: how many brokers have it open. `addresses`: the known
+    outside addresses of brokers."""
 
     name: Short
     bootstrap_servers: Annotated[str, Meta(max_length=1024)]
@@ -158,8 +180,9 @@ class ListenerStatus(Api, frozen=True, kw_only=True):
 
 
 class BlockedAction(Api, frozen=True, kw_only=True):
-    """A voluntary action that waits, and resumes by itself; but for GrowVolume, which is Stalled.
-    `until`: what unblocks it.  `object`: whose action it is, as namespace/name."""
+    """A voluntary action that waits and resumes by itself, except GrowVolume, which is Stalled.
+    `until`: the condition that unblocks it. `object`: the object that requests it, as
+    namespace/name."""
 
     action: Action
     object: Annotated[str, Meta(max_length=317)] | None = None
@@ -181,9 +204,9 @@ class BlockedAction(Api, frozen=True, kw_only=True):
 
 
 class Versions(Api, frozen=True, kw_only=True):
-    """Which release does what.  `pinned`: what brokers are to run; `brokers`: how many run what, of
-    those that are heard of; `metadata`: the finalised metadata version, `metadataFinalizable` the
-    one that every broker understands."""
+    """Releases and metadata versions. `pinned`: the release that brokers shall run; `brokers`: how
+    many heartbeating brokers run each release; `metadata`: the finalised metadata version;
+    `metadataFinalizable`: the newest one that every broker understands."""
 
     operator: Short
     pinned: Short
@@ -197,22 +220,25 @@ class Versions(Api, frozen=True, kw_only=True):
 
 
 class InternalCertificatesStatus(Api, frozen=True, kw_only=True):
-    """How brokers and the operator talk to each other: `mode` is committed, `pinned` is what it is
-    to be, as the spec says or as it was decided where the spec does not."""
+    """TLS between brokers and the operator. `mode`: the committed mode; `pinned`: the target mode,
+    from the spec or, if the spec does not state it, decided by the operator."""
 
     mode: ModeName
     pinned: ModeName
 
 
 class CertificatesStatus(Api, frozen=True, kw_only=True):
-    """Of certificates besides those of listeners."""
+    """State of the certificates other than those of listeners."""
 
     internal: InternalCertificatesStatus
 
 
 class LogClusterStatus(Api, frozen=True, kw_only=True):
-    """What a cluster is: a projection.  Read back is what the spec leaves open and nothing else
-    remembers: `versions.pinned` and `certificates.internal.pinned`."""
+    """The observed state of the cluster.
+
+    A projection of the committed image. Only two fields are read back, because the spec may leave
+    them open and nothing else remembers them: `versions.pinned` and `certificates.internal.pinned`.
+    """
 
     observed_generation: Count | None = None
     cluster_id: Short | None = None
@@ -234,6 +260,6 @@ class LogClusterStatus(Api, frozen=True, kw_only=True):
     exposure: Exposure | None = None
     groups: GroupsStatus | None = None
     internal_topics: InternalTopicsStatus | None = None
-    volume_size: Annotated[Quantity, Meta(description="Of the smallest volume.")] | None = None
+    volume_size: Annotated[Quantity, Meta(description="Size of the smallest volume.")] | None = None
     blocked: Annotated[tuple[BlockedAction, ...], Meta(max_length=BLOCKED_MAX)] = ()
     conditions: Conditions = ()

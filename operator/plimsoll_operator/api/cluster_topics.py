@@ -18,7 +18,7 @@ REMOVALS_PER_HOUR_DEFAULT = 20
 
 
 class LabelSelectorRequirement(Api, frozen=True, kw_only=True):
-    """One expression of a label selector."""
+    """One requirement of a label selector."""
 
     key: Short
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
@@ -26,7 +26,7 @@ class LabelSelectorRequirement(Api, frozen=True, kw_only=True):
 
 
 class LabelSelector(Api, frozen=True, kw_only=True):
-    """Kubernetes' label selector; an empty one selects everything."""
+    """A Kubernetes label selector; an empty one matches everything."""
 
     match_labels: Labels | None = None
     match_expressions: (
@@ -38,15 +38,15 @@ AllowedFrom = Literal["Same", "All", "Selector"]
 
 
 class AllowedNamespaces(Api, frozen=True, kw_only=True):
-    """Which namespaces may have objects here; default Same."""
+    """Namespaces that may use this; default Same, the LogCluster's own."""
 
     from_: AllowedFrom | None = msgspec.field(name="from", default=None)
     selector: LabelSelector | None = None
 
 
 class TopicDefaults(Api, frozen=True, kw_only=True):
-    """What a Topic gets at its creation that does not say: 6 partitions, replication factor 3, min
-    ISR 2.  Later changes of these leave Topics that exist as they are."""
+    """Values for fields that a new Topic leaves unset: 6 partitions, replication factor 3 and min
+    ISR 2 unless stated. A change does not affect existing Topics."""
 
     partitions: Annotated[int, Meta(ge=1, le=10_000)] | None = None
     replication_factor: Annotated[int, Meta(ge=1, le=32)] | None = None
@@ -54,12 +54,16 @@ class TopicDefaults(Api, frozen=True, kw_only=True):
 
 
 class TopicDeletion(Api, frozen=True, kw_only=True):
-    """How a topic goes whose object is gone."""
+    """Deletion of topics after their object is deleted."""
 
     grace_seconds: (
         Annotated[
             int,
-            Meta(ge=0, le=31_536_000, description="How long data is kept; default 86400."),
+            Meta(
+                ge=0,
+                le=31_536_000,
+                description="Seconds for which the data is kept; default 86400.",
+            ),
         ]
         | None
     ) = None
@@ -69,7 +73,10 @@ class TopicDeletion(Api, frozen=True, kw_only=True):
             Meta(
                 ge=0,
                 le=100_000,
-                description="More disappearances than this stop all deletion; default 20.",
+                description=(
+                    "If more Topic objects than this disappear together, no topic is deleted; "
+                    "default 20."
+                ),
             ),
         ]
         | None
@@ -77,7 +84,8 @@ class TopicDeletion(Api, frozen=True, kw_only=True):
 
 
 class TopicLimits(Api, frozen=True, kw_only=True):
-    """How large topics may become.  What is larger already stays as it is, and does not grow."""
+    """Limits on the size of topics. A topic that already exceeds a limit keeps its size and cannot
+    grow."""
 
     partitions_per_topic: (
         Annotated[
@@ -85,7 +93,9 @@ class TopicLimits(Api, frozen=True, kw_only=True):
             Meta(
                 ge=1,
                 le=10_000,
-                description="Also of topics that clients create; default 10000.",
+                description=(
+                    "Most partitions of one topic, declared or created by a client; default 10000."
+                ),
             ),
         ]
         | None
@@ -97,8 +107,8 @@ class TopicLimits(Api, frozen=True, kw_only=True):
                 ge=1,
                 le=1_000_000,
                 description=(
-                    "Partitions of all Topics of one namespace together; default no limit. Topics "
-                    "that are kept until their grace has passed count."
+                    "Most partitions of all Topics of one namespace together; default no limit. "
+                    "Topics that await deletion count."
                 ),
             ),
         ]
@@ -107,7 +117,8 @@ class TopicLimits(Api, frozen=True, kw_only=True):
 
 
 class Topics(Api, frozen=True, kw_only=True):
-    """The topics that may be declared, and the namespaces that may declare them."""
+    """Rules for topics: which may be declared, by which namespaces, how large, and how they are
+    deleted."""
 
     allowed_namespaces: AllowedNamespaces | None = None
     prefix: (
@@ -115,9 +126,9 @@ class Topics(Api, frozen=True, kw_only=True):
             NamePrefix,
             Meta(
                 description=(
-                    "How the names of topics begin that objects of other namespaces declare, such "
-                    "as {namespace}. with the dot. Unset: they may have any. Set it where "
-                    "spec.users lets other namespaces in."
+                    "Prefix of the names of topics that other namespaces declare, such as "
+                    "{namespace}. with the dot. Unset: any name. Set it if spec.users admits other "
+                    "namespaces."
                 )
             ),
         ]
@@ -130,8 +141,8 @@ class Topics(Api, frozen=True, kw_only=True):
             Literal["Allow", "Deny"],
             Meta(
                 description=(
-                    "Whether clients may create topics, which then have no object; default Allow. "
-                    "Those that there are stay, and clients may delete them."
+                    "Allow (default): clients may create topics, which have no object. Deny: they "
+                    "may not; existing topics stay, and clients may delete them."
                 ),
             ),
         ]

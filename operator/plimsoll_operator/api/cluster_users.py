@@ -1,4 +1,5 @@
-"""A LogCluster's rules for Users: of other namespaces, and when objects go (`spec.users`)."""
+"""A LogCluster's rules for Users of other namespaces, and for deleted User objects
+(`spec.users`)."""
 
 from __future__ import annotations
 
@@ -17,12 +18,12 @@ REMOVALS_PER_HOUR_DEFAULT = 20
 
 
 class Shared(Api, frozen=True, kw_only=True):
-    """What Users of other namespaces may be given outside of their own names."""
+    """A right that Users of other namespaces may have although it is outside their own names."""
 
     namespaces: (
         Annotated[
             LabelSelector,
-            Meta(description="Of which namespaces; unset: of all that may have Users."),
+            Meta(description="Namespaces whose Users may have it; unset: all that may have Users."),
         ]
         | None
     ) = None
@@ -34,7 +35,7 @@ class Shared(Api, frozen=True, kw_only=True):
 
 
 class UserDeletion(Api, frozen=True, kw_only=True):
-    """How a user goes whose object is gone."""
+    """Deletion of users after their object is deleted."""
 
     grace_seconds: (
         Annotated[
@@ -43,8 +44,8 @@ class UserDeletion(Api, frozen=True, kw_only=True):
                 ge=0,
                 le=86_400,
                 description=(
-                    "How long it may still log in, so that an object that was deleted by mistake "
-                    "cuts nobody off; 300 if unset. spec.disabled of a User cuts off at once."
+                    "Seconds for which the user may still log in, so that a mistaken deletion cuts "
+                    "off no client; default 300. A User's spec.disabled cuts off at once."
                 ),
             ),
         ]
@@ -57,8 +58,8 @@ class UserDeletion(Api, frozen=True, kw_only=True):
                 ge=0,
                 le=2_000,
                 description=(
-                    "More disappearances than this in one namespace end no login there; 20 if "
-                    "unset."
+                    "If more User objects than this disappear in one namespace, no login there "
+                    "ends; default 20."
                 ),
             ),
         ]
@@ -67,7 +68,8 @@ class UserDeletion(Api, frozen=True, kw_only=True):
 
 
 class ClusterUsers(Api, frozen=True, kw_only=True):
-    """Which other namespaces may have Users here, what these may be given, and how users go."""
+    """Rules for Users: which other namespaces may have them, which rights these may be given, and
+    how they are deleted."""
 
     allowed_namespaces: AllowedNamespaces | None = None
     prefix: (
@@ -75,8 +77,8 @@ class ClusterUsers(Api, frozen=True, kw_only=True):
             NamePrefix,
             Meta(
                 description=(
-                    "How the names of such Users, and of what their rules allow, begin; default "
-                    "{namespace}. with the dot."
+                    "Prefix of the names of such Users, and of the resources in their rules; "
+                    "default {namespace}. with the dot."
                 )
             ),
         ]
@@ -88,7 +90,7 @@ class ClusterUsers(Api, frozen=True, kw_only=True):
             tuple[Shared, ...],
             Meta(
                 max_length=SHARED_MAX,
-                description="What their rules may allow besides.",
+                description="Rights outside that prefix which their rules may also grant.",
                 extra_json_schema={"x-kubernetes-list-type": "atomic"},
             ),
         ]

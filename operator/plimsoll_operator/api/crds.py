@@ -74,12 +74,12 @@ REASSIGNMENT = Kind(
     short="plra",
     spec=ReassignmentSpec,
     status=ReassignmentStatus,
-    description="Replicas to be moved to other brokers, once, with progress and a way back.",
+    description="Moves replicas to other brokers once; shows progress and can be cancelled.",
     rules=(
         ("self.clusterRef == oldSelf.clusterRef", "clusterRef is immutable."),
         (
             "self.moves == oldSelf.moves",
-            "moves is immutable: it says what was begun. Cancel this one and make another.",
+            "moves is immutable. Cancel this Reassignment and make another.",
         ),
         (same("onTargetLost"), "onTargetLost is immutable: make another Reassignment."),
         (
@@ -112,14 +112,14 @@ REBALANCE = Kind(
     short="plrb",
     spec=RebalanceSpec,
     status=RebalanceStatus,
-    description="A plan that evens out, fills or empties brokers: shown, approved, carried out.",
+    description="A plan that balances, fills or drains brokers: shown, approved, carried out once.",
     rules=(
         ("self.clusterRef == oldSelf.clusterRef", "clusterRef is immutable."),
         ("self.mode == oldSelf.mode", "mode is immutable: make another Rebalance."),
         (same("brokers"), "brokers is immutable: make another Rebalance."),
         (
             "has(self.brokers) == (self.mode == 'AddBrokers' || self.mode == 'RemoveBrokers')",
-            "AddBrokers and RemoveBrokers say which brokers; the other modes are about all.",
+            "brokers is required for AddBrokers and RemoveBrokers and not allowed for other modes.",
         ),
         (
             "!has(self.throttle) || "
@@ -152,7 +152,7 @@ VERIFICATION = Kind(
     short="plv",
     spec=VerificationSpec,
     status=VerificationStatus,
-    description="A workload driven against a topic, and the proof of what became of it.",
+    description="A workload that writes to a topic, and the check of every acknowledged record.",
     rules=(
         ("self == oldSelf", "spec is immutable: make another Verification for another run."),
         (
@@ -187,8 +187,13 @@ LOG_BROKER = Kind(
     short="plb",
     spec=LogBrokerSpec,
     status=LogBrokerStatus,
-    description="A broker of a LogCluster; written by the operator.",
-    rules=(("self == oldSelf", "spec is immutable: the operator makes a LogBroker a broker."),),
+    description="A broker of a LogCluster. The operator writes this object.",
+    rules=(
+        (
+            "self == oldSelf",
+            ("spec is immutable: the operator makes one LogBroker for each broker."),
+        ),
+    ),
     columns=(
         ("Cluster", "string", ".spec.clusterRef.name"),
         ("Broker", "integer", ".spec.brokerId"),

@@ -26,8 +26,8 @@ HostTemplate = Annotated[
         max_length=200,
         pattern=r"^[A-Za-z0-9{]([-A-Za-z0-9.{}]*[A-Za-z0-9}])?$",
         description=(
-            "The name of each broker outside, with {id} in it, and {cluster} and {namespace} if "
-            "wanted. Unset: what the Service's status says; with TLSRoute it must be set."
+            "The name of each broker for clients outside; contains {id}, and may contain {cluster} "
+            "and {namespace}. Unset: the address in the Service's status; TLSRoute requires it."
         ),
     ),
 ]
@@ -43,7 +43,7 @@ class IssuerRef(Api, frozen=True, kw_only=True):
             Meta(
                 min_length=1,
                 max_length=63,
-                description="Issuer (default) or ClusterIssuer, mostly.",
+                description="Usually Issuer (default) or ClusterIssuer.",
             ),
         ]
         | None
@@ -52,7 +52,7 @@ class IssuerRef(Api, frozen=True, kw_only=True):
 
 
 class AdvertisedAddress(Api, frozen=True, kw_only=True):
-    """What clients outside are told of one broker, instead of what is found."""
+    """The address that clients outside get for one broker instead of the discovered one."""
 
     id: BrokerNumber
     host: Host
@@ -60,7 +60,7 @@ class AdvertisedAddress(Api, frozen=True, kw_only=True):
 
 
 class ExternalService(Api, frozen=True, kw_only=True):
-    """What is stated in the Services of a listener."""
+    """Settings of a listener's Services."""
 
     annotations: (
         Annotated[
@@ -71,10 +71,10 @@ class ExternalService(Api, frozen=True, kw_only=True):
             Meta(
                 max_length=32,
                 description=(
-                    "In values {id} is the broker's number ('bootstrap' in the Service that "
-                    "clients begin at), {host} its name by hostTemplate or bootstrapHost, "
-                    "{cluster} and {namespace} the LogCluster's. One with {host} is left out "
-                    "where there is no name."
+                    "Annotations of the Services. Values may contain {id} (the broker's number; "
+                    "'bootstrap' in the bootstrap Service), {host} (the name from hostTemplate or "
+                    "bootstrapHost), {cluster} and {namespace}. An annotation with {host} is left "
+                    "out if there is no name."
                 ),
             ),
         ]
@@ -82,7 +82,7 @@ class ExternalService(Api, frozen=True, kw_only=True):
     ) = None
     load_balancer_class: (
         Annotated[
-            str, Meta(min_length=1, max_length=316, description="Fixed once a Service has it.")
+            str, Meta(min_length=1, max_length=316, description="Immutable once a Service has it.")
         ]
         | None
     ) = None
@@ -93,7 +93,7 @@ class ExternalService(Api, frozen=True, kw_only=True):
             ],
             Meta(
                 max_length=64,
-                description="Networks (CIDR) that the load balancer lets in; unset: all.",
+                description="Networks (CIDR) that the load balancer admits; unset: all.",
                 extra_json_schema={"x-kubernetes-list-type": "set"},
             ),
         ]
@@ -104,9 +104,9 @@ class ExternalService(Api, frozen=True, kw_only=True):
             Literal["Local", "Cluster"],
             Meta(
                 description=(
-                    "Local (default): a node passes on what is for pods of its own, whose brokers "
-                    "see the client's address. Cluster: every node passes on, and the address is "
-                    "the node's."
+                    "Local (default): a node forwards only to its own pods, and brokers see the "
+                    "client's address. Cluster: every node forwards, and brokers see the node's "
+                    "address."
                 )
             ),
         ]
@@ -115,12 +115,14 @@ class ExternalService(Api, frozen=True, kw_only=True):
 
 
 class ParentRef(Api, frozen=True, kw_only=True):
-    """A Gateway that a TLSRoute is attached to."""
+    """A Gateway to which the TLSRoutes are attached."""
 
     name: ObjectName
-    namespace: Annotated[Name, Meta(description="Default: the LogCluster's.")] | None = None
+    namespace: Annotated[Name, Meta(description="Default: the LogCluster's namespace.")] | None = (
+        None
+    )
     section_name: (
-        Annotated[ObjectName, Meta(description="The Gateway's listener; unset: any for TLS.")]
+        Annotated[ObjectName, Meta(description="The Gateway's listener; unset: any TLS listener.")]
         | None
     ) = None
     port: (
@@ -128,7 +130,8 @@ class ParentRef(Api, frozen=True, kw_only=True):
             PortNumber,
             Meta(
                 description=(
-                    "Where clients reach the Gateway; unset: the port of its listener for TLS."
+                    "The port at which clients reach the Gateway; unset: the port of its TLS "
+                    "listener."
                 )
             ),
         ]
@@ -151,7 +154,7 @@ ParentRefs = Annotated[
     Meta(
         min_length=1,
         max_length=4,
-        description="The Gateways that pass TLS on to brokers, by the name that clients ask for.",
+        description="Gateways that forward TLS to brokers by the requested server name.",
         extra_json_schema={"x-kubernetes-list-type": "atomic"},
     ),
 ]

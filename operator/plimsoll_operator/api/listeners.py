@@ -30,16 +30,16 @@ Login = Literal["ScramSha256", "ScramSha512", "ServiceAccount", "OAuth", "Tls"]
 
 
 class ListenerTls(Api, frozen=True, kw_only=True):
-    """Where a listener's certificate comes from, and which TLS it speaks."""
+    """A listener's certificate and TLS version."""
 
     certificate_secret: (
         Annotated[
             ObjectName,
             Meta(
                 description=(
-                    "A Secret of this namespace, whose tls.crt (PEM, the whole chain) and tls.key "
-                    "every broker shows; it is read again each minute. Unset: each broker has a "
-                    "certificate of its own, signed by the cluster's listener CA, which is in "
+                    "A Secret of this namespace; every broker presents its tls.crt (PEM, the whole "
+                    "chain) with tls.key, and rereads both each minute. Unset: each broker has its "
+                    "own certificate, signed by the cluster's listener CA, which is published in "
                     "ConfigMap <name>-listener-ca."
                 )
             ),
@@ -51,9 +51,9 @@ class ListenerTls(Api, frozen=True, kw_only=True):
             IssuerRef,
             Meta(
                 description=(
-                    "cert-manager's: the operator makes a Certificate for all names of the "
-                    "listener, and every broker shows what cert-manager puts into its Secret "
-                    "<name>-listener-<listener>."
+                    "A cert-manager issuer. The operator makes a Certificate for all names of the "
+                    "listener, and every broker presents the certificate that cert-manager writes "
+                    "to Secret <name>-listener-<listener>."
                 )
             ),
         ]
@@ -62,14 +62,14 @@ class ListenerTls(Api, frozen=True, kw_only=True):
     min_version: (
         Annotated[
             Literal["1.2", "1.3"],
-            Meta(description="The oldest version of TLS that is spoken; default 1.2."),
+            Meta(description="The oldest accepted TLS version; default 1.2."),
         ]
         | None
     ) = None
 
 
 class DeclaredLimits(Api, frozen=True, kw_only=True):
-    """What a listener's clients may use, on each broker."""
+    """Limits on a listener's clients, at each broker."""
 
     connections: (
         Annotated[
@@ -78,8 +78,8 @@ class DeclaredLimits(Api, frozen=True, kw_only=True):
                 ge=1,
                 le=1_000_000,
                 description=(
-                    "Connections that are open at a time; unset: the brokers' max.connections, "
-                    "and 2000 at most with TLS."
+                    "Most open connections; unset: the brokers' max.connections, and at most 2000 "
+                    "with TLS."
                 ),
             ),
         ]
@@ -92,9 +92,9 @@ class DeclaredLimits(Api, frozen=True, kw_only=True):
                 ge=1,
                 le=31_536_000,
                 description=(
-                    "After so long a client has to log in again, on the same connection, or is "
-                    "closed (Kafka's connections.max.reauth.ms); unset: when the token ends that "
-                    "it logged in with, and with a password never."
+                    "Seconds after which a client must log in again on the same connection, or the "
+                    "broker closes it (Kafka's connections.max.reauth.ms). Unset: at the end of "
+                    "the token's validity; with a password, never."
                 ),
             ),
         ]
@@ -103,7 +103,7 @@ class DeclaredLimits(Api, frozen=True, kw_only=True):
 
 
 class DeclaredListener(Api, frozen=True, kw_only=True):
-    """A port that clients connect to, on every broker."""
+    """A port for clients, on every broker."""
 
     name: Annotated[str, Meta(min_length=1, max_length=11, pattern=r"^[a-z][a-z0-9]{0,10}$")]
     port: Annotated[
@@ -111,13 +111,15 @@ class DeclaredListener(Api, frozen=True, kw_only=True):
         Meta(
             ge=1024,
             le=65535,
-            description="Not 9091, 9093, 9100 or 9101, which are the brokers' and operator's own.",
+            description=(
+                "Any port but 9091, 9093, 9100 and 9101, which brokers and the operator use."
+            ),
         ),
     ]
     tls: (
         Annotated[
             ListenerTls,
-            Meta(description="Set, also as {}: clients must speak TLS. Unset: plaintext."),
+            Meta(description="Set, even to {}: clients must use TLS. Unset: plaintext."),
         ]
         | None
     ) = None
@@ -128,11 +130,12 @@ class DeclaredListener(Api, frozen=True, kw_only=True):
                 min_length=1,
                 max_length=5,
                 description=(
-                    "Clients must prove a user name by one of these; unset: by none. "
-                    "ServiceAccount: a pod's token, and OAuth: one of spec.tokenIssuers, both by "
-                    "SASL/OAUTHBEARER and with tls alone. Tls: a certificate of the cluster's "
-                    "clients CA or of one of spec.certificates.clients.externalCas, with tls "
-                    "alone; beside others it may be left out, and who shows one logs in by it."
+                    "Ways in which clients may log in; unset: no login. ServiceAccount (a pod's "
+                    "token) and OAuth (a token of one of spec.tokenIssuers) use SASL/OAUTHBEARER "
+                    "and need tls. Tls (a certificate of the cluster's clients CA or of one of "
+                    "spec.certificates.clients.externalCas) needs tls; if other ways are listed "
+                    "too, the certificate is optional, and a client that presents one is logged in "
+                    "by it."
                 ),
                 extra_json_schema={"x-kubernetes-list-type": "set"},
             ),
@@ -145,11 +148,11 @@ class DeclaredListener(Api, frozen=True, kw_only=True):
             AllowedNamespaces,
             Meta(
                 description=(
-                    "Whose pods reach the port, by the brokers' NetworkPolicy. Unset, or from: "
-                    "All: whoever there is. from: Same (default where something is stated): pods "
-                    "of the LogCluster's own namespace. Selector: also those of namespaces with "
-                    "these labels. Of ClusterIP listeners, and of TLSRoute ones, whose clients "
-                    "are the Gateway's pods."
+                    "Pods that reach the port, by the brokers' NetworkPolicy. Unset, or from: All: "
+                    "every client. from: Same (default if this is set): pods of the LogCluster's "
+                    "own namespace. from: Selector: also pods of the selected namespaces. Only for "
+                    "ClusterIP listeners and for TLSRoute listeners, whose clients are the "
+                    "Gateway's pods."
                 )
             ),
         ]
@@ -160,10 +163,11 @@ class DeclaredListener(Api, frozen=True, kw_only=True):
             ListenerType,
             Meta(
                 description=(
-                    "ClusterIP (default): clients are inside. NodePort, LoadBalancer: each broker "
-                    "has a Service of this type, and one more is what clients begin at; they are "
-                    "told the addresses outside. TLSRoute: Gateways pass TLS on to brokers "
-                    "(Gateway API); needs tls, hostTemplate, bootstrapHost and parentRefs."
+                    "ClusterIP (default): clients are inside Kubernetes. NodePort and "
+                    "LoadBalancer: each broker has a Service of this type, and so has the "
+                    "bootstrap; clients get the outside addresses. TLSRoute: Gateways (Gateway "
+                    "API) forward TLS to brokers; needs tls, hostTemplate, bootstrapHost and "
+                    "parentRefs."
                 )
             ),
         ]
@@ -175,8 +179,8 @@ class DeclaredListener(Api, frozen=True, kw_only=True):
             Host,
             Meta(
                 description=(
-                    "The name that clients outside begin at; unset: what the Service's status "
-                    "says. With tls certificates are valid for it."
+                    "The bootstrap name for clients outside; unset: the address in the Service's "
+                    "status. With tls, certificates are valid for it."
                 )
             ),
         ]
@@ -185,7 +189,12 @@ class DeclaredListener(Api, frozen=True, kw_only=True):
     advertised: (
         Annotated[
             Advertised,
-            Meta(description="What clients outside are told of single brokers instead."),
+            Meta(
+                description=(
+                    "Addresses that clients outside get for single brokers instead of the "
+                    "discovered ones."
+                )
+            ),
         ]
         | None
     ) = None
@@ -194,12 +203,12 @@ class DeclaredListener(Api, frozen=True, kw_only=True):
 
     @property
     def reach(self) -> ListenerType:
-        """The type of Service by which clients reach it."""
+        """Return the type of Service through which clients reach the listener."""
         return self.type or "ClusterIP"
 
     @property
     def external(self) -> bool:
-        """True if its clients are outside the pods' network."""
+        """Return True if the listener's clients are outside the pods' network."""
         return self.reach != "ClusterIP"
 
 
@@ -209,8 +218,8 @@ Listeners = Annotated[
         min_length=1,
         max_length=8,
         description=(
-            "Where clients connect. Unset: one plaintext listener on 9092. Brokers open and close "
-            "listeners at run time; one that is removed closes its connections at once."
+            "Ports for clients. Unset: one plaintext listener on 9092. Brokers open and close "
+            "listeners at run time; a removed listener's connections are closed at once."
         ),
         extra_json_schema={
             "x-kubernetes-list-type": "map",
@@ -222,79 +231,80 @@ Listeners = Annotated[
 LISTENERS_RULES = (
     (
         "!has(self.listeners) || self.listeners.all(l, !(l.port in [9091, 9093, 9100, 9101]))",
-        "A listener's port is none of 9091, 9093, 9100 and 9101: brokers and operator use those.",
+        "A listener's port must not be 9091, 9093, 9100 or 9101: brokers and operator use those.",
     ),
     (
         "!has(self.listeners) || "
         "self.listeners.all(l, self.listeners.exists_one(o, o.port == l.port))",
-        "Each listener has a port of its own.",
+        "Two listeners must not have the same port.",
     ),
     (
         "!has(self.listeners) || self.listeners.all(l, !has(l.tls) || "
         "!has(l.tls.issuerRef) || !has(l.tls.certificateSecret))",
-        "A listener's certificate comes from certificateSecret or from issuerRef, not from both.",
+        "A listener's tls has certificateSecret or issuerRef, not both.",
     ),
     (
         "!has(self.listeners) || self.listeners.all(l, (has(l.type) && l.type != 'ClusterIP') || "
         "!(has(l.hostTemplate) || has(l.bootstrapHost) || has(l.advertised) || has(l.service)))",
-        "hostTemplate, bootstrapHost, advertised and service are of listeners whose type is "
-        "NodePort, LoadBalancer or TLSRoute.",
+        "hostTemplate, bootstrapHost, advertised and service are allowed only with type NodePort, "
+        "LoadBalancer or TLSRoute.",
     ),
     (
         "!has(self.listeners) || self.listeners.all(l, !has(l.type) || l.type != 'TLSRoute' || "
         "(has(l.tls) && has(l.hostTemplate) && has(l.bootstrapHost) && has(l.parentRefs)))",
         "A TLSRoute listener needs tls, hostTemplate, bootstrapHost and parentRefs: a Gateway "
-        "knows only the name that a client asks for.",
+        "routes by the requested server name alone.",
     ),
     (
         "!has(self.listeners) || self.listeners.all(l, (has(l.type) && l.type == 'TLSRoute') || "
         "!has(l.parentRefs))",
-        "parentRefs are of TLSRoute listeners.",
+        "parentRefs is allowed only with type TLSRoute.",
     ),
     (
         "!has(self.listeners) || self.listeners.all(l, !has(l.hostTemplate) || "
         "l.hostTemplate.contains('{id}'))",
-        "hostTemplate has {id} in it: each broker has a name of its own.",
+        "hostTemplate must contain {id}: each broker has its own name.",
     ),
     (
         "!has(self.listeners) || self.listeners.all(l, !has(l.service) || "
         "(has(l.type) && l.type == 'LoadBalancer') || "
         "!(has(l.service.loadBalancerClass) || has(l.service.loadBalancerSourceRanges)))",
-        "loadBalancerClass and loadBalancerSourceRanges are of LoadBalancer listeners.",
+        "loadBalancerClass and loadBalancerSourceRanges are allowed only with type LoadBalancer.",
     ),
     (
         "!has(self.listeners) || self.listeners.all(l, !has(l.service) || !has(l.type) || "
         "l.type != 'TLSRoute' || !has(l.service.externalTrafficPolicy))",
-        "externalTrafficPolicy is of NodePort and LoadBalancer listeners.",
+        "externalTrafficPolicy is allowed only with type NodePort or LoadBalancer.",
     ),
     (
         "!has(self.listeners) || self.listeners.all(l, !has(l.authentication) || has(l.tls) || "
         "!l.authentication.exists(a, a in ['ServiceAccount', 'OAuth']))",
-        "A listener with ServiceAccount or OAuth needs tls: who reads a token has what it gives.",
+        "A listener with ServiceAccount or OAuth needs tls: without it a token can be read on the "
+        "network and used again.",
     ),
     (
         "!has(self.listeners) || self.listeners.all(l, !has(l.authentication) || has(l.tls) || "
         "!l.authentication.exists(a, a == 'Tls'))",
-        "A listener with Tls among its authentication needs tls: certificates are shown in it.",
+        "A listener with Tls in its authentication needs tls.",
     ),
     (
         "!has(self.listeners) || self.listeners.all(l, !has(l.allowedNamespaces) || "
         "!has(l.type) || l.type in ['ClusterIP', 'TLSRoute'])",
-        "allowedNamespaces tells pods apart, so it is of ClusterIP and TLSRoute listeners: clients "
-        "outside are in no namespace. service.loadBalancerSourceRanges says which networks a load "
-        "balancer lets in; pods get a listener of their own.",
+        "allowedNamespaces is allowed only with type ClusterIP or TLSRoute: clients outside are in "
+        "no namespace. For a load balancer use service.loadBalancerSourceRanges; for pods add a "
+        "listener.",
     ),
     (
         "!has(self.listeners) || self.listeners.all(l, !has(l.allowedNamespaces) || "
         "has(l.allowedNamespaces.selector) == "
         "(has(l.allowedNamespaces.from) && l.allowedNamespaces.from == 'Selector'))",
-        "allowedNamespaces with from: Selector has a selector, and no other has one.",
+        "allowedNamespaces.selector is required with from: Selector and not allowed otherwise.",
     ),
 )
 
 
 class Outside(NamedTuple):
-    """The known outside addresses of a listener: of brokers, and for the bootstrap."""
+    """The known outside addresses of a listener: each broker's, and the bootstrap's."""
 
     advertised: tuple[AdvertisedAddress, ...] = ()
     bootstrap_servers: str | None = None

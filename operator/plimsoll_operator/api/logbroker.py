@@ -1,7 +1,7 @@
-"""`LogBroker` (plb): one broker of a LogCluster, as the controller and the broker itself see it.
+"""`LogBroker` (plb): one broker of a LogCluster, as the controller and the broker itself report it.
 
-The operator writes it, its spec included: it is made with a broker and goes with it.
-"""
+The operator writes the whole object, including its spec. It makes the object with the broker and
+deletes it with the broker."""
 
 from __future__ import annotations
 
@@ -27,38 +27,38 @@ BrokerState = Literal["NotRegistered", "Fenced", "Active", "ShuttingDown"]
 
 
 class LogBrokerSpec(Api, frozen=True, kw_only=True):
-    """Which broker it is."""
+    """Identity of the broker."""
 
     cluster_ref: LocalClusterRef
     broker_id: BrokerNumber
 
 
 class FencedStatus(Api, frozen=True, kw_only=True):
-    """Since when the broker takes no part, and why."""
+    """Start and reason of the broker's fencing."""
 
     since: Time
     why: Sentence
 
 
 class DiskStatus(Api, frozen=True, kw_only=True):
-    """The file system of the broker's logs, as the broker saw it last."""
+    """The file system of the broker's logs, as last reported by the broker."""
 
     used: Quantity
     free: Quantity
 
 
 class BacklogStatus(Api, omit_defaults=False, frozen=True, kw_only=True):
-    """Metadata that the broker has not carried out: so many records, the oldest committed so long
-    ago."""
+    """Committed metadata that the broker has not yet applied to its logs: the number of records,
+    and the age of the oldest in seconds."""
 
     records: Count = 0
     seconds: Count = 0
 
 
 class LogBrokerStatus(Api, frozen=True, kw_only=True):
-    """What the broker is.  `leaving`: it is being emptied; `restarting`: into this revision;
-    `lowestISRMargin`: the smallest |ISR| - min ISR of the partitions in whose ISR it is, so that
-    0 says that some cannot do without it."""
+    """The observed state of the broker. `leaving`: the broker is being drained; `restarting`: the
+    revision it restarts into; `lowestISRMargin`: the smallest |ISR| - min ISR of the partitions in
+    whose ISR it is; at 0 some partition cannot spare it."""
 
     observed_generation: Count | None = None
     state: BrokerState | None = None
@@ -79,7 +79,7 @@ class LogBrokerStatus(Api, frozen=True, kw_only=True):
 
 
 class LogBroker(msgspec.Struct, frozen=True, kw_only=True):
-    """The object; its status may be one that another release wrote."""
+    """The object. Its status may have been written by another release."""
 
     metadata: ObjectMeta
     spec: LogBrokerSpec
@@ -91,5 +91,5 @@ class LogBroker(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cluster_key(self) -> tuple[str, str]:
-        """(namespace, name) of the LogCluster meant."""
+        """Return the (namespace, name) of the referenced LogCluster."""
         return self.metadata.namespace, self.spec.cluster_ref.name

@@ -1,4 +1,5 @@
-"""`LogCluster` (plc): brokers, their volumes, and what topics may be declared on them."""
+"""`LogCluster` (plc): brokers, their volumes, listeners and security, and rules for topics and
+users."""
 
 from __future__ import annotations
 
@@ -43,14 +44,14 @@ PassedList = Annotated[tuple[Passed, ...], Meta(max_length=32)]
 
 
 class PodTemplateMetadata(Api, frozen=True, kw_only=True):
-    """Labels and annotations for the broker pods; the only ones that are copied to them."""
+    """Labels and annotations of the broker pods; the LogCluster's own are not copied."""
 
     labels: Labels | None = None
     annotations: Labels | None = None
 
 
 class PodTemplateSpec(Api, frozen=True, kw_only=True):
-    """Where broker pods may run."""
+    """Scheduling of the broker pods."""
 
     node_selector: Labels | None = None
     tolerations: PassedList | None = None
@@ -60,19 +61,19 @@ class PodTemplateSpec(Api, frozen=True, kw_only=True):
 
 
 class PodTemplate(Api, frozen=True, kw_only=True):
-    """What is added to the broker pods."""
+    """Additions to the broker pods."""
 
     metadata: PodTemplateMetadata | None = None
     spec: PodTemplateSpec | None = None
 
 
 class Brokers(Api, frozen=True, kw_only=True):
-    """How many brokers, which numbers they may not have, and what their pods get."""
+    """The number of brokers, excluded ids, and the settings of their pods."""
 
     count: (
         Annotated[
             int,
-            Meta(ge=1, le=100, description="The number of brokers you end with; default 3."),
+            Meta(ge=1, le=100, description="The desired number of brokers; default 3."),
         ]
         | None
     ) = None
@@ -81,7 +82,7 @@ class Brokers(Api, frozen=True, kw_only=True):
             tuple[BrokerNumber, ...],
             Meta(
                 max_length=100,
-                description="Broker numbers not to use: ids are the first `count` others.",
+                description="Ids that no broker may have; brokers get the first `count` other ids.",
                 extra_json_schema={"x-kubernetes-list-type": "set"},
             ),
         ]
@@ -95,17 +96,17 @@ RetentionPolicy = Literal["Retain", "Delete"]
 
 
 class Retention(Api, frozen=True, kw_only=True):
-    """What becomes of a broker's volume when the broker is removed.  Volumes of a LogCluster that
-    is deleted are always kept."""
+    """Retention of the volume of a removed broker. Volumes of a deleted LogCluster are always
+    kept."""
 
     when_scaled: (
         Annotated[
             RetentionPolicy,
             Meta(
                 description=(
-                    "Retain (default): the volume claim of a removed broker stays, and a broker "
-                    "that gets its number again starts on it. Delete: it is deleted, once no "
-                    "partition has a replica there and the broker is unregistered."
+                    "Retain (default): the volume claim of a removed broker stays; a later broker "
+                    "with the same id uses it again. Delete: the claim is deleted once no "
+                    "partition has a replica on it and the broker is unregistered."
                 ),
             ),
         ]
@@ -114,11 +115,13 @@ class Retention(Api, frozen=True, kw_only=True):
 
 
 class Storage(Api, frozen=True, kw_only=True):
-    """Each broker's volume.  Volumes are kept unless `retention` says otherwise."""
+    """The volume of each broker. Volumes are kept unless `retention` says otherwise."""
 
-    size: Annotated[Quantity, Meta(description="Size of each broker's volume; never shrinks.")]
+    size: Annotated[
+        Quantity, Meta(description="Size of each broker's volume; can grow, but not shrink.")
+    ]
     storage_class_name: (
-        Annotated[Short, Meta(description="Immutable; empty is the default class.")] | None
+        Annotated[Short, Meta(description="Immutable; unset: the default StorageClass.")] | None
     ) = None
     retention: Retention | None = None
 
@@ -127,7 +130,8 @@ RackPolicy = Literal["Required", "Preferred", "Ignored"]
 
 
 class Racks(Api, frozen=True, kw_only=True):
-    """What a rack is.  Brokers get theirs when they register; what is placed is never moved."""
+    """Use of racks for placement. A broker gets its rack when it registers; existing replicas are
+    never moved because of racks."""
 
     topology_key: (
         Annotated[
@@ -140,8 +144,7 @@ class Racks(Api, frozen=True, kw_only=True):
                     r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
                 ),
                 description=(
-                    "The label of a broker's node whose value is its rack; default "
-                    f"{TOPOLOGY_KEY_DEFAULT}."
+                    f"The node label that states a broker's rack; default {TOPOLOGY_KEY_DEFAULT}."
                 ),
             ),
         ]
@@ -152,10 +155,10 @@ class Racks(Api, frozen=True, kw_only=True):
             RackPolicy,
             Meta(
                 description=(
-                    "Preferred (default): racks place replicas when all brokers have one. "
-                    "Required: a broker without a rack does not register, and no partition "
-                    "with several replicas is placed in one rack while there are two. "
-                    "Ignored: racks place nothing."
+                    "Preferred (default): placement spreads replicas over racks if every broker "
+                    "has one. Required: a broker without a rack cannot register, and a partition "
+                    "with several replicas is never placed in a single rack if there are two. "
+                    "Ignored: racks do not affect placement."
                 ),
             ),
         ]
@@ -170,7 +173,7 @@ AutoRebalance = Literal["Off", "Propose", "Automatic"]
 
 
 class Movement(Api, frozen=True, kw_only=True):
-    """How replicas are moved."""
+    """Movement of replicas."""
 
     bytes_per_second: (
         Annotated[
@@ -178,8 +181,8 @@ class Movement(Api, frozen=True, kw_only=True):
             Release,
             Meta(
                 description=(
-                    "How fast each broker takes in the replicas that it is given; default 50Mi. "
-                    "A replica that merely fell behind is not held back."
+                    "Most bytes per second that each broker copies for replicas it newly gets; "
+                    "default 50Mi. A replica that only fell behind is not throttled."
                 )
             ),
         ]
@@ -190,9 +193,9 @@ class Movement(Api, frozen=True, kw_only=True):
             AutoRebalance,
             Meta(
                 description=(
-                    "Whether brokers that were added are given replicas. Propose (default): a "
-                    "Rebalance shows its plan and waits for your approval. Automatic: it begins by "
-                    "itself. Off: none is made."
+                    "Rebalance for added brokers. Propose (default): one is made, shows its plan "
+                    "and waits for your approval. Automatic: it is carried out at once. Off: none "
+                    "is made."
                 )
             ),
         ]
@@ -201,16 +204,16 @@ class Movement(Api, frozen=True, kw_only=True):
 
 
 class LogClusterSpec(Api, frozen=True, kw_only=True):
-    """What a cluster should be."""
+    """The desired state of the cluster."""
 
     version: (
         Annotated[
             Release,
             Meta(
                 description=(
-                    "The release that brokers run, such as 0.2; changing it rolls them. Unset: the "
-                    "one at creation, which status.versions.pinned shows; another operator does "
-                    "not change it."
+                    "The release of the brokers, such as 0.2; a change restarts them in turn. "
+                    "Unset: the release at creation (status.versions.pinned); an upgrade of the "
+                    "operator does not change it."
                 )
             ),
         ]
@@ -221,23 +224,28 @@ class LogClusterSpec(Api, frozen=True, kw_only=True):
             Release,
             Meta(
                 description=(
-                    "What the metadata log may hold. Unset: the newest that every broker "
-                    "understands, finalised by itself after a roll. Set: it waits there, and until "
-                    "a newer one is finalised the brokers' version can be taken back. What is "
-                    "finalised is never lowered."
+                    "The kinds of records that the metadata log may hold. Unset: after a roll, the "
+                    "newest version that every broker understands is finalised. Set: this version "
+                    "stays; until a newer one is finalised, the brokers' version can be taken "
+                    "back. A finalised version is never lowered."
                 )
             ),
         ]
         | None
     ) = None
-    image: Annotated[Image, Meta(description="Overrides the broker image.")] | None = None
+    image: (
+        Annotated[Image, Meta(description="Overrides the broker image of the release.")] | None
+    ) = None
     cluster_id: (
         Annotated[
             str,
             Meta(
                 max_length=36,
                 pattern=r"^([A-Za-z0-9_-]{22}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})?$",
-                description="Only to adopt existing volumes and their log.  Immutable once set.",
+                description=(
+                    "The id of a former cluster, to adopt its volumes and metadata log. Immutable "
+                    "once set."
+                ),
             ),
         ]
         | None
@@ -260,8 +268,8 @@ class LogClusterSpec(Api, frozen=True, kw_only=True):
             PodMonitor,
             Meta(
                 description=(
-                    "A PodMonitor of its own beside the brokers, where the operator may make one "
-                    "(the chart's metrics.podMonitor.perLogCluster)."
+                    "The operator makes a PodMonitor beside the brokers; needs the chart's "
+                    "metrics.podMonitor.perLogCluster."
                 )
             ),
         ]
@@ -272,10 +280,11 @@ class LogClusterSpec(Api, frozen=True, kw_only=True):
             UncleanRecovery,
             Meta(
                 description=(
-                    "The leader of a partition whose every complete replica was lost.  Balanced "
-                    "(default): the most complete one, once all that may be complete are back. "
-                    "Proactive: the most complete of those that answer within seconds; may lose "
-                    "acknowledged records.  Manual: none, until a Topic names a leader."
+                    "Election for a partition that has lost every complete replica. Balanced "
+                    "(default): the most complete replica leads, once all that may be complete are "
+                    "back. Proactive: the most complete replica among those that answer within "
+                    "seconds leads; acknowledged records may be lost. Manual: no replica leads "
+                    "until a Topic names one."
                 ),
             ),
         ]
@@ -287,13 +296,14 @@ class LogClusterSpec(Api, frozen=True, kw_only=True):
             OnControllerLoss,
             Meta(
                 description=(
-                    "What brokers do without a controller. KeepServing (default): everything "
-                    "but elections, ISR changes and administration. StopServing: a leader answers "
-                    "reads and acks=0/1 only as long as no other broker can lead: for 5.4 s (with "
-                    "the default session timeout), and after that where every other replica in ISR "
-                    "and ELR follows it. So partitions with one replica serve on, and those that "
-                    "are below min ISR, or lose an ISR member meanwhile, stop. acks=all goes on "
-                    "in both. Brokers read it when they start."
+                    "Behaviour of brokers without a controller. KeepServing (default): brokers "
+                    "serve everything except elections, ISR changes and administration. "
+                    "StopServing: a leader answers reads and acks=0/1 only while no other broker "
+                    "can lead: for 5.4 s (with the default session timeout), and longer if every "
+                    "other replica in ISR and ELR still follows it. Partitions with one replica "
+                    "therefore continue; partitions below min ISR, or that lose an ISR member "
+                    "meanwhile, stop. acks=all continues in both. Brokers read this setting at "
+                    "their start."
                 ),
             ),
         ]
@@ -309,7 +319,7 @@ class LogCluster(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def count(self) -> int:
-        """The declared number of brokers."""
+        """Return the declared number of brokers."""
         brokers = self.spec.brokers
         return (brokers.count if brokers else None) or BROKER_COUNT_DEFAULT
 
@@ -320,18 +330,18 @@ class LogCluster(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def deletes_volumes(self) -> bool:
-        """True if the volume of a removed broker is deleted with it."""
+        """Return True if the volume of a removed broker is deleted with it."""
         retention = self.spec.storage.retention
         return retention is not None and retention.when_scaled == "Delete"
 
     @property
     def listeners(self) -> tuple[DeclaredListener, ...]:
-        """The declared listeners; empty: the one plaintext listener."""
+        """Return the declared listeners; if there are none, the one plaintext listener."""
         return self.spec.listeners or ()
 
     @property
     def stated_inside(self) -> InsideMode | None:
-        """The declared mode of internal connections; None if undeclared
+        """Return the declared mode of internal connections, or None if undeclared
         (`reconcile.cluster.inside_mode`)."""
         stated = self.spec.certificates and self.spec.certificates.internal
         return InsideMode(stated.mode) if stated and stated.mode else None
@@ -343,7 +353,7 @@ class LogCluster(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def topology_key(self) -> str:
-        """The node label that holds a broker's rack."""
+        """Return the node label that holds a broker's rack."""
         return (self.spec.racks and self.spec.racks.topology_key) or TOPOLOGY_KEY_DEFAULT
 
     @property
@@ -365,5 +375,5 @@ class LogCluster(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[Name, Name]:
-        """(namespace, name)."""
+        """Return the (namespace, name)."""
         return self.metadata.namespace, self.metadata.name

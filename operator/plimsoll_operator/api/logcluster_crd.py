@@ -1,4 +1,4 @@
-"""The CRD of `LogCluster`: its rules, columns and names.  A part of `crds`."""
+"""The CRD of `LogCluster`: its rules, columns and names. Assembled by `crds`."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ LOG_CLUSTER = Kind(
         (
             "!has(oldSelf.clusterId) || oldSelf.clusterId == '' || "
             "(has(self.clusterId) && self.clusterId == oldSelf.clusterId)",
-            "clusterId is immutable once set: it says whose volumes these are.",
+            "clusterId is immutable once set: it identifies the owner of the volumes and the log.",
         ),
         (
             "!has(self.movement) || !has(self.movement.bytesPerSecond) || "
             "quantity(self.movement.bytesPerSecond).isGreaterThan(quantity('0'))",
-            "movement.bytesPerSecond is more than 0: a move that stands still never ends.",
+            "movement.bytesPerSecond must be more than 0: a move without bandwidth never ends.",
         ),
         (
             "!has(self.topics) || !has(self.topics.defaults) || "
@@ -45,7 +45,7 @@ LOG_CLUSTER = Kind(
         (
             "!has(self.users) || !has(self.users.shared) || self.users.shared.all(s, "
             "(s.resource.type == 'Cluster') == !has(s.resource.name))",
-            "users.shared names a resource, unless that is the Cluster, of which there is one.",
+            "Each entry of users.shared names its resource, except for type Cluster.",
         ),
         *LISTENERS_RULES,
         *TOKEN_ISSUERS_RULES,
@@ -56,8 +56,8 @@ LOG_CLUSTER = Kind(
             f"{_SIZE.format('self')}.compareTo({_SIZE.format('oldSelf')}) >= 0 || "
             "(has(oldSelf.status) && has(oldSelf.status.volumeSize) && "
             f"{_SIZE.format('self')}.compareTo(quantity(oldSelf.status.volumeSize)) >= 0)",
-            "storage.size never shrinks: a volume can grow, but not give space back. It may go "
-            "back to what the smallest volume has: status.volumeSize.",
+            "storage.size never shrinks: a volume can grow, but not give space back. It may return "
+            "to the size of the smallest volume: status.volumeSize.",
         ),
         (
             "self.metadata.name.size() <= 40 && !self.metadata.name.contains('.')",
@@ -68,8 +68,8 @@ LOG_CLUSTER = Kind(
             "(has(self.spec.clusterId) ? self.spec.clusterId : '') == "
             "(has(oldSelf.spec.clusterId) ? oldSelf.spec.clusterId : '') || "
             "!has(oldSelf.status) || !has(oldSelf.status.clusterId)",
-            "clusterId cannot be given to a cluster that runs already: its log has another id. "
-            "Delete the object and apply it again with clusterId; volumes and log stay.",
+            "clusterId cannot be set on a running cluster: its log has another id. Delete the "
+            "object and apply it again with clusterId; volumes and log stay.",
         ),
     ),
     columns=(

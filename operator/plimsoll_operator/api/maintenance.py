@@ -1,4 +1,4 @@
-"""The part of `LogCluster` about what is done to brokers on purpose."""
+"""The part of `LogCluster` about maintenance of brokers: `spec.maintenance`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ ExposedTopics = Literal["Interrupt", "Block"]
 
 
 class Maintenance(Api, frozen=True, kw_only=True):
-    """What may be done to brokers on purpose.  Elections and repairs never pause."""
+    """Restarts and drills. Elections and repairs never pause."""
 
     suspended: (
         Annotated[
             bool,
-            Meta(description="true: no restart begins; what has begun is finished. Default false."),
+            Meta(
+                description=(
+                    "true: no restart begins; restarts that have begun finish. Default false."
+                )
+            ),
         ]
         | None
     ) = None
@@ -26,9 +30,9 @@ class Maintenance(Api, frozen=True, kw_only=True):
             bool,
             Meta(
                 description=(
-                    "true: the containers of a broker's pod see each other's processes, so that a "
-                    "drill can kill the broker from beside. A user who may open a debug container "
-                    "there reads the broker's memory. Default false."
+                    "true: the containers of a broker's pod share one process namespace, so that a "
+                    "drill can kill the broker from a debug container. A user who may open a debug "
+                    "container there can read the broker's memory. Default false."
                 )
             ),
         ]
@@ -39,10 +43,10 @@ class Maintenance(Api, frozen=True, kw_only=True):
             ExposedTopics,
             Meta(
                 description=(
-                    "Partitions with no more replicas than their min ISR can spare no broker. "
-                    "Interrupt (default): a restart interrupts them for a moment, while all their "
-                    "replicas are in sync. Block: restarts wait until there are none of them. "
-                    "status.exposure counts such topics."
+                    "Restarts of brokers with exposed topics: those that have no more replicas "
+                    "than their min ISR (status.exposure counts them). Interrupt (default): a "
+                    "restart interrupts them briefly, and only while all their replicas are in "
+                    "sync. Block: restarts wait until no such topic exists."
                 ),
             ),
         ]

@@ -30,7 +30,7 @@ Quantity = Annotated[
     str, Meta(min_length=1, max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?(m|k|[KMGTPE]i?)?$")
 ]
 Amount = Annotated[int, Meta(ge=1)] | Quantity
-"""As people write it; `quantities.amount` is the number."""
+"""A Kubernetes quantity; `quantities.amount` parses it."""
 Release = Annotated[str, Meta(min_length=3, max_length=16, pattern=r"^[0-9]+\.[0-9]+$")]
 Sentence = Annotated[str, Meta(max_length=32768)]
 Short = Annotated[str, Meta(max_length=253)]
@@ -46,20 +46,20 @@ Config = Annotated[
     ],
     Meta(
         max_length=200,
-        description="Kafka's own keys; values are numbers, booleans or strings.",
+        description="Topic configs under Kafka's keys; values are numbers, booleans or strings.",
     ),
 ]
 Passed = Annotated[
     dict[str, Any],
     Meta(
         extra_json_schema={"x-kubernetes-preserve-unknown-fields": True},
-        description="Passed to the pods as it is.",
+        description="Copied to the pods unchanged.",
     ),
 ]
 
 
 class ObjectMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The part of an object's metadata that is read here."""
+    """The fields of an object's metadata that the operator reads."""
 
     name: str
     namespace: str = "default"
@@ -73,14 +73,14 @@ class ObjectMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ClusterRef(Api, frozen=True, kw_only=True):
-    """The LogCluster meant; the namespace defaults to the object's own."""
+    """The LogCluster of this object; its namespace defaults to the object's own."""
 
     name: Name
     namespace: Name | None = None
 
 
 class LocalClusterRef(Api, frozen=True, kw_only=True):
-    """The LogCluster meant; it is in the same namespace."""
+    """The LogCluster of this object, in the same namespace."""
 
     name: Name
 
@@ -100,7 +100,7 @@ ResourceQuantity = Annotated[
 
 
 class ResourceRequirements(Api, frozen=True, kw_only=True):
-    """Requests and limits of a container, as Kubernetes writes them."""
+    """Requests and limits of a container, as in Kubernetes."""
 
     requests: Annotated[dict[Short, int | ResourceQuantity], Meta(max_length=16)] | None = None
     limits: Annotated[dict[Short, int | ResourceQuantity], Meta(max_length=16)] | None = None
@@ -113,7 +113,7 @@ ConditionStatus = Literal["True", "False", "Unknown"]
 
 
 class Condition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A full `metav1.Condition`."""
+    """A condition with all fields of `metav1.Condition`."""
 
     type: Annotated[str, Meta(max_length=316)]
     status: ConditionStatus

@@ -10,12 +10,13 @@ from plimsoll_operator.api.meta import Api, Labels
 
 
 class Logging(Api, frozen=True, kw_only=True):
-    """How brokers write their own log lines, from their next heartbeat on: nothing restarts."""
+    """Format of the brokers' log lines. A change applies from the next heartbeat and restarts
+    nothing."""
 
     level: (
         Annotated[
             Literal["Debug", "Info", "Warning", "Error"],
-            Meta(description="Default Info."),
+            Meta(description="The least severe level that brokers log; default Info."),
         ]
         | None
     ) = None
@@ -24,8 +25,8 @@ class Logging(Api, frozen=True, kw_only=True):
             Literal["Text", "Json"],
             Meta(
                 description=(
-                    "Json: one object a line, with fields of its own. A broker writes Text (the "
-                    "default) until its first heartbeat is answered."
+                    "Text (default), or Json: one object a line. A broker writes Text until its "
+                    "first heartbeat is answered."
                 )
             ),
         ]
@@ -34,12 +35,12 @@ class Logging(Api, frozen=True, kw_only=True):
 
 
 class PodMonitor(Api, frozen=True, kw_only=True):
-    """How Prometheus scrapes the brokers; its presence asks for it."""
+    """Set, even to {}: the operator makes a PodMonitor for Prometheus."""
 
     labels: (
         Annotated[
             Labels,
-            Meta(description="Labels by which a Prometheus selects its PodMonitors."),
+            Meta(description="Labels of the PodMonitor, by which a Prometheus selects it."),
         ]
         | None
     ) = None
@@ -49,7 +50,7 @@ class PodMonitor(Api, frozen=True, kw_only=True):
             Meta(
                 max_length=16,
                 pattern=r"^([1-9][0-9]*(ms|s|m|h))+$",
-                description="How often brokers are scraped; default 30s.",
+                description="Interval of scrapes; default 30s.",
             ),
         ]
         | None

@@ -15,13 +15,19 @@ from plimsoll_operator.api.quantities import amount, bytes_per_second
 
 
 class DeclaredClientQuotas(Api, frozen=True, kw_only=True):
-    """What may be used of each broker; what is not stated is not limited."""
+    """Limits at each broker; an unset field is unlimited."""
 
     producer_bytes_per_second: (
-        Annotated[Amount, Meta(description="Kafka's producer_byte_rate.")] | None
+        Annotated[
+            Amount, Meta(description="Bytes per second produced; Kafka's producer_byte_rate.")
+        ]
+        | None
     ) = None
     consumer_bytes_per_second: (
-        Annotated[Amount, Meta(description="Kafka's consumer_byte_rate.")] | None
+        Annotated[
+            Amount, Meta(description="Bytes per second consumed; Kafka's consumer_byte_rate.")
+        ]
+        | None
     ) = None
     request_percentage: (
         Annotated[
@@ -29,7 +35,10 @@ class DeclaredClientQuotas(Api, frozen=True, kw_only=True):
             Meta(
                 ge=1,
                 le=100,
-                description="Of a processor of each broker; Kafka's request_percentage.",
+                description=(
+                    "Processor time at each broker, in percent of one processor; Kafka's "
+                    "request_percentage."
+                ),
             ),
         ]
         | None
@@ -39,7 +48,7 @@ class DeclaredClientQuotas(Api, frozen=True, kw_only=True):
             Amount,
             Meta(
                 description=(
-                    "Partitions that are made or deleted; Kafka's controller_mutation_rate."
+                    "Partitions created or deleted per second; Kafka's controller_mutation_rate."
                 )
             ),
         ]
@@ -48,26 +57,38 @@ class DeclaredClientQuotas(Api, frozen=True, kw_only=True):
 
 
 class AddressQuotas(Api, frozen=True, kw_only=True):
-    """What an address may do at each broker."""
+    """Limits of one address at each broker."""
 
     connections_per_second: Annotated[
         int,
-        Meta(ge=1, le=1_000_000, description="New ones; Kafka's connection_creation_rate."),
+        Meta(
+            ge=1,
+            le=1_000_000,
+            description="New connections per second; Kafka's connection_creation_rate.",
+        ),
     ]
 
 
 class DefaultQuotas(Api, frozen=True, kw_only=True):
-    """What holds for everybody who has no quotas of his own."""
+    """Quotas of clients that have none of their own."""
 
-    default_user: Annotated[DeclaredClientQuotas, Meta(description="Of each user.")] | None = None
+    default_user: (
+        Annotated[DeclaredClientQuotas, Meta(description="Default quotas of each user.")] | None
+    ) = None
     default_client_id: (
         Annotated[
             DeclaredClientQuotas,
-            Meta(description="Of each client id, where no quota of a user holds."),
+            Meta(
+                description=(
+                    "Default quotas of each client id, for clients without a user's quota."
+                )
+            ),
         ]
         | None
     ) = None
-    default_ip: Annotated[AddressQuotas, Meta(description="Of each address.")] | None = None
+    default_ip: (
+        Annotated[AddressQuotas, Meta(description="Default quotas of each address.")] | None
+    ) = None
 
 
 def values_of(declared: DeclaredClientQuotas | None) -> QuotaValues:

@@ -1,4 +1,4 @@
-"""`Reassignment` (plra): replicas to be moved, once."""
+"""`Reassignment` (plra): moves replicas once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BrokerNumbers = Annotated[tuple[BrokerNumber, ...], Meta(max_length=32, extra_js
 
 
 class Move(Api, frozen=True, kw_only=True):
-    """Partitions of one topic, and what is to become of their replicas."""
+    """Partitions of one topic, and their target: replicas, replicationFactor or awayFrom."""
 
     topic: TopicName
     partitions: (
@@ -37,7 +37,7 @@ class Move(Api, frozen=True, kw_only=True):
             Meta(
                 min_length=1,
                 max_length=1000,
-                description="Which of them; all when it is left out.",
+                description="Partitions to move; unset: all of the topic.",
                 extra_json_schema=_ATOMIC,
             ),
         ]
@@ -49,7 +49,7 @@ class Move(Api, frozen=True, kw_only=True):
             Meta(
                 min_length=1,
                 max_length=32,
-                description="Exactly these brokers, the preferred leader first.",
+                description="The brokers of each partition's replicas, the preferred leader first.",
                 extra_json_schema=_ATOMIC,
             ),
         ]
@@ -61,7 +61,10 @@ class Move(Api, frozen=True, kw_only=True):
             Meta(
                 ge=1,
                 le=32,
-                description="So many replicas each.  A topic that has an object says it there.",
+                description=(
+                    "The number of replicas of each partition. For a topic with an object, edit "
+                    "the object instead."
+                ),
             ),
         ]
         | None
@@ -73,7 +76,7 @@ class Move(Api, frozen=True, kw_only=True):
             Meta(
                 min_length=1,
                 max_length=32,
-                description="Away from these brokers; the operator chooses where to.",
+                description="Brokers to leave; the operator chooses the new ones.",
                 extra_json_schema=_ATOMIC,
             ),
         ]
@@ -82,20 +85,28 @@ class Move(Api, frozen=True, kw_only=True):
 
 
 class Throttle(Api, frozen=True, kw_only=True):
-    """How fast each broker takes in what is moved to it."""
+    """Bandwidth of the copies."""
 
     bytes_per_second: Amount
 
 
 class ReassignmentSpec(Api, frozen=True, kw_only=True):
-    """Immutable but for throttle, paused and cancelled: it is carried out once."""
+    """Immutable except throttle, paused and cancelled. A Reassignment is carried out once."""
 
     cluster_ref: LocalClusterRef
     moves: Annotated[
         tuple[Move, ...], Meta(min_length=1, max_length=1000, extra_json_schema=_ATOMIC)
     ]
     throttle: (
-        Annotated[Throttle, Meta(description="Default: the cluster's movement.bytesPerSecond.")]
+        Annotated[
+            Throttle,
+            Meta(
+                description=(
+                    "Most bytes per second that each broker copies; default is the LogCluster's "
+                    "movement.bytesPerSecond."
+                )
+            ),
+        ]
         | None
     ) = None
     on_target_lost: (
@@ -103,21 +114,32 @@ class ReassignmentSpec(Api, frozen=True, kw_only=True):
             OnTargetLost,
             Meta(
                 description=(
-                    "When a broker that is given replicas stays away: choose another (Replan, the "
-                    "default where the operator chose) or wait (Block, the default for replicas)."
+                    "Reaction to a target broker that stays away. Replan: choose another broker "
+                    "(default where the operator chose it). Block: wait (default for replicas)."
                 )
             ),
         ]
         | None
     ) = None
-    paused: Annotated[bool, Meta(description="Copy nothing more for now.")] | None = None
+    paused: Annotated[bool, Meta(description="true: stop copying until set to false.")] | None = (
+        None
+    )
     cancelled: (
-        Annotated[bool, Meta(description="Roll back what is not done; so does deletion.")] | None
+        Annotated[
+            bool,
+            Meta(
+                description=(
+                    "true: roll back partitions that are not done. Deletion of the object does the "
+                    "same."
+                )
+            ),
+        ]
+        | None
     ) = None
 
 
 class PartitionCounts(Api, omit_defaults=False, frozen=True, kw_only=True):
-    """Partitions by progress; pending ones have not begun to be copied."""
+    """Numbers of partitions by progress; copies of pending ones have not begun."""
 
     total: Count = 0
     pending: Count = 0
@@ -127,7 +149,7 @@ class PartitionCounts(Api, omit_defaults=False, frozen=True, kw_only=True):
 
 
 class ByteCounts(Api, frozen=True, kw_only=True):
-    """How much there is to copy, as far as brokers have told."""
+    """Bytes to copy, as far as brokers have reported them."""
 
     total: Quantity
     copied: Quantity
@@ -136,7 +158,7 @@ class ByteCounts(Api, frozen=True, kw_only=True):
 
 
 class ActiveMove(Api, frozen=True, kw_only=True):
-    """A partition on the move."""
+    """A partition whose replicas are moving."""
 
     topic: TopicName
     partition: Count
@@ -148,7 +170,7 @@ class ActiveMove(Api, frozen=True, kw_only=True):
 
 
 class ReassignmentStatus(Api, frozen=True, kw_only=True):
-    """How far it is: a projection, never read back."""
+    """Progress. A projection, never read back."""
 
     observed_generation: Count | None = None
     phase: Phase | None = None
@@ -170,10 +192,10 @@ class Reassignment(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[str, str]:
-        """(namespace, name)."""
+        """Return the (namespace, name)."""
         return self.metadata.namespace, self.metadata.name
 
     @property
     def cluster_key(self) -> tuple[str, str]:
-        """(namespace, name) of the LogCluster meant."""
+        """Return the (namespace, name) of the referenced LogCluster."""
         return self.metadata.namespace, self.spec.cluster_ref.name

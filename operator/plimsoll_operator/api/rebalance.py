@@ -1,4 +1,4 @@
-"""`Rebalance` (plrb): a plan for the whole cluster, shown, approved, and carried out once."""
+"""`Rebalance` (plrb): plans the whole cluster anew; shown, approved, and carried out once."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _ATOMIC = {"x-kubernetes-list-type": "atomic"}
 
 
 class Limits(Api, frozen=True, kw_only=True):
-    """How much moves at the same time."""
+    """Limits on concurrent moves."""
 
     max_bytes: (
-        Annotated[Quantity, Meta(description="So many bytes are being copied at most.")] | None
+        Annotated[Quantity, Meta(description="Most bytes that are being copied at a time.")] | None
     ) = None
     concurrent_moves_per_broker: (
         Annotated[
@@ -52,8 +52,8 @@ class Limits(Api, frozen=True, kw_only=True):
                 ge=1,
                 le=1_000,
                 description=(
-                    "A move counts at each broker that gives, gets, drops or is copied from; "
-                    "default 5."
+                    "Most moves at a time for each broker; a move counts at every broker that "
+                    "gains or loses a replica or is copied from; default 5."
                 ),
             ),
         ]
@@ -62,16 +62,16 @@ class Limits(Api, frozen=True, kw_only=True):
 
 
 class RebalanceSpec(Api, frozen=True, kw_only=True):
-    """What is wanted is immutable; how it is carried out may change on the way."""
+    """mode, clusterRef and brokers are immutable; the other fields may change while it runs."""
 
     cluster_ref: LocalClusterRef
     mode: Annotated[
         Mode,
         Meta(
             description=(
-                "Full: everything anew by the placement formula.  AddBrokers: fill these brokers "
-                "with as few moves as even loads allow.  RemoveBrokers: leave nothing on them.  "
-                "PreferredLeaders: even out who leads; no data moves."
+                "Full: place everything anew by the placement formula. AddBrokers: fill the listed "
+                "brokers, with as few moves as balance allows. RemoveBrokers: move everything off "
+                "the listed brokers. PreferredLeaders: balance leaders without moving data."
             )
         ),
     ]
@@ -81,7 +81,7 @@ class RebalanceSpec(Api, frozen=True, kw_only=True):
             Meta(
                 min_length=1,
                 max_length=100,
-                description="Which brokers are filled or emptied.",
+                description="Brokers to fill (AddBrokers) or to empty (RemoveBrokers).",
                 extra_json_schema=_ATOMIC,
             ),
         ]
@@ -90,7 +90,12 @@ class RebalanceSpec(Api, frozen=True, kw_only=True):
     approval: (
         Annotated[
             Approval,
-            Meta(description="Manual (default): the plan is shown, and waits for approvedPlan."),
+            Meta(
+                description=(
+                    "Manual (default): the plan is shown and waits for approvedPlan. Automatic: "
+                    "the plan is carried out at once."
+                )
+            ),
         ]
         | None
     ) = None
@@ -99,8 +104,8 @@ class RebalanceSpec(Api, frozen=True, kw_only=True):
             Short,
             Meta(
                 description=(
-                    "status.plan.hash, copied here: approves exactly that plan; a plan that has "
-                    "changed asks again."
+                    "Copy status.plan.hash here to approve exactly that plan. A changed plan needs "
+                    "a new approval."
                 )
             ),
         ]
@@ -108,18 +113,40 @@ class RebalanceSpec(Api, frozen=True, kw_only=True):
     ) = None
     limits: Limits | None = None
     throttle: (
-        Annotated[Throttle, Meta(description="Default: the cluster's movement.bytesPerSecond.")]
+        Annotated[
+            Throttle,
+            Meta(
+                description=(
+                    "Most bytes per second that each broker copies; default is the LogCluster's "
+                    "movement.bytesPerSecond."
+                )
+            ),
+        ]
         | None
     ) = None
-    paused: Annotated[bool, Meta(description="Begin and copy nothing more for now.")] | None = None
+    paused: (
+        Annotated[
+            bool, Meta(description="true: begin no move and stop copying until set to false.")
+        ]
+        | None
+    ) = None
     cancelled: (
-        Annotated[bool, Meta(description="Roll back what is not done; so does deletion.")] | None
+        Annotated[
+            bool,
+            Meta(
+                description=(
+                    "true: roll back partitions that are not done. Deletion of the object does the "
+                    "same."
+                )
+            ),
+        ]
+        | None
     ) = None
 
 
 class MoveCounts(Api, omit_defaults=False, frozen=True, kw_only=True):
-    """What the plan costs: replicas to be copied, partitions whose preferred leader changes, and
-    bytes and time as far as sizes are known."""
+    """Cost of the plan: replicas to copy, partitions whose preferred leader changes, and bytes and
+    duration as far as sizes are known."""
 
     replicas: Count = 0
     leaders: Count = 0
@@ -129,21 +156,21 @@ class MoveCounts(Api, omit_defaults=False, frozen=True, kw_only=True):
 
 
 class Change(Api, omit_defaults=False, frozen=True, kw_only=True):
-    """A number before and after."""
+    """A number before and after the plan."""
 
     before: Count = 0
     after: Count = 0
 
 
 class SizeChange(Api, omit_defaults=False, frozen=True, kw_only=True):
-    """Bytes before and after."""
+    """Bytes before and after the plan."""
 
     before: Quantity = "0"
     after: Quantity = "0"
 
 
 class BrokerLoad(Api, omit_defaults=False, frozen=True, kw_only=True):
-    """What a broker holds; leaders are preferred leaders."""
+    """Load of one broker before and after the plan; leaders are preferred leaders."""
 
     id: BrokerNumber
     replicas: Change
@@ -152,7 +179,7 @@ class BrokerLoad(Api, omit_defaults=False, frozen=True, kw_only=True):
 
 
 class WhatIf(Api, omit_defaults=False, frozen=True, kw_only=True):
-    """If this broker died now: so many partitions would have fewer than min ISR in sync."""
+    """Number of partitions that would fall below min ISR if this broker died now."""
 
     broker: BrokerNumber
     under_min_isr: Count = msgspec.field(name="underMinISR", default=0)
@@ -163,14 +190,14 @@ class WhatIf(Api, omit_defaults=False, frozen=True, kw_only=True):
 
 
 class SkippedTopic(Api, frozen=True, kw_only=True):
-    """A topic that the plan leaves alone."""
+    """A topic that the plan does not change, with the reason."""
 
     topic: TopicName
     reason: Short
 
 
 class PlanStatus(Api, frozen=True, kw_only=True):
-    """The plan that is shown, or carried out."""
+    """The plan that awaits approval or is being carried out."""
 
     hash: Short
     computed_time: Time
@@ -189,7 +216,7 @@ class PlanStatus(Api, frozen=True, kw_only=True):
 
 
 class Progress(Api, omit_defaults=False, frozen=True, kw_only=True):
-    """How far it is.  `lowest_isr_margin`: the lowest that was seen on the way."""
+    """Progress of the plan. `lowestISRMargin`: the smallest |ISR| - min ISR seen meanwhile."""
 
     replicas_moved: Count = 0
     partitions_left: Count = 0
@@ -200,7 +227,7 @@ class Progress(Api, omit_defaults=False, frozen=True, kw_only=True):
 
 
 class RebalanceStatus(Api, frozen=True, kw_only=True):
-    """How far it is: a projection, never read back to decide anything."""
+    """Progress. A projection, never read back to decide anything."""
 
     observed_generation: Count | None = None
     phase: Phase | None = None
@@ -219,10 +246,10 @@ class Rebalance(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[str, str]:
-        """(namespace, name)."""
+        """Return the (namespace, name)."""
         return self.metadata.namespace, self.metadata.name
 
     @property
     def cluster_key(self) -> tuple[str, str]:
-        """(namespace, name) of the LogCluster meant."""
+        """Return the (namespace, name) of the referenced LogCluster."""
         return self.metadata.namespace, self.spec.cluster_ref.name

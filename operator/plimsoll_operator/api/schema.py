@@ -46,6 +46,8 @@ def _convert_member(key: str, value: Any, components: dict[str, Schema]) -> Any:
         return {name: _convert(field, components) for name, field in value.items()}
     if key in {"items", "additionalProperties"}:
         return _convert(value, components)
+    if key == "description":
+        return " ".join(value.split())
     return value
 
 

@@ -18,27 +18,37 @@ class KeysConfigMap(Api, frozen=True, kw_only=True):
 
     name: ObjectName
     key: (
-        Annotated[str, Meta(min_length=1, max_length=253, description=f"Unset: {KEY_DEFAULT}.")]
+        Annotated[str, Meta(min_length=1, max_length=253, description=f"Default {KEY_DEFAULT}.")]
         | None
     ) = None
 
 
 class DeclaredIssuer(Api, frozen=True, kw_only=True):
-    """Whose tokens are believed by listeners with OAuth."""
+    """An issuer of tokens that listeners with OAuth accept."""
 
     name: Annotated[str, Meta(min_length=1, max_length=31, pattern=r"^[a-z][a-z0-9-]{0,30}$")]
     issuer: Annotated[
-        str, Meta(min_length=1, max_length=512, description="What tokens have as iss.")
+        str,
+        Meta(
+            min_length=1,
+            max_length=512,
+            description="The required value of the token's iss claim.",
+        ),
     ]
     audience: Annotated[
-        str, Meta(min_length=1, max_length=512, description="What tokens have as, or among, aud.")
+        str,
+        Meta(
+            min_length=1,
+            max_length=512,
+            description="A value that the token's aud claim must be or contain.",
+        ),
     ]
     keys_config_map: Annotated[
         KeysConfigMap,
         Meta(
             description=(
-                "Where the issuer's JSON Web Key Set is (RFC 7517): keys for RS256, RS384, RS512, "
-                "ES256 and ES384, each with its kid. It is read again each minute."
+                "The issuer's JSON Web Key Set (RFC 7517): keys for RS256, RS384, RS512, ES256 and "
+                "ES384, each with a kid. Reread each minute."
             )
         ),
     ]
@@ -48,7 +58,7 @@ class DeclaredIssuer(Api, frozen=True, kw_only=True):
             Meta(
                 min_length=1,
                 max_length=64,
-                description="Which claim names the user; default sub.",
+                description="The claim that holds the user's name; default sub.",
             ),
         ]
         | None
@@ -60,8 +70,8 @@ class DeclaredIssuer(Api, frozen=True, kw_only=True):
                 max_length=64,
                 pattern=r"^[A-Za-z0-9._:@-]*$",
                 description=(
-                    "Stands before the claim in the user's name; default is <name>: and empty "
-                    "lets the issuer's users have the names of any others."
+                    "Precedes the claim's value in the user name; default <name>: with the colon. "
+                    "If empty, the issuer can name any user, including users of other issuers."
                 ),
             ),
         ]
@@ -73,7 +83,7 @@ TokenIssuers = Annotated[
     tuple[DeclaredIssuer, ...],
     Meta(
         max_length=8,
-        description="Whose tokens are believed by listeners with OAuth.",
+        description="Issuers of tokens that listeners with OAuth accept.",
         extra_json_schema={
             "x-kubernetes-list-type": "map",
             "x-kubernetes-list-map-keys": ["name"],
@@ -84,6 +94,7 @@ TokenIssuers = Annotated[
 TOKEN_ISSUERS_RULES = (
     (
         f"!has(self.tokenIssuers) || !self.tokenIssuers.exists(i, i.name == '{SERVICE_ACCOUNTS}')",
-        f"An issuer cannot be called {SERVICE_ACCOUNTS}: that is the one of ServiceAccounts.",
+        f"An issuer must not be named {SERVICE_ACCOUNTS}: that is the issuer of ServiceAccount "
+        "tokens.",
     ),
 )

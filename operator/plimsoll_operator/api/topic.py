@@ -1,4 +1,4 @@
-"""`Topic` (plt): a topic as its owner wants it."""
+"""`Topic` (plt): the desired state of a topic, and its observed one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class PartitionAssignment(Api, frozen=True, kw_only=True):
 
 
 class Placement(Api, frozen=True, kw_only=True):
-    """Which brokers hold which partitions, at creation and growth."""
+    """Placement of replicas on brokers, for new partitions."""
 
     strategy: (
         Annotated[Strategy, Meta(description="RoundRobin (default), Blocked or Explicit.")] | None
@@ -48,8 +48,8 @@ class Placement(Api, frozen=True, kw_only=True):
             Meta(
                 max_length=1000,
                 description=(
-                    "Only with Explicit: every partition, such as {partition: 0, replicas: "
-                    "[0, 1, 2]}, each broker at most once."
+                    "Required with Explicit, not allowed otherwise: every partition, such as "
+                    "{partition: 0, replicas: [0, 1, 2]}, each broker at most once."
                 ),
                 extra_json_schema={
                     "x-kubernetes-list-type": "map",
@@ -62,11 +62,12 @@ class Placement(Api, frozen=True, kw_only=True):
 
 
 class NamedLeader(Api, frozen=True, kw_only=True):
-    """A replica that shall lead a partition although it may lack acknowledged records."""
+    """A replica to elect although it may lack acknowledged records."""
 
     partition: Annotated[int, Meta(ge=0, le=9_999)]
     leader: Annotated[
-        BrokerNumber, Meta(description="A replica that takes part and has reported its log.")
+        BrokerNumber,
+        Meta(description="The broker that shall lead; must be active and have reported its log."),
     ]
     at_leader_epoch: Annotated[
         int,
@@ -74,20 +75,22 @@ class NamedLeader(Api, frozen=True, kw_only=True):
             ge=0,
             le=2_147_483_647,
             description=(
-                "The partition's leaderEpoch in status.unhealthy; in any other epoch nothing "
-                "happens, so that this fires once."
+                "The partition's leaderEpoch in status.unhealthy. The election happens only in "
+                "this epoch, so once."
             ),
         ),
     ]
 
 
 class TopicUncleanRecovery(Api, frozen=True, kw_only=True):
-    """What becomes of partitions whose every complete replica was lost."""
+    """Recovery of partitions that have lost every complete replica."""
 
     strategy: (
         Annotated[
             UncleanRecovery,
-            Meta(description="Manual, Balanced or Proactive; default is the LogCluster's."),
+            Meta(
+                description="Manual, Balanced or Proactive; default is the LogCluster's strategy."
+            ),
         ]
         | None
     ) = None
@@ -97,8 +100,8 @@ class TopicUncleanRecovery(Api, frozen=True, kw_only=True):
             Meta(
                 max_length=1000,
                 description=(
-                    "Leaders for partitions that have none, whatever the strategy; "
-                    "status.unhealthy shows the estimated loss."
+                    "Leaders for leaderless partitions, under any strategy. status.unhealthy shows "
+                    "the estimated loss."
                 ),
                 extra_json_schema={
                     "x-kubernetes-list-type": "map",
@@ -111,17 +114,29 @@ class TopicUncleanRecovery(Api, frozen=True, kw_only=True):
 
 
 class TopicSpec(Api, frozen=True, kw_only=True):
-    """What a topic should be."""
+    """The desired state of the topic."""
 
     cluster_ref: ClusterRef
     topic_name: (
-        Annotated[TopicName, Meta(description="Immutable; default is the object's name.")] | None
+        Annotated[
+            TopicName,
+            Meta(description="The topic's name in Kafka; default is the object's name. Immutable."),
+        ]
+        | None
     ) = None
-    partitions: Annotated[int, Meta(ge=1, le=10_000, description="Never decreases.")] | None = None
+    partitions: (
+        Annotated[
+            int,
+            Meta(
+                ge=1, le=10_000, description="The number of partitions; can grow, but not shrink."
+            ),
+        ]
+        | None
+    ) = None
     replication_factor: (
         Annotated[
             int,
-            Meta(ge=1, le=32, description="Copies of each partition; at most one on a broker."),
+            Meta(ge=1, le=32, description="Replicas of each partition, on different brokers."),
         ]
         | None
     ) = None
@@ -131,7 +146,7 @@ class TopicSpec(Api, frozen=True, kw_only=True):
             Meta(
                 ge=1,
                 le=32,
-                description="How many in-sync replicas acks=all needs; at most the factor.",
+                description="In-sync replicas that acks=all requires; at most replicationFactor.",
             ),
         ]
         | None
@@ -141,7 +156,12 @@ class TopicSpec(Api, frozen=True, kw_only=True):
     deletion_policy: (
         Annotated[
             DeletionPolicy,
-            Meta(description="Delete (default, after the cluster's grace) or Retain."),
+            Meta(
+                description=(
+                    "Delete (default): deleting the object deletes the topic after the "
+                    "LogCluster's grace period. Retain: the topic stays."
+                )
+            ),
         ]
         | None
     ) = None
@@ -149,7 +169,7 @@ class TopicSpec(Api, frozen=True, kw_only=True):
 
 
 class Health(Api, frozen=True, kw_only=True):
-    """The topic's partitions by health."""
+    """Numbers of partitions by health."""
 
     full_isr: Count = msgspec.field(name="fullISR")
     at_min_isr: Count = msgspec.field(name="atMinISR")
@@ -161,16 +181,16 @@ BrokerList = Annotated[tuple[BrokerNumber, ...], Meta(max_length=32)]
 
 
 class EstimatedLoss(Api, frozen=True, kw_only=True):
-    """If `leader` were named now: how many records fewer it has than the longest log that was told
-    of.  Brokers in `waitsFor` may hold more."""
+    """Records that would be lost if `leader` were elected now: its log's difference from the
+    longest reported log. Brokers in `waitsFor` may hold more."""
 
     leader: BrokerNumber
     records: Count
 
 
 class UnhealthyPartition(Api, frozen=True, kw_only=True):
-    """A partition with less than a full ISR, or without a leader (-1).  `cause`: what keeps the
-    brokers that it waits for.  `since`: as far as the present controller knows."""
+    """A partition with less than a full ISR, or without a leader (-1). `cause`: why the brokers in
+    `waitsFor` are away. `since`: as far as the present controller knows."""
 
     partition: Count
     leader: int
@@ -185,7 +205,7 @@ class UnhealthyPartition(Api, frozen=True, kw_only=True):
 
 
 class TopicMove(Api, frozen=True, kw_only=True):
-    """Partitions on the move, and how much is still to be copied."""
+    """Number of partitions that are moving, and the bytes still to copy."""
 
     partitions: Count
     bytes_left: Quantity
@@ -193,29 +213,41 @@ class TopicMove(Api, frozen=True, kw_only=True):
 
 
 class TopicStatus(Api, frozen=True, kw_only=True):
-    """What a topic is: a projection, never read back."""
+    """The observed state of the topic. A projection, never read back."""
 
     observed_generation: Count | None = None
-    topic_name: Annotated[Short, Meta(description="As asked for, also if refused.")] | None = None
+    topic_name: (
+        Annotated[Short, Meta(description="The requested name, even if it was refused.")] | None
+    ) = None
     topic_id: Short | None = None
     partitions: Count | None = None
     replication_factor: Count | None = None
     min_in_sync_replicas: Count | None = None
     strategy: (
-        Annotated[Strategy, Meta(description="How partitions are placed that are added.")] | None
+        Annotated[Strategy, Meta(description="Placement strategy of partitions to be added.")]
+        | None
     ) = None
     health: Health | None = None
     assignment: (
         Annotated[
             tuple[Short, ...],
-            Meta(max_length=200, description="Index = partition; left out above 200 partitions."),
+            Meta(
+                max_length=200,
+                description=(
+                    "Replicas of each partition; the index is the partition. Left out above 200 "
+                    "partitions."
+                ),
+            ),
         ]
         | None
     ) = None
     drifted: (
         Annotated[
             int,
-            Meta(ge=0, description="Partitions that the formula would place otherwise by now."),
+            Meta(
+                ge=0,
+                description="Number of partitions that the formula would now place otherwise.",
+            ),
         ]
         | None
     ) = None
@@ -232,12 +264,12 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def topic_name(self) -> str:
-        """The name in Kafka."""
+        """Return the topic's name in Kafka."""
         return self.spec.topic_name or self.metadata.name
 
     @property
     def cluster_key(self) -> tuple[str, str]:
-        """(namespace, name) of the LogCluster meant."""
+        """Return the (namespace, name) of the referenced LogCluster."""
         return (
             self.spec.cluster_ref.namespace or self.metadata.namespace,
             self.spec.cluster_ref.name,
@@ -245,5 +277,5 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[str, str]:
-        """(namespace, name)."""
+        """Return the (namespace, name)."""
         return self.metadata.namespace, self.metadata.name

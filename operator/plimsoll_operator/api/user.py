@@ -49,12 +49,12 @@ class PasswordSecret(Api, frozen=True, kw_only=True):
 
     name: ObjectName
     key: (
-        Annotated[str, Meta(min_length=1, max_length=253, description="Unset: password.")] | None
+        Annotated[str, Meta(min_length=1, max_length=253, description="Default password.")] | None
     ) = None
 
 
 class Scram(Api, frozen=True, kw_only=True):
-    """A password, by SASL/SCRAM."""
+    """A password, for SASL/SCRAM."""
 
     mechanisms: (
         Annotated[
@@ -62,7 +62,7 @@ class Scram(Api, frozen=True, kw_only=True):
             Meta(
                 min_length=1,
                 max_length=2,
-                description="By which the user may log in; both, if unset.",
+                description="Accepted SCRAM mechanisms; default is both.",
                 extra_json_schema={"x-kubernetes-list-type": "set"},
             ),
         ]
@@ -75,8 +75,8 @@ class Scram(Api, frozen=True, kw_only=True):
                 ge=0,
                 le=2_592_000,
                 description=(
-                    "For how long the password before a new one is still good, so that clients "
-                    "can change over; unset: not at all."
+                    "Seconds for which the previous password remains valid after a change; default "
+                    "0."
                 ),
             ),
         ]
@@ -87,8 +87,8 @@ class Scram(Api, frozen=True, kw_only=True):
             PasswordSecret,
             Meta(
                 description=(
-                    "Unset: a password is made, and written into the user's own Secret. It is "
-                    "read again each minute."
+                    "The Secret that holds the password; reread each minute. Unset: the operator "
+                    "generates a password and writes it to the user's Secret."
                 )
             ),
         ]
@@ -97,21 +97,28 @@ class Scram(Api, frozen=True, kw_only=True):
 
 
 class Account(Api, frozen=True, kw_only=True):
-    """A ServiceAccount of this namespace: its pods log in with their token."""
+    """A ServiceAccount of this namespace. Its pods log in with their token."""
 
     name: ObjectName
 
 
 class UserCertificate(Api, frozen=True, kw_only=True):
-    """A certificate that the operator makes, writes into the user's Secret, and renews when two
-    thirds of its time are over; the one before stays good until its end. Delete the Secret to have
-    another one at once, and none before it."""
+    """A client certificate that the operator issues and writes to the user's Secret. It is renewed
+    after two thirds of its validity; the previous one remains valid until it expires. Delete the
+    Secret to replace the certificate at once and invalidate earlier ones."""
 
-    validity_days: Annotated[int, Meta(ge=1, le=365, description="Unset: 90.")] | None = None
+    validity_days: (
+        Annotated[
+            int,
+            Meta(ge=1, le=365, description="Validity of the certificate in days; default 90."),
+        ]
+        | None
+    ) = None
 
 
 class ExternalCertificate(Api, frozen=True, kw_only=True):
-    """Certificates of the LogCluster's spec.certificates.clients.externalCas."""
+    """A client certificate of an authority in the LogCluster's
+    spec.certificates.clients.externalCas."""
 
     subject: Annotated[
         str,
@@ -120,15 +127,15 @@ class ExternalCertificate(Api, frozen=True, kw_only=True):
             max_length=240,
             pattern=r"^[A-Z0-9.]+=.*$",
             description=(
-                "Their distinguished name as Java writes it (RFC 2253): CN=orders,O=Shop. It is "
-                "the user's name."
+                "The certificate's distinguished name as Java writes it (RFC 2253), such as "
+                "CN=orders,O=Shop; it is the user name."
             ),
         ),
     ]
 
 
 class Authentication(Api, frozen=True, kw_only=True):
-    """How the user logs in: one of these."""
+    """How the user logs in: exactly one of these."""
 
     scram: Scram | None = None
     service_account: Account | None = None
@@ -137,7 +144,7 @@ class Authentication(Api, frozen=True, kw_only=True):
 
 
 class RuleResource(Api, frozen=True, kw_only=True):
-    """What a rule is about."""
+    """The resource of a rule."""
 
     type: Literal["Topic", "Group", "Cluster", "TransactionalId"]
     name: (
@@ -146,7 +153,7 @@ class RuleResource(Api, frozen=True, kw_only=True):
             Meta(
                 min_length=1,
                 max_length=249,
-                description="A name, or * for all; not with Cluster.",
+                description="The resource's name, or * for all; required except for Cluster.",
             ),
         ]
         | None
@@ -154,14 +161,18 @@ class RuleResource(Api, frozen=True, kw_only=True):
     pattern: (
         Annotated[
             Literal["Literal", "Prefixed"],
-            Meta(description="Literal (default), or Prefixed: whatever begins with the name."),
+            Meta(
+                description=(
+                    "Literal (default): this name. Prefixed: all names that begin with it."
+                )
+            ),
         ]
         | None
     ) = None
 
 
 class Rule(Api, frozen=True, kw_only=True):
-    """What the user may do with a resource, or may not."""
+    """A rule (ACL) that allows or denies operations on a resource."""
 
     resource: RuleResource
     operations: Annotated[
@@ -171,7 +182,7 @@ class Rule(Api, frozen=True, kw_only=True):
     permission: (
         Annotated[
             Literal["Allow", "Deny"],
-            Meta(description="Allow (default), or Deny: wins over every Allow."),
+            Meta(description="Allow (default) or Deny; a Deny overrides every Allow."),
         ]
         | None
     ) = None
@@ -181,7 +192,7 @@ class Rule(Api, frozen=True, kw_only=True):
             Meta(
                 min_length=1,
                 max_length=253,
-                description="The client's address; unset or *: every one.",
+                description="The client's address; unset or *: any address.",
             ),
         ]
         | None
@@ -189,7 +200,7 @@ class Rule(Api, frozen=True, kw_only=True):
 
 
 class UserSpec(Api, frozen=True, kw_only=True):
-    """What a user should be."""
+    """The desired state of the user."""
 
     cluster_ref: ClusterRef
     user_name: (
@@ -197,8 +208,8 @@ class UserSpec(Api, frozen=True, kw_only=True):
             UserName,
             Meta(
                 description=(
-                    "Immutable; default is the object's name, in another namespace than the "
-                    "LogCluster's <namespace>.<name>."
+                    "The user name; default is the object's name, prefixed with <namespace>. if "
+                    "the LogCluster is in another namespace. Immutable."
                 )
             ),
         ]
@@ -207,7 +218,12 @@ class UserSpec(Api, frozen=True, kw_only=True):
     authentication: (
         Annotated[
             Authentication,
-            Meta(description="Unset: the object has rules alone; Kafka's tools set the password."),
+            Meta(
+                description=(
+                    "Unset: the operator manages only the rules and quotas; Kafka's tools set the "
+                    "password."
+                )
+            ),
         ]
         | None
     ) = None
@@ -222,27 +238,31 @@ class UserSpec(Api, frozen=True, kw_only=True):
     secret_name: (
         Annotated[
             ObjectName,
-            Meta(description="Where the login is written to; default is <name>-kafka."),
+            Meta(description="Name of the Secret with the credentials; default <name>-kafka."),
         ]
         | None
     ) = None
     disabled: (
         Annotated[
             bool,
-            Meta(description="true: no login, and open sessions are cut off; rules stay."),
+            Meta(
+                description=(
+                    "true: the user cannot log in and open sessions are closed; rules stay."
+                )
+            ),
         ]
         | None
     ) = None
 
 
 class SecretStatus(Api, frozen=True, kw_only=True):
-    """Where the login is."""
+    """Name of the Secret with the credentials."""
 
     name: Short
 
 
 class UserStatus(Api, frozen=True, kw_only=True):
-    """What a user is: a projection, never read back."""
+    """The observed state of the user. A projection, never read back."""
 
     observed_generation: Count | None = None
     principal: Annotated[str, Meta(max_length=1024)] | None = None
@@ -259,7 +279,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def user_name(self) -> str:
-        """The name of the authenticated user."""
+        """Return the name of the authenticated user."""
         account = self.service_account
         if account is not None:
             return account_user(self.metadata.namespace, account)
@@ -272,28 +292,28 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def scram(self) -> Scram | None:
-        """The declared password; None: there is none."""
+        """Return the declared password, or None."""
         return None if self.spec.authentication is None else self.spec.authentication.scram
 
     @property
     def certificate(self) -> UserCertificate | None:
-        """The certificate that the operator makes; None: there is none."""
+        """Return the declared certificate of the operator, or None."""
         return None if self.spec.authentication is None else self.spec.authentication.tls
 
     @property
     def has_secret(self) -> bool:
-        """True if its credentials are written into a Secret."""
+        """Return True if its credentials are written into a Secret."""
         return self.scram is not None or self.certificate is not None
 
     @property
     def by_certificate(self) -> bool:
-        """True if it authenticates by a certificate, of any authority."""
+        """Return True if it authenticates by a certificate, of any authority."""
         stated = self.spec.authentication
         return stated is not None and bool(stated.tls or stated.tls_external)
 
     @property
     def service_account(self) -> str | None:
-        """The ServiceAccount that it stands for, or None."""
+        """Return the ServiceAccount that it stands for, or None."""
         stated = self.spec.authentication and self.spec.authentication.service_account
         return stated.name if stated else None
 
@@ -307,23 +327,23 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cluster_key(self) -> tuple[str, str]:
-        """(namespace, name) of the LogCluster meant."""
+        """Return the (namespace, name) of the referenced LogCluster."""
         ref = self.spec.cluster_ref
         return ref.namespace or self.metadata.namespace, ref.name
 
     @property
     def key(self) -> tuple[str, str]:
-        """(namespace, name)."""
+        """Return the (namespace, name)."""
         return self.metadata.namespace, self.metadata.name
 
     @property
     def acls(self) -> tuple[Acl, ...]:
-        """One rule for each operation."""
+        """Return one rule for each operation."""
         return tuple(acl for _, acl in self.rules)
 
     @property
     def rules(self) -> tuple[tuple[int, Acl], ...]:
-        """One rule for each operation, with its place in `spec.acls`."""
+        """Yield one rule for each operation, with its index in `spec.acls`."""
         return tuple(
             (
                 number,

@@ -1,4 +1,4 @@
-"""The CRD of `User`: its rules and columns.  A part of `crds`."""
+"""The CRD of `User`: its rules and columns. Assembled by `crds`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ USER = Kind(
     short="plu",
     spec=UserSpec,
     status=UserStatus,
-    description="A user of a LogCluster: a login, and what may be done with it.",
+    description="A user of a LogCluster: its login, rights and quotas.",
     rules=(
         ("self.clusterRef == oldSelf.clusterRef", "clusterRef is immutable."),
         (same("userName"), "userName is immutable: make another User instead."),
@@ -20,22 +20,22 @@ USER = Kind(
             "[has(self.authentication.scram), has(self.authentication.serviceAccount), "
             "has(self.authentication.tls), has(self.authentication.tlsExternal)]"
             ".filter(one, one).size() == 1",
-            "A user logs in by one of scram, serviceAccount, tls and tlsExternal.",
+            "authentication has at most one of scram, serviceAccount, tls and tlsExternal.",
         ),
         (
             "!has(self.authentication) || !has(self.authentication.serviceAccount) || "
             "!has(self.userName)",
-            "A ServiceAccount has its own name: userName is for others.",
+            "userName is not allowed with serviceAccount: the ServiceAccount gives the name.",
         ),
         (
             "!has(self.authentication) || !has(self.authentication.tlsExternal) || "
             "!has(self.userName)",
-            "A certificate of another authority has its own name: userName is for others.",
+            "userName is not allowed with tlsExternal: the certificate's subject is the name.",
         ),
         (
             "!has(self.acls) || self.acls.all(a, (a.resource.type == 'Cluster') == "
             "!has(a.resource.name))",
-            "A rule names its resource, unless that is the Cluster, of which there is one.",
+            "Each rule in acls names its resource, except for type Cluster.",
         ),
     ),
     columns=(

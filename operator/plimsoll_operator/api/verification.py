@@ -1,4 +1,4 @@
-"""`Verification` (plv): drive a workload against a topic, then prove what became of it."""
+"""`Verification` (plv): writes records to a topic, reads them back, and reports every lost one."""
 
 from __future__ import annotations
 
@@ -29,30 +29,40 @@ Verdict = Literal["", "Passed", "Violated", "Inconclusive"]
 
 
 class Produce(Api, frozen=True, kw_only=True):
-    """What to write."""
+    """The records to write."""
 
-    records: Annotated[int, Meta(ge=1, le=1_000_000_000, description="How many in all.")]
+    records: Annotated[int, Meta(ge=1, le=1_000_000_000, description="Total number of records.")]
     record_bytes: (
-        Annotated[int, Meta(ge=16, le=1_000_000, description="The size of each value.")] | None
+        Annotated[int, Meta(ge=16, le=1_000_000, description="Size of each record's value.")] | None
     ) = None
     records_per_second: (
         Annotated[
-            int, Meta(ge=1, le=10_000_000, description="All tasks together; unset: no limit.")
+            int,
+            Meta(ge=1, le=10_000_000, description="Rate of all tasks together; unset: no limit."),
         ]
         | None
     ) = None
     keys: (
-        Annotated[int, Meta(ge=1, le=10_000_000, description="How many different keys.")] | None
+        Annotated[int, Meta(ge=1, le=10_000_000, description="Number of different keys.")] | None
     ) = None
     acks: Literal["All", "Leader", "None"] | None = None
     idempotent: (
-        Annotated[bool, Meta(description="Unset: with acks All alone, which it needs.")] | None
+        Annotated[
+            bool,
+            Meta(
+                description=(
+                    "true: use idempotent producers; needs acks All. Default: true with acks All, "
+                    "else false."
+                )
+            ),
+        ]
+        | None
     ) = None
     compression: Literal["None", "Gzip", "Snappy", "Lz4", "Zstd"] | None = None
 
 
 class Verify(Api, frozen=True, kw_only=True):
-    """What to prove; unset means all checks, without NoLoss where acks is Leader or None."""
+    """Checks to make; default is all, without NoLoss if acks is Leader or None."""
 
     checks: Annotated[tuple[Check, ...], Meta(min_length=1, max_length=8)] | None = None
     min_acked_percent: (
@@ -62,8 +72,8 @@ class Verify(Api, frozen=True, kw_only=True):
                 ge=0,
                 le=100,
                 description=(
-                    "With fewer of the records that were sent acknowledged the verdict is "
-                    "Inconclusive (TooFewAcked); 99 if unset. Not asked with acks None."
+                    "If fewer percent of the sent records are acknowledged, the verdict is "
+                    "Inconclusive (TooFewAcked); default 99. Ignored with acks None."
                 ),
             ),
         ]
@@ -73,14 +83,14 @@ class Verify(Api, frozen=True, kw_only=True):
 
 
 class Runner(Api, frozen=True, kw_only=True):
-    """The pod that does it."""
+    """The pod that writes and reads."""
 
     image: Image | None = None
     resources: ResourceRequirements | None = None
 
 
 class VerificationSpec(Api, frozen=True, kw_only=True):
-    """Wholly immutable: a run is made once."""
+    """Immutable: a Verification runs once."""
 
     cluster_ref: LocalClusterRef
     topic: TopicName
@@ -88,7 +98,7 @@ class VerificationSpec(Api, frozen=True, kw_only=True):
     verify: Verify | None = None
     runner: Runner | None = None
     allow_existing: (
-        Annotated[bool, Meta(description="Accept a topic that already holds records.")] | None
+        Annotated[bool, Meta(description="true: the topic may already hold records.")] | None
     ) = None
     deadline_seconds: Annotated[int, Meta(ge=1, le=604_800)] | None = None
     user: (
@@ -96,9 +106,10 @@ class VerificationSpec(Api, frozen=True, kw_only=True):
             Name,
             Meta(
                 description=(
-                    "The User of this namespace, with a password that is made here, as whom the "
-                    "driver logs in: its Secret is mounted. It needs Read, Write and Describe of "
-                    "the topic. Unset: the driver needs a listener without tls and authentication."
+                    "The User of this namespace as which the driver logs in; it must have a "
+                    "generated password, because its Secret is mounted. It needs Read, Write and "
+                    "Describe on the topic. Unset: the driver needs a listener without tls and "
+                    "authentication."
                 )
             ),
         ]
@@ -107,7 +118,7 @@ class VerificationSpec(Api, frozen=True, kw_only=True):
 
 
 class Counts(Api, omit_defaults=False, frozen=True, kw_only=True):
-    """Records by fate."""
+    """Numbers of records by outcome."""
 
     sent: Count = 0
     acked: Count = 0
@@ -117,26 +128,26 @@ class Counts(Api, omit_defaults=False, frozen=True, kw_only=True):
     duplicated: Count = 0
     out_of_order: Count = 0
     gaps: Count = 0
-    failed: Annotated[int, Meta(ge=0, description="Refused by the log, for certain.")] = 0
+    failed: Annotated[int, Meta(ge=0, description="The log refused them for certain.")] = 0
     misplaced: Annotated[
-        int, Meta(ge=0, description="Found at another offset than was acknowledged.")
+        int, Meta(ge=0, description="Found at another offset than the acknowledged one.")
     ] = 0
     mismatched: Annotated[
-        int, Meta(ge=0, description="Something else is at the acknowledged offset.")
+        int, Meta(ge=0, description="Another record is at the acknowledged offset.")
     ] = 0
     expired: Annotated[int, Meta(ge=0, description="Deleted by the topic's retention.")] = 0
-    foreign: Annotated[int, Meta(ge=0, description="Written by others.")] = 0
+    foreign: Annotated[int, Meta(ge=0, description="Written by other clients.")] = 0
 
 
 class Milliseconds(Api, frozen=True, kw_only=True):
-    """A distribution's middle and tail."""
+    """Percentiles of a distribution."""
 
     p50: float = 0
     p99: float = 0
 
 
 class Timing(Api, frozen=True, kw_only=True):
-    """When, and how long writes stood still."""
+    """Times of the run, and the longest pause of writes."""
 
     start_time: Time | None = None
     completion_time: Time | None = None
@@ -145,7 +156,7 @@ class Timing(Api, frozen=True, kw_only=True):
 
 
 class Example(Api, frozen=True, kw_only=True):
-    """One record that went wrong."""
+    """One faulty record."""
 
     topic: Short = ""
     partition: int = 0
@@ -154,14 +165,14 @@ class Example(Api, frozen=True, kw_only=True):
 
 
 class Evidence(Api, frozen=True, kw_only=True):
-    """Where to read more."""
+    """Details of the verdict."""
 
     report_config_map: Short
     examples: Annotated[tuple[Example, ...], Meta(max_length=20)] = ()
 
 
 class VerificationStatus(Api, frozen=True, kw_only=True):
-    """How far the run is, and its verdict."""
+    """Progress and verdict of the run."""
 
     observed_generation: Count | None = None
     phase: Phase | None = None
@@ -180,10 +191,10 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[str, str]:
-        """(namespace, name)."""
+        """Return the (namespace, name)."""
         return self.metadata.namespace, self.metadata.name
 
     @property
     def cluster_key(self) -> tuple[str, str]:
-        """(namespace, name) of the LogCluster meant."""
+        """Return the (namespace, name) of the referenced LogCluster."""
         return self.metadata.namespace, self.spec.cluster_ref.name
