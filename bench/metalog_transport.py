@@ -30,10 +30,9 @@ import yaml
 from kubernetes.aio.client import ApiClient
 from tests.plimsoll_operator.metalog.writer import Writer
 
-from plimsoll_operator.kube.access import Access, find_access
 from plimsoll_operator.kube.errors import NotFound
-from plimsoll_operator.kube.kube_client import Kube
-from plimsoll_operator.kube.official import OfficialTransport
+from plimsoll_operator.kube.kube_api import KubeApi
+from plimsoll_operator.kube.official_transport import Access, OfficialTransport, find_access
 from plimsoll_operator.kube.resources import CRDS, METADATA_BATCHES, Kind
 from plimsoll_operator.metalog import kube_objects
 from plimsoll_operator.metalog.kube_api import Answer, Api, TransportApi, Unanswered
@@ -100,7 +99,7 @@ def module_of(checkout: Path) -> ModuleType:
 
 
 @asynccontextmanager
-async def custom_resources(kube: Kube) -> AsyncIterator[None]:
+async def custom_resources(kube: KubeApi) -> AsyncIterator[None]:
     """The metadata log's, under a group of the benchmark's own."""
     manifests = [
         yaml.safe_load(path.read_text().replace(kube_objects.GROUP, GROUP)) for path in CRD_FILES
@@ -119,7 +118,7 @@ async def custom_resources(kube: Kube) -> AsyncIterator[None]:
             await until_gone(kube, name)
 
 
-async def until_established(kube: Kube, name: str) -> None:
+async def until_established(kube: KubeApi, name: str) -> None:
     async with asyncio.timeout(WAIT_S):
         while True:
             status = (await kube.get(CRDS, None, name)).get("status") or {}
@@ -129,7 +128,7 @@ async def until_established(kube: Kube, name: str) -> None:
             await asyncio.sleep(POLL_S)
 
 
-async def until_gone(kube: Kube, name: str) -> None:
+async def until_gone(kube: KubeApi, name: str) -> None:
     async with asyncio.timeout(WAIT_S):
         while True:
             try:
@@ -139,7 +138,7 @@ async def until_gone(kube: Kube, name: str) -> None:
             await asyncio.sleep(POLL_S)
 
 
-async def a_ring(kube: Kube, api: Api) -> Writer:
+async def a_ring(kube: KubeApi, api: Api) -> Writer:
     """A new log, of which every slot is made."""
     place = Place(namespace=NAMESPACE, cluster_name="bench", cluster_id=uuid.uuid4(), group=GROUP)
     writer = Writer(RingLog(api, place, RingOptions(slots=SLOTS, make_pause_ms=0)))
@@ -204,7 +203,7 @@ def show(records: int, found: dict[str, list[Times]]) -> None:
 async def run(arguments: argparse.Namespace, access: Access) -> None:
     module = module_of(arguments.before)
     transport = OfficialTransport(access)
-    kube = Kube(transport)
+    kube = KubeApi(transport)
     try:
         async with custom_resources(kube):
             for records in arguments.records:

@@ -18,11 +18,8 @@ import uuid
 from contextlib import aclosing
 
 from plimsoll_operator.api.conditions import is_true
-from plimsoll_operator.kube.access import find_access
-from plimsoll_operator.kube.follow import follow
-from plimsoll_operator.kube.kube_client import Kube
-from plimsoll_operator.kube.official import OfficialTransport
-from plimsoll_operator.kube.port import Listed, Object
+from plimsoll_operator.kube.kube_api import KubeApi, Listed, Object, follow
+from plimsoll_operator.kube.official_transport import OfficialTransport, find_access
 from plimsoll_operator.kube.resources import TOPICS
 
 CONNECTIONS = 32
@@ -33,7 +30,7 @@ PARTITIONS = 1
 class Watched:
     """The time when each topic was first seen Ready (monotonic seconds), by its object's name."""
 
-    def __init__(self, kube: Kube, namespace: str) -> None:
+    def __init__(self, kube: KubeApi, namespace: str) -> None:
         self.ready_s: dict[str, float] = {}
         self._kube = kube
         self._namespace = namespace
@@ -69,7 +66,7 @@ def _topic(namespace: str, name: str, cluster: str) -> Object:
     }
 
 
-async def _delete(kube: Kube, namespace: str, made: list[Object]) -> None:
+async def _delete(kube: KubeApi, namespace: str, made: list[Object]) -> None:
     for body in made:
         meta = body["metadata"]
         await kube.delete(TOPICS, namespace, meta["name"], uid=meta["uid"])
@@ -80,8 +77,8 @@ async def _measure(options: argparse.Namespace) -> None:
     access = await find_access()
     writes = OfficialTransport(access, connections=CONNECTIONS)
     watches = OfficialTransport(access, connections=2)
-    kube, run = Kube(writes), uuid.uuid4().hex[:6]
-    watched = Watched(Kube(watches), namespace)
+    kube, run = KubeApi(writes), uuid.uuid4().hex[:6]
+    watched = Watched(KubeApi(watches), namespace)
     following = asyncio.ensure_future(watched.follow())
     made: list[Object] = []
 

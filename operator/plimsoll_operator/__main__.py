@@ -25,11 +25,14 @@ from plimsoll_operator.controller.inside_server import InsideServer
 from plimsoll_operator.history.archive import Archive
 from plimsoll_operator.history.kube_store import KubeStore
 from plimsoll_operator.history.segments import Budget
-from plimsoll_operator.kube.access import Access, NoCluster, find_access
-from plimsoll_operator.kube.kube_client import Kube
-from plimsoll_operator.kube.nesting import allow_nesting
-from plimsoll_operator.kube.official import OfficialTransport
-from plimsoll_operator.kube.port import Transport
+from plimsoll_operator.kube.kube_api import KubeApi, Transport
+from plimsoll_operator.kube.official_transport import (
+    Access,
+    NoCluster,
+    OfficialTransport,
+    allow_nesting,
+    find_access,
+)
 from plimsoll_operator.kube.seen_objects import Key, Objects
 from plimsoll_operator.leadership.isr_departures import pod_look
 from plimsoll_operator.leadership.process_parts import Parts
@@ -92,19 +95,19 @@ def main() -> None:
     )
     parts = Parts(
         options=options,
-        kube=Kube(pools.kube),
-        lease_kube=Kube(pools.lease),
-        status_kube=Kube(pools.status),
-        watch_kube=Kube(pools.watch),
+        kube=KubeApi(pools.kube),
+        lease_kube=KubeApi(pools.lease),
+        status_kube=KubeApi(pools.status),
+        watch_kube=KubeApi(pools.watch),
         metadata_log=partial(_log, access, metrics),
         objects=Objects(),
         server=ControllerServer("::", options.controller_port, InsideServer()),
         metrics=metrics,
-        pod_look=pod_look(Kube(pools.kube)),
+        pod_look=pod_look(KubeApi(pools.kube)),
         now_ms=wall_ms,
         monotonic_ms=monotonic_ms,
         waited_ms=partial(waited_ms, threading.get_native_id()),
-        history=partial(_history, options, Kube(pools.status)),
+        history=partial(_history, options, KubeApi(pools.status)),
     )
     tune()
     switch_soon()
@@ -118,7 +121,7 @@ def main() -> None:
         sys.exit(1)
 
 
-def _history(options: OperatorOptions, kube: Kube, key: Key, cluster_id: UUID) -> Archive:
+def _history(options: OperatorOptions, kube: KubeApi, key: Key, cluster_id: UUID) -> Archive:
     budget = Budget(days=options.history_days, bytes_max=options.history_bytes)
     return Archive(KubeStore(kube, *key, cluster_id), str(cluster_id), budget)
 

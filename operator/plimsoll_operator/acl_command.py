@@ -21,8 +21,7 @@ from plimsoll_operator.api.tenancy import needs_labels
 from plimsoll_operator.api.user import User
 from plimsoll_operator.declared_rights import declared
 from plimsoll_operator.kube.errors import ApiError, NotFound
-from plimsoll_operator.kube.kube_client import Kube
-from plimsoll_operator.kube.port import KubeApi, Object, Transport
+from plimsoll_operator.kube.kube_api import KubeApi, Object, Transport
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, NAMESPACES, USERS
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable, told
@@ -116,8 +115,7 @@ def explain_command(
 async def _answered(key: Key, asked: AclQuestion, operator_namespace: str | None) -> RightsFound:
     """`operator_namespace` None: answer from objects."""
     # The official client takes half a second to import, for which no other command should wait.
-    from plimsoll_operator.kube.access import NoCluster, find_access
-    from plimsoll_operator.kube.official import OfficialTransport
+    from plimsoll_operator.kube.official_transport import NoCluster, OfficialTransport, find_access
 
     try:
         transport = OfficialTransport(await find_access())
@@ -125,7 +123,7 @@ async def _answered(key: Key, asked: AclQuestion, operator_namespace: str | None
         _fail(str(error))
     try:
         if operator_namespace is None:
-            return await by_declaration(Kube(transport), key, asked)
+            return await by_declaration(KubeApi(transport), key, asked)
         return await _by_the_view(transport, key, asked, operator_namespace)
     except NotFound:
         _fail(f"No LogCluster {key[1]} in namespace {key[0]}; choose another namespace with -n.")
@@ -140,7 +138,7 @@ async def _answered(key: Key, asked: AclQuestion, operator_namespace: str | None
 async def _by_the_view(
     transport: Transport, key: Key, asked: AclQuestion, operator_namespace: str
 ) -> RightsFound:
-    await Kube(transport).get(LOG_CLUSTERS, *key)  # a missing LogCluster has no leader
+    await KubeApi(transport).get(LOG_CLUSTERS, *key)  # a missing LogCluster has no leader
     view = await view_of(transport, operator_namespace)
     try:
         return await by_what_is_committed(view, key, asked)

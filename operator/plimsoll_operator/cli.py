@@ -26,7 +26,7 @@ from plimsoll_operator import acl_command
 from plimsoll_operator.api import API_VERSION
 from plimsoll_operator.api.load import Resource, Unreadable, from_yaml
 from plimsoll_operator.control_failures import surface
-from plimsoll_operator.kube.kube_client import Kube
+from plimsoll_operator.kube.kube_api import KubeApi
 from plimsoll_operator.local import log_output, spark
 from plimsoll_operator.local.cluster import LocalCluster, LocalOptions, LocalReady
 from plimsoll_operator.local.documents import Documents, gather
@@ -216,14 +216,13 @@ def preflight(
 
 async def _preflight(wishes: Wishes, wanted: list[str]) -> list[Verdict]:
     # The official client takes half a second to import, for which no other command should wait.
-    from plimsoll_operator.kube.access import NoCluster, find_access
-    from plimsoll_operator.kube.official import OfficialTransport
+    from plimsoll_operator.kube.official_transport import NoCluster, OfficialTransport, find_access
 
     try:
         transport = OfficialTransport(await find_access())
     except NoCluster as error:
         _fail(str(error), 1)
-    gatherer = Gatherer(Kube(transport), transport, wishes)
+    gatherer = Gatherer(KubeApi(transport), transport, wishes)
     try:
         answer = await gatherer.version()
         if isinstance(answer, NotRead) and not answer.refused:

@@ -17,8 +17,7 @@ from tests.plimsoll_operator.kube.contract import *  # noqa: F403
 from tests.plimsoll_operator.kube.contract import ContractServer
 
 from plimsoll_operator.api import GROUP
-from plimsoll_operator.kube.access import from_kubeconfig
-from plimsoll_operator.kube.official import OfficialTransport
+from plimsoll_operator.kube.official_transport import OfficialTransport, from_kubeconfig
 from plimsoll_operator.kube.resources import (
     CONFIG_MAPS,
     CORE_EVENTS,

@@ -20,8 +20,7 @@ from tests.plimsoll_operator.metalog.shells import PLACE, SLOTS, CrashingApi, Sh
 from tests.plimsoll_operator.metalog.test_contract import *  # noqa: F403
 from tests.plimsoll_operator.metalog.writer import Writer, image_of
 
-from plimsoll_operator.kube.access import from_kubeconfig
-from plimsoll_operator.kube.official import OfficialTransport
+from plimsoll_operator.kube.official_transport import OfficialTransport, from_kubeconfig
 from plimsoll_operator.metalog import kube_objects
 from plimsoll_operator.metalog.interface import MetadataLog
 from plimsoll_operator.metalog.kube_api import Answer, TransportApi

@@ -21,8 +21,7 @@ try:
     from plimsoll_core.controller.kernel.settings import Settings
     from plimsoll_core.messages.requests import SetMembers
     from plimsoll_operator.controller.controller_server import ControllerServer
-    from plimsoll_operator.controller.controller_term import Controller
-    from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
+    from plimsoll_operator.controller.controller_term import Controller, ControllerOptions, Outcome
 except ModuleNotFoundError:  # where 0.1 has them
     from plimsoll_core.controller.turn import Settings
     from plimsoll_operator.controller.runtime import Controller, Outcome

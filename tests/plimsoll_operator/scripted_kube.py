@@ -1,4 +1,4 @@
-"""`Kube` over the API server in memory, with a test's hand on both ends.
+"""`KubeApi` over the API server in memory, with a test's hand on both ends.
 
 A test puts objects there as they may be found, reads what was asked, and has calls fail on order.
 """
@@ -13,15 +13,14 @@ from plimsoll_operator.api_server.status_errors import StatusError
 from plimsoll_operator.api_server.store import StoredObject
 from plimsoll_operator.api_server.transport import MemoryTransport
 from plimsoll_operator.kube.errors import ApiError
-from plimsoll_operator.kube.kube_client import APPLY, Kube
-from plimsoll_operator.kube.port import HttpRequest, HttpResponse, Object
+from plimsoll_operator.kube.kube_api import APPLY, HttpRequest, HttpResponse, KubeApi, Object
 from plimsoll_operator.kube.resources import Kind
 
 Key = tuple[str, str | None, str]
 NOW_MS = 1_000_000
 
 
-class ScriptedKube(Kube):
+class ScriptedKube(KubeApi):
     """`fail`: the next calls raise these, one each (None: that one succeeds).  `refuse`: what a
     verb always raises.  `calls`: (verb, plural, name), where the name of a list is its namespace;
     a dry run is a `try`, a deletion without grace a `force`."""

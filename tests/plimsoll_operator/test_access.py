@@ -11,11 +11,15 @@ import yaml
 from kubernetes.aio.config import incluster_config
 from tests.plimsoll_operator.scripted_server import scripted
 
-from plimsoll_operator.kube import access
-from plimsoll_operator.kube.access import NoCluster, find_access, from_kubeconfig
+from plimsoll_operator.kube import official_transport
 from plimsoll_operator.kube.errors import Unavailable
-from plimsoll_operator.kube.official import OfficialTransport
-from plimsoll_operator.kube.port import HttpRequest
+from plimsoll_operator.kube.kube_api import HttpRequest
+from plimsoll_operator.kube.official_transport import (
+    NoCluster,
+    OfficialTransport,
+    find_access,
+    from_kubeconfig,
+)
 from plimsoll_operator.process.kopf_watches import KOPF_STARTS, KopfWatches, connection
 
 ANY = HttpRequest(method="GET", path="/version")
@@ -28,7 +32,7 @@ class Pod:
         self.token, self.ca = path / "token", path / "ca.crt"
         self.token.write_text("first")
         self.ca.write_text("a certificate")
-        for module in (incluster_config, access):
+        for module in (incluster_config, official_transport):
             patch.setattr(module, "SERVICE_TOKEN_FILENAME", str(self.token))
         patch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(self.ca))
         patch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
@@ -71,7 +75,7 @@ async def test_access_reads_a_pods_token_again_when_it_is_a_minute_old(
     assert await found.authorization() == "bearer first"
     pod.token.write_text("second")
     assert await found.authorization() == "bearer first", "not for every request"
-    monkeypatch.setattr(access, "TOKEN_SECONDS", 0)
+    monkeypatch.setattr(official_transport, "TOKEN_SECONDS", 0)
     assert await found.authorization() == "bearer second"
 
 
@@ -81,14 +85,14 @@ async def test_access_reads_a_kubeconfigs_token_again_when_it_is_a_minute_old(
     found = await from_kubeconfig(kubeconfig(tmp_path, "http://a:1", token="first"))
     kubeconfig(tmp_path, "http://a:1", token="second")
     assert await found.authorization() == "Bearer first"
-    monkeypatch.setattr(access, "TOKEN_SECONDS", 0)
+    monkeypatch.setattr(official_transport, "TOKEN_SECONDS", 0)
     assert await found.authorization() == "Bearer second"
 
 
 async def test_official_transport_sends_the_token_as_it_is_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(access, "TOKEN_SECONDS", 0)
+    monkeypatch.setattr(official_transport, "TOKEN_SECONDS", 0)
     async with scripted() as server:
         transport = OfficialTransport(
             await from_kubeconfig(kubeconfig(tmp_path, server.url, token="first"))
@@ -105,7 +109,7 @@ async def test_official_transport_sends_the_token_as_it_is_now(
 async def test_official_transport_sends_nothing_while_credentials_cannot_be_read(
     broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(access, "TOKEN_SECONDS", 0)
+    monkeypatch.setattr(official_transport, "TOKEN_SECONDS", 0)
     async with scripted() as server:
         path = Path(kubeconfig(tmp_path, server.url, token="first"))
         transport = OfficialTransport(await from_kubeconfig(str(path)))
@@ -124,7 +128,7 @@ async def test_access_goes_on_when_a_pods_token_can_be_read_again(
     broken: str, pod: Pod, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = await find_access()
-    monkeypatch.setattr(access, "TOKEN_SECONDS", 0)
+    monkeypatch.setattr(official_transport, "TOKEN_SECONDS", 0)
     if broken == "empty":
         pod.token.write_text("")
     else:

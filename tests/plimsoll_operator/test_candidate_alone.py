@@ -9,9 +9,9 @@ import pytest
 
 from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.api_server.transport import MemoryTransport
-from plimsoll_operator.controller.outcome import Outcome
+from plimsoll_operator.controller.controller_term import Outcome
 from plimsoll_operator.kube.errors import Unavailable
-from plimsoll_operator.kube.kube_client import Kube
+from plimsoll_operator.kube.kube_api import KubeApi
 from plimsoll_operator.leadership import candidate
 from plimsoll_operator.leadership.candidate import Candidate
 from plimsoll_operator.leadership.lease import Acquired, Lease, LeaseLoss
@@ -54,7 +54,7 @@ async def test_candidate_alone_leads_again_at_once_after_a_hand_over(
 
     monkeypatch.setattr(candidate.asyncio, "sleep", note)
     server = MemoryApiServer(wall_ms, lambda: "uid")
-    kube = Kube(MemoryTransport(server))
+    kube = KubeApi(MemoryTransport(server))
     lease = Lease(kube, namespace="default", name="l", identity="me", wall_ms=wall_ms)
     leader = HandsOver()
     running = asyncio.ensure_future(Candidate(lease, leader, _no_objection, alone=alone).forever())
@@ -103,7 +103,11 @@ async def test_answer_that_was_lost_is_no_objection_to_leading(
 
     server = MemoryApiServer(wall_ms, lambda: "uid")
     lease = Lease(
-        Kube(MemoryTransport(server)), namespace="default", name="l", identity="me", wall_ms=wall_ms
+        KubeApi(MemoryTransport(server)),
+        namespace="default",
+        name="l",
+        identity="me",
+        wall_ms=wall_ms,
     )
     leader = Leads()
     running = asyncio.ensure_future(Candidate(lease, leader, objection).forever())
@@ -124,7 +128,7 @@ async def test_candidate_that_is_ended_while_it_asks_for_objections_leaves_nobod
         finally:
             ended.append("here")
 
-    kube = Kube(MemoryTransport(MemoryApiServer(wall_ms, lambda: "uid")))
+    kube = KubeApi(MemoryTransport(MemoryApiServer(wall_ms, lambda: "uid")))
     lease = Lease(kube, namespace="default", name="l", identity="me", wall_ms=wall_ms)
     running = asyncio.ensure_future(Candidate(lease, Leads(), objection).forever())
     async with asyncio.timeout(30):
@@ -154,7 +158,7 @@ async def test_lease_that_is_lost_before_anybody_tells_of_objections_is_sought_a
             again.set()
         await asyncio.Event().wait()
 
-    kube = Kube(MemoryTransport(MemoryApiServer(wall_ms, lambda: "uid")))
+    kube = KubeApi(MemoryTransport(MemoryApiServer(wall_ms, lambda: "uid")))
     lease = Lost(kube, namespace="default", name="l", identity="me", wall_ms=wall_ms)
     leader = Leads()
     running = asyncio.ensure_future(Candidate(lease, leader, objection).forever())

@@ -12,8 +12,7 @@ from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataOffset
 from plimsoll_core.messages.requests import Heartbeat, LogPosition, Refused, Registered
 from plimsoll_operator.controller import decision_clock as clock_module
-from plimsoll_operator.controller.controller_term import Controller
-from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
+from plimsoll_operator.controller.controller_term import Controller, ControllerOptions, Outcome
 
 WAIT_S = 30
 

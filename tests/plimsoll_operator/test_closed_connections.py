@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from plimsoll_operator.controller.closed_connections import ClosedConnections
+from plimsoll_operator.controller.controller_server import ClosedConnections
 
 
 def test_connections_that_are_closed_in_a_row_make_a_line_a_second(
@@ -12,11 +12,13 @@ def test_connections_that_are_closed_in_a_row_make_a_line_a_second(
 ) -> None:
     times = (100 + number / 10 for number in range(25))
     closed = ClosedConnections(lambda: next(times))
-    with caplog.at_level(logging.INFO, "plimsoll.closed_connections"):
+    with caplog.at_level(logging.INFO, "plimsoll.controller_server"):
         for number in range(25):
             closed.tell(("192.0.2.1", number), "not a control message")
+    closed = "closed the connection of ('192.0.2.1', {}): not a control message{}"
+    more = " (9 more since the last line)"
     assert [one.getMessage() for one in caplog.records] == [
-        "closing ('192.0.2.1', 0): not a control message",
-        "closing ('192.0.2.1', 10): not a control message (9 more since the last line)",
-        "closing ('192.0.2.1', 20): not a control message (9 more since the last line)",
+        closed.format(0, ""),
+        closed.format(10, more),
+        closed.format(20, more),
     ]

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from plimsoll_operator.controller import connect_refusal
-from plimsoll_operator.controller.connect_refusal import keep_errors, refuses, told_by_icmp
+from plimsoll_operator.controller import broker_sessions
+from plimsoll_operator.controller.broker_sessions import keep_errors, refuses, told_by_icmp
 
 HOST = "127.0.0.1"
 MS_MAX = 5_000
@@ -36,7 +36,7 @@ async def test_host_without_an_address_refuses_nothing() -> None:
 async def test_refusal_that_a_firewall_gave_by_icmp_is_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connect_refusal, "told_by_icmp", lambda _: True)
+    monkeypatch.setattr(broker_sessions, "told_by_icmp", lambda _: True)
     assert not await refuses(HOST, closed_port(), MS_MAX)
 
 

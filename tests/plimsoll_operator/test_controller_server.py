@@ -25,9 +25,9 @@ from plimsoll_core.messages.requests import (
     RegisterBroker,
     Registered,
 )
+from plimsoll_operator.controller.broker_sessions import Enrich
 from plimsoll_operator.controller.controller_server import ControllerServer
 from plimsoll_operator.controller.controller_term import Controller
-from plimsoll_operator.controller.proof_of_death import Enrich
 from plimsoll_wire import control
 
 WAIT_S = 30

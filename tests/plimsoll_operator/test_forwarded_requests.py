@@ -7,8 +7,7 @@ import asyncio
 from plimsoll_core.messages.requests import CreateTopics
 from plimsoll_core.messages.security import OnBehalf
 from plimsoll_core.security.acl import ANONYMOUS
-from plimsoll_operator.controller.connection_bounds import FORWARDED_MAX
-from plimsoll_operator.controller.forwarded_requests import ForwardedRequests
+from plimsoll_operator.controller.forwarded_requests import FORWARDED_MAX, ForwardedRequests
 
 
 def asked(principal: str = ANONYMOUS, host: str = "10.0.0.1") -> CreateTopics:

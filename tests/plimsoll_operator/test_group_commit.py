@@ -24,8 +24,7 @@ from plimsoll_core.messages.requests import (
     Registered,
     SetMembers,
 )
-from plimsoll_operator.controller.controller_term import Controller
-from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
+from plimsoll_operator.controller.controller_term import Controller, ControllerOptions, Outcome
 from plimsoll_operator.metalog import log_integrity
 from plimsoll_operator.metalog.codec import decode_records
 from plimsoll_operator.metalog.interface import (

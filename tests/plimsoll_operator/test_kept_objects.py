@@ -12,7 +12,7 @@ from plimsoll_operator.api.labels import BROKER_ID
 from plimsoll_operator.api.load import from_yaml
 from plimsoll_operator.api_server.stateful_sets import found, listed
 from plimsoll_operator.kube import resources
-from plimsoll_operator.kube.port import HttpRequest, Object
+from plimsoll_operator.kube.kube_api import HttpRequest, Object
 from plimsoll_operator.local.documents import Documents, gather
 from plimsoll_operator.local.kept_objects import LocalObjects, NotApplied
 from plimsoll_operator.local.layout import BadDirectory, DirectoryLayout

@@ -10,7 +10,7 @@ from tests.plimsoll_operator.scripted_kube import ScriptedKube
 from tests.plimsoll_operator.test_group_commit import MemoryLog
 
 from plimsoll_operator.control_failures import ControlFailures
-from plimsoll_operator.controller.outcome import Outcome
+from plimsoll_operator.controller.controller_term import Outcome
 from plimsoll_operator.kube.resources import LOG_CLUSTERS
 from plimsoll_operator.kube.seen_objects import Objects
 from plimsoll_operator.leadership.led_cluster import LedCluster

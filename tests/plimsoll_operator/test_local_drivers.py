@@ -18,7 +18,7 @@ from plimsoll_operator.api_server.definitions import shipped
 from plimsoll_operator.api_server.kubelets import RuntimeState
 from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.kube import resources
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.local import driver_pods
 from plimsoll_operator.local.driver_pods import NOT_STARTED, DriverPods, environment, translated
 from plimsoll_operator.local.layout import DirectoryLayout, OwnerCredentials

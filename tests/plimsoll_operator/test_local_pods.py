@@ -14,7 +14,7 @@ import pytest
 from plimsoll_operator.api import labels
 from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.kube import resources
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.local import broker_pods
 from plimsoll_operator.local.broker_pods import NO_CONFIG, BrokerPods
 from plimsoll_operator.local.layout import DirectoryLayout

@@ -14,7 +14,7 @@ from plimsoll_core.cluster.records import RebalanceNoted
 from plimsoll_operator.api.conditions import milliseconds
 from plimsoll_operator.api.labels import short_id
 from plimsoll_operator.kube.errors import Unavailable
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import REBALANCES, Kind
 from plimsoll_operator.reconcile.cluster import membership
 from plimsoll_operator.reconcile.cluster.drain_and_fill import SOON_MS

@@ -19,9 +19,8 @@ from tests.plimsoll_operator.scripted_server import (
 from tests.plimsoll_operator.transports import transport_to
 
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Rejected, Unavailable
-from plimsoll_operator.kube.kube_client import Kube
-from plimsoll_operator.kube.official import OfficialTransport
-from plimsoll_operator.kube.port import HttpRequest
+from plimsoll_operator.kube.kube_api import HttpRequest, KubeApi
+from plimsoll_operator.kube.official_transport import OfficialTransport
 from plimsoll_operator.kube.resources import CONFIG_MAPS, LEASES, PODS
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -29,7 +28,7 @@ PATIENCE_S = 20
 """More than any call here may take; a call that never ends fails its test by it."""
 MANIFEST = {"metadata": {"name": "a", "namespace": "n"}}
 
-Call = Callable[[Kube], Awaitable[object]]
+Call = Callable[[KubeApi], Awaitable[object]]
 CALLS: dict[str, Call] = {
     "get": lambda kube: kube.get(PODS, "n", "a"),
     "list": lambda kube: kube.list(PODS, "n"),
@@ -82,7 +81,7 @@ async def test_kube_asks_once_whatever_the_api_server_answers(verb: str, status:
     refused = reply({"message": "later"}, status, **{"Retry-After": "0"})
     async with served(refused) as (server, transport):
         with pytest.raises(ApiError) as failed:
-            await CALLS[verb](Kube(transport))
+            await CALLS[verb](KubeApi(transport))
         assert failed.value.status == status
         assert failed.value.reply == "later"
         assert len(server.received) == 1
@@ -139,7 +138,7 @@ async def test_official_transport_gives_up_when_its_time_is_up(method: str, begu
 async def test_kube_takes_no_longer_for_a_lease_than_it_is_given(call: Call) -> None:
     async with served(Reply(stalls=True)) as (_, transport):
         with pytest.raises(Unavailable):
-            await call(Kube(transport))
+            await call(KubeApi(transport))
 
 
 @pytest.mark.parametrize("verb", CALLS)
@@ -152,7 +151,7 @@ async def test_kube_waits_ten_seconds_when_nothing_else_is_said(verb: str) -> No
             raise Unavailable(0, "not sent")
 
     with pytest.raises(Unavailable):
-        await CALLS[verb](Kube(Kept()))  # type: ignore[arg-type]
+        await CALLS[verb](KubeApi(Kept()))  # type: ignore[arg-type]
     assert [request.timeout_s for request in asked] == [10.0]
 
 
@@ -219,7 +218,7 @@ async def test_kube_follows_every_page_of_a_list_and_asks_for_no_cached_one() ->
         reply({"metadata": {"resourceVersion": "7"}, "items": [{"n": 2}]}),
     ]
     async with served(*pages) as (server, transport):
-        listed = await Kube(transport).list(
+        listed = await KubeApi(transport).list(
             PODS, "n", label_selector="a=b", field_selector="spec.nodeName=c"
         )
     assert listed.items == ({"n": 1}, {"n": 2})
@@ -236,7 +235,7 @@ async def test_kube_follows_every_page_of_a_list_and_asks_for_no_cached_one() ->
 async def test_kube_reads_without_a_resource_version(verb: str) -> None:
     page = reply({"metadata": {}, "items": []})
     async with served(page) as (server, transport):
-        await CALLS[verb](Kube(transport))
+        await CALLS[verb](KubeApi(transport))
     (asked,) = server.received
     assert "resourceVersion" not in asked.target
 
@@ -260,21 +259,21 @@ async def test_kube_reads_without_a_resource_version(verb: str) -> None:
 async def test_kube_says_what_an_answer_proves(status: int, expected: type[ApiError]) -> None:
     async with served(reply({"message": "no"}, status)) as (_, transport):
         with pytest.raises(expected) as failed:
-            await Kube(transport).get(PODS, "n", "a")
+            await KubeApi(transport).get(PODS, "n", "a")
     assert type(failed.value) is expected
 
 
 async def test_kube_takes_an_answer_that_is_no_json_for_none() -> None:
     async with served(Reply(body=b"<html>")) as (_, transport):
         with pytest.raises(Unavailable, match="no JSON object"):
-            await Kube(transport).get(PODS, "n", "a")
+            await KubeApi(transport).get(PODS, "n", "a")
 
 
 async def test_kube_hands_on_watch_events_until_the_api_server_ends() -> None:
     events = [{"type": "ADDED", "object": {"n": n}} for n in range(3)]
     body = b"".join(json.dumps(event).encode() + b"\n" for event in events)
     async with served(Reply(body=body)) as (server, transport):
-        changes = Kube(transport).changes(PODS, "n", "a", "7", metadata_only=True)
+        changes = KubeApi(transport).changes(PODS, "n", "a", "7", metadata_only=True)
         assert [change async for change in changes] == events
     asked = server.received[0]
     assert asked.params == {

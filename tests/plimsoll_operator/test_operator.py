@@ -15,7 +15,7 @@ from plimsoll_operator.api_server.stateful_sets import listed
 from plimsoll_operator.api_server.transport import MemoryTransport
 from plimsoll_operator.controller.controller_server import ControllerServer
 from plimsoll_operator.kube import resources
-from plimsoll_operator.kube.kube_client import Kube
+from plimsoll_operator.kube.kube_api import KubeApi
 from plimsoll_operator.kube.seen_objects import Objects
 from plimsoll_operator.leadership.process_parts import Parts
 from plimsoll_operator.metalog.ring_log import KubernetesLog
@@ -30,7 +30,7 @@ WAIT_S = 30
 
 def parts_over(server: MemoryApiServer) -> Parts:
     transport = MemoryTransport(server)
-    kube = Kube(transport)
+    kube = KubeApi(transport)
     return Parts(
         options=OperatorOptions(identity="one", broker_image="b:1", controllers=("c:1",)),
         kube=kube,

@@ -26,7 +26,7 @@ from plimsoll_core.ids import BrokerEpoch, BrokerId, MetadataOffset
 from plimsoll_operator.controller.controller_stats import Backlog, Commit, ControllerStats
 from plimsoll_operator.kube.api_calls import ApiCalls
 from plimsoll_operator.kube.errors import Unavailable
-from plimsoll_operator.kube.port import HttpRequest, HttpResponse
+from plimsoll_operator.kube.kube_api import HttpRequest, HttpResponse
 from plimsoll_operator.pki.expiry import ListenerCertificate
 from plimsoll_operator.reconcile.work_queue import ReconcileQueue, Retry
 from plimsoll_operator.reconcile_times import ReconcileCounters, ReconcileTimes

@@ -17,7 +17,7 @@ from tests.plimsoll_operator.transports import transport_to
 from plimsoll_core.cluster.records import UserDeclared
 from plimsoll_core.security.state import DeclaredUser, UserObject
 from plimsoll_operator.api import labels
-from plimsoll_operator.kube.kube_client import Kube
+from plimsoll_operator.kube.kube_api import KubeApi
 from plimsoll_operator.kube.resources import (
     DISRUPTION_BUDGETS,
     METADATA_BATCHES,
@@ -133,7 +133,7 @@ async def watching(server: Watched, objects: Objects, leaders: Any = None) -> As
     await site.start()
     host, port = runner.addresses[0][:2]
     transport = transport_to(f"http://{host}:{port}", connections=0)
-    kube = Kube(transport)
+    kube = KubeApi(transport)
     none: Any = None
     parts = Parts(
         options=OperatorOptions(identity="x", broker_image="b:1", controllers=("c:1",)),

@@ -34,8 +34,7 @@ from plimsoll_core.messages.topic_changes import (
     TopicConfigChanges,
 )
 from plimsoll_operator.controller import controller_term, decision_clock
-from plimsoll_operator.controller.controller_term import Controller
-from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
+from plimsoll_operator.controller.controller_term import Controller, ControllerOptions, Outcome
 from plimsoll_operator.metalog.codec import decode_records, sealed
 from plimsoll_operator.metalog.interface import (
     AppendRefused,

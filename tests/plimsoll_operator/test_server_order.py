@@ -27,8 +27,8 @@ from plimsoll_core.messages.requests import (
 )
 from plimsoll_core.messages.security import OnBehalf
 from plimsoll_core.security.acl import ANONYMOUS
-from plimsoll_operator.controller.connection_bounds import FORWARDED_MAX
 from plimsoll_operator.controller.controller_term import Controller
+from plimsoll_operator.controller.forwarded_requests import FORWARDED_MAX
 from plimsoll_wire import control
 
 

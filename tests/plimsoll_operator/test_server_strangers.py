@@ -33,9 +33,8 @@ from plimsoll_core.messages.requests import (
     RegisterBroker,
     Registered,
 )
-from plimsoll_operator.controller import connection_bounds as bounds
+from plimsoll_operator.controller import connection_identity
 from plimsoll_operator.controller import controller_server as servers
-from plimsoll_operator.controller import unidentified_connections
 from plimsoll_wire import control
 
 
@@ -100,7 +99,7 @@ async def test_heartbeat_of_a_registered_lifetime_shows_who_reconnects() -> None
 async def test_clients_request_over_a_strangers_connection_is_not_decided(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(bounds, "SHOWN_MS_MAX", 20)
+    monkeypatch.setattr(servers, "SHOWN_MS_MAX", 20)
     async with serving() as (server, controller):
         heard = listening(controller)
         peer = await Peer.to(server)
@@ -177,7 +176,7 @@ async def test_controller_server_closes_connection_on_request_no_broker_sends(ki
 async def test_controller_server_over_stranger_limit_closes_oldest_stranger(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(unidentified_connections, "STRANGERS_MAX", 3)
+    monkeypatch.setattr(connection_identity, "STRANGERS_MAX", 3)
     async with serving() as (server, _):
         known = await Peer.to(server)
         assert isinstance((await known.command(a_registration(9))).answer, Registered)
@@ -197,7 +196,7 @@ async def test_controller_server_over_stranger_limit_closes_oldest_stranger(
 async def test_half_requests_of_strangers_are_bounded_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(unidentified_connections, "STRANGERS_BYTES_MAX", 100_000)
+    monkeypatch.setattr(connection_identity, "STRANGERS_BYTES_MAX", 100_000)
     async with serving() as (server, _):
         peers = [await Peer.to(server) for _ in range(3)]
         for peer in peers:
@@ -221,7 +220,7 @@ async def test_stranger_who_never_shows_who_it_is_is_sent_away(
         listener = await a_listener()
         known = await Peer.to(server)
         epoch = await unfenced(known, controller, listener.sockets[0].getsockname()[1])
-        monkeypatch.setattr(bounds, "FIRST_FRAME_MS_MAX", 20)
+        monkeypatch.setattr(servers, "FIRST_FRAME_MS_MAX", 20)
         monkeypatch.setattr(servers, "STRANGER_MS_MAX", 60)
         talker, silent = await Peer.to(server), await Peer.to(server)
         send(talker, 1, a_heartbeat(BrokerEpoch(epoch + 5)))
@@ -277,7 +276,7 @@ async def test_next_metadata_fetch_right_behind_an_answer_keeps_the_connection()
 class QuickPeer(asyncio.Transport):
     """Asks again in the same turn of the event loop in which it is answered."""
 
-    def __init__(self, connection: servers.BrokerConnection, asks: bytes) -> None:
+    def __init__(self, connection: servers.ServerConnection, asks: bytes) -> None:
         super().__init__()
         self.connection = connection
         self.asks = asks

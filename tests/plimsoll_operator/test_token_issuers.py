@@ -18,7 +18,7 @@ from plimsoll_core.security.tokens import Bearer, TokenIssuer, TokenProof
 from plimsoll_operator.api.cluster_ids import kafka_id
 from plimsoll_operator.api_server.account_tokens import ISSUER, AccountTokens
 from plimsoll_operator.kube.errors import Rejected, Unavailable
-from plimsoll_operator.kube.port import OPENID_CONFIGURATION, OPENID_KEYS, HttpRequest
+from plimsoll_operator.kube.kube_api import OPENID_CONFIGURATION, OPENID_KEYS, HttpRequest
 from plimsoll_operator.kube.resources import CONFIG_MAPS, SERVICE_ACCOUNTS
 from plimsoll_operator.pki.token_keys import KEYS_MAX, keys_of
 from plimsoll_operator.preflight.rights import RIGHTS

@@ -2,8 +2,7 @@
 
 from kubernetes.aio.client.configuration import Configuration
 
-from plimsoll_operator.kube.access import Access
-from plimsoll_operator.kube.official import OfficialTransport
+from plimsoll_operator.kube.official_transport import Access, OfficialTransport
 
 
 def transport_to(url: str, *, connections: int = 8, token: str = "") -> OfficialTransport:

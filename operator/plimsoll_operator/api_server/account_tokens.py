@@ -18,7 +18,7 @@ from jwt.algorithms import ECAlgorithm
 
 from plimsoll_operator.api_server.status_errors import bad_request
 from plimsoll_operator.api_server.stored_object import timestamp
-from plimsoll_operator.kube.port import OPENID_CONFIGURATION, OPENID_KEYS, Object
+from plimsoll_operator.kube.kube_api import OPENID_CONFIGURATION, OPENID_KEYS, Object
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 SECONDS_DEFAULT, SECONDS_MIN, SECONDS_MAX = 3600, 600, 2**32

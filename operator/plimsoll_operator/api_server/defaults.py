@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import (
     PODS,
     SERVICES,

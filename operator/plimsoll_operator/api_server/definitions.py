@@ -9,7 +9,7 @@ import functools
 
 import yaml
 
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.shipped_files import shipped_directory
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from plimsoll_operator.api_server.kinds import Resource
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 
 VERBS = (
     "create", "delete", "deletecollection", "get", "list", "patch", "update", "watch",

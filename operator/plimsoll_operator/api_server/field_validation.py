@@ -21,7 +21,7 @@ from plimsoll_operator.api_server.schema_validation import unknown_fields
 from plimsoll_operator.api_server.server import BODY_BYTES_MAX, MemoryApiServer
 from plimsoll_operator.api_server.status_errors import StatusError, bad_request
 from plimsoll_operator.api_server.writes import MERGE
-from plimsoll_operator.kube.port import HttpRequest, Object
+from plimsoll_operator.kube.kube_api import HttpRequest, Object
 
 FIELDS_MAX = 20
 PATH_LENGTH_MAX = 200

@@ -24,7 +24,7 @@ from plimsoll_operator.api_server.status_errors import StatusError
 from plimsoll_operator.api_server.store import StoredObject
 from plimsoll_operator.api_server.stored_object import timestamp
 from plimsoll_operator.kube import resources
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 
 BACKOFF_LIMIT_DEFAULT = 6
 ENDINGS = ("Complete", "Failed")

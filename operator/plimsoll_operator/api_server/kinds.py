@@ -15,7 +15,7 @@ from plimsoll_operator.api.labels import VOLUME_PROTECTION
 from plimsoll_operator.api_server import schema_validation
 from plimsoll_operator.api_server.lists import BUILT_IN_TOPOLOGY, Topology, custom_topology
 from plimsoll_operator.kube import resources
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import Kind
 
 GENERAL_FIELDS = frozenset({"metadata.name", "metadata.namespace"})

@@ -21,7 +21,7 @@ from plimsoll_operator.api_server.stateful_sets import (
 from plimsoll_operator.api_server.store import StoredObject
 from plimsoll_operator.api_server.stored_object import timestamp
 from plimsoll_operator.kube import resources
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 
 Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
 

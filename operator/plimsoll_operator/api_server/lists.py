@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 
 Names = tuple[str, ...]
 """Field names on the path to a value, without list elements."""

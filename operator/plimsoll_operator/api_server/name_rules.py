@@ -18,7 +18,7 @@ from typing import Any
 from plimsoll_operator.api.selectors import is_label_key, is_label_value
 from plimsoll_operator.api_server.status_errors import StatusCause, bad_request
 from plimsoll_operator.kube import resources
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import Kind
 
 NAME_CHARS_MAX = 253

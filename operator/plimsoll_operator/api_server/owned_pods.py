@@ -9,7 +9,7 @@ from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.api_server.store import StoredObject
 from plimsoll_operator.api_server.writes import RequestTarget
 from plimsoll_operator.kube import resources
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 
 ENDED = ("Succeeded", "Failed")
 """Phases of a pod that no longer runs."""

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from plimsoll_operator.api_server.lists import Names, Topology, element
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 
 Path = tuple[str, ...]
 """Fields, and elements of lists (`lists.element`), from the object's root."""

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from plimsoll_operator.api_server.status_errors import bad_request
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 
 LabelTest = Callable[[Mapping[str, str]], bool]
 FieldTest = Callable[[Object], bool]

@@ -39,7 +39,7 @@ from plimsoll_operator.api_server.writes import (
     Writes,
 )
 from plimsoll_operator.kube import resources
-from plimsoll_operator.kube.port import JSON, HttpRequest, HttpResponse, Object
+from plimsoll_operator.kube.kube_api import JSON, HttpRequest, HttpResponse, Object
 from plimsoll_operator.kube.resources import SERVICE_ACCOUNTS, Kind
 
 BODY_BYTES_MAX = 3 * 2**20

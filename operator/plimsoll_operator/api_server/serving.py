@@ -21,7 +21,7 @@ from plimsoll_operator.api_server.owner_access import OwnerAccess
 from plimsoll_operator.api_server.server import BODY_BYTES_MAX, MemoryApiServer
 from plimsoll_operator.api_server.status_errors import StatusError
 from plimsoll_operator.api_server.transport import MemoryTransport
-from plimsoll_operator.kube.port import JSON, HttpRequest, Object
+from plimsoll_operator.kube.kube_api import JSON, HttpRequest, Object
 
 STOP_SECONDS = 1.0
 OPENAPI_V2 = "/openapi/v2"

@@ -16,7 +16,7 @@ import msgspec
 
 from plimsoll_operator.api_server.kinds import BUILT_IN, Resource
 from plimsoll_operator.api_server.patches import Applied
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 
 HISTORY_CHANGES = 10_000
 """How many changes a watch may be behind; a real API server keeps five minutes."""

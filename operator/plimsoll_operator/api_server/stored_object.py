@@ -22,7 +22,7 @@ from plimsoll_operator.api_server.status_errors import (
     invalid,
     precondition_failed,
 )
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 
 _ONLY_THE_SERVER_SETS = (
     "uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds",

@@ -15,7 +15,7 @@ from typing import Any
 from plimsoll_operator.api.conditions import is_true, milliseconds
 from plimsoll_operator.api_server.kinds import Resource
 from plimsoll_operator.kube import resources
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import Kind
 
 ACCEPT = "as=Table"

@@ -13,7 +13,7 @@ import msgspec
 from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.api_server.status_errors import StatusError
 from plimsoll_operator.kube.errors import answered
-from plimsoll_operator.kube.port import HttpRequest, HttpResponse
+from plimsoll_operator.kube.kube_api import HttpRequest, HttpResponse
 from plimsoll_process.waits import set_within
 
 WATCH_SECONDS_DEFAULT = 300.0

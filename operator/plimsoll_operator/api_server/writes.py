@@ -27,7 +27,7 @@ from plimsoll_operator.api_server.status_errors import (
 )
 from plimsoll_operator.api_server.store import Key, Store, StoredObject
 from plimsoll_operator.kube import resources
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 
 APPLY = frozenset({"application/apply-patch+yaml", "application/apply-patch+json"})
 MERGE = "application/merge-patch+json"

@@ -1,28 +1,61 @@
 """Group commit: records decided, in flight and committed, and the answers that wait for them.
 
-Called by `controller_term` and `committer`; does no I/O and reads no clock. Decisions are made on
-the speculative image (committed + queued). An answer, refusals and heartbeat flags included, is
-sent only when the last record queued at its decision is committed. On a certain failure the
-speculative part is dropped as a whole, and every waiting request is answered NotController. Source:
-ARCHITECTURE.md, "The metadata log lives on the Kubernetes API".
+`controller_term` queues decisions, which are made on the speculative image (committed + queued).
+An answer, refusals and heartbeat flags included, is sent only when the last record queued at its
+decision is committed. `Committer` appends what is queued through the `Journal`, one append in
+flight and never re-ordered, and runs for the length of a term. On a certain failure the speculative
+part is dropped as a whole, and every waiting request is answered NotController; any other failure
+ends the term. Nothing here decides. Source: ARCHITECTURE.md, "The metadata log lives on the
+Kubernetes API".
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import secrets
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from uuid import UUID
 
-from plimsoll_core.cluster.image import append
+from plimsoll_core.cluster.image import append, apply_all
+from plimsoll_core.cluster.image_encoding import decode_image
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.cluster.records import Record
+from plimsoll_core.cluster.unknown_records import MetadataTooNew
 from plimsoll_core.errors import Reason
-from plimsoll_core.ids import MetadataOffset
-from plimsoll_core.messages.requests import Answer, Refused
-from plimsoll_core.phrasing import sentence_start
-from plimsoll_operator.metalog.codec import BATCH_BYTES_MAX, encode_records, record_too_large
-from plimsoll_operator.metalog.interface import LogOfAnother
+from plimsoll_core.ids import ControllerEpoch, MetadataOffset
+from plimsoll_core.messages.metadata_stream import MetadataBatchCopy
+from plimsoll_core.messages.requests import Answer, Done, Refused
+from plimsoll_operator.controller.controller_stats import Commit, ControllerStats
+from plimsoll_operator.controller.decision_clock import Clock
+from plimsoll_operator.controller.metadata_tail import MetadataTail
+from plimsoll_operator.controller.refusals import refused
+from plimsoll_operator.metalog.codec import (
+    BATCH_BYTES_MAX,
+    decode_records,
+    encode_records,
+    pack,
+    record_too_large,
+)
+from plimsoll_operator.metalog.interface import (
+    EMPTY_TIP,
+    AppendRefused,
+    Batch,
+    LogCorrupt,
+    LogRegressed,
+    MetadataLog,
+    MetadataLogError,
+    OpenedLog,
+    Snapshot,
+    SnapshotRequired,
+    Tip,
+    UnknownRecord,
+)
+
+logger = logging.getLogger("plimsoll.controller")
 
 DECISION_BYTES_MAX = 128 * BATCH_BYTES_MAX
 """Maximum size of a decision: a larger one could fill the ring before a snapshot, and is refused
@@ -169,37 +202,217 @@ def _too_large(unit: Unit) -> Refused | None:
     return None
 
 
-def answered(answer: Answer) -> asyncio.Future[Answer]:
-    """Return a future with an answer that need not wait."""
-    future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-    future.set_result(answer)
-    return future
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """Content of the log: the image at its end, and its newest batches for the streams."""
+
+    image: ClusterImage
+    tail: MetadataTail
 
 
-def refused(reason: Reason, message: str) -> Refused:
-    """Return a refusal as an answer."""
-    return Refused(reason=reason.name, code=reason.code, message=message)
+class Journal:
+    """Position of the next batch. The caller ensures that one append runs at a time."""
+
+    def __init__(
+        self,
+        log: MetadataLog,
+        cluster_id: UUID,
+        now_ms: Callable[[], int] = lambda: 0,
+        on_open: Callable[[OpenedLog], None] | None = None,
+    ) -> None:
+        """Create a journal. `now_ms`: the clock for the batches' times. `on_open`: called with the
+        log each time it was read."""
+        self._on_open = on_open
+        self._log = log
+        self._now_ms = now_ms
+        self.cluster_id = cluster_id
+        self._tip: Tip = EMPTY_TIP
+        self.group_unfinished = False
+        """A group was begun and not finished: only a new term may follow, which voids the group."""
+
+    async def open(self) -> Restored:
+        """Read everything; appends then go to the end that was read."""
+        opened = await self._log.open()
+        restored = replay(opened, self.cluster_id)
+        self._tip = opened.tip
+        self.group_unfinished = False
+        if self._on_open is not None:
+            self._on_open(opened)
+        return restored
+
+    async def append(
+        self, records: Sequence[Record], controller_epoch: ControllerEpoch
+    ) -> MetadataBatchCopy:
+        """Commit the records in one batch, or in a group if one batch cannot hold them.
+
+        Returns the copy for brokers.
+        """
+        batches = pack(records, self._tip, controller_epoch, _new_nonce, self._now_ms())
+        for batch in batches:
+            await self._log.append(batch)
+            self._tip = self._tip.after(batch)
+            self.group_unfinished = not batch.last_of_group
+        return merged(batches)
 
 
-def not_controller(message: str) -> Refused:
-    """Return the refusal of a controller that no longer decides."""
-    return refused(Reason.NotController, message)
+def _new_nonce() -> str:
+    return secrets.token_hex(8)
 
 
-def unusable(error: Exception) -> Refused:
-    """Return the refusal of a log that is unusable, went back in time, or belongs to another
-    cluster."""
-    if isinstance(error.__cause__, LogOfAnother):
-        return refused(Reason.NotAllowed, f"{sentence_start(str(error.__cause__))}.")
-    return refused(Reason.MetadataRegressed, str(error))
+def replay(opened: OpenedLog, cluster_id: UUID) -> Restored:
+    """Return the image and the tail of a log."""
+    snapshot, image = opened.snapshot, first_image(opened, cluster_id)
+    tail = MetadataTail(start=image.next_offset, nonce=snapshot.nonce if snapshot else None)
+    for whole in _wholes(opened.batches):
+        for batch in whole:
+            image = apply_all(image, decode_records(batch))
+        tail.append(merged(whole))
+    return Restored(image=image, tail=tail)
 
 
-def too_new(error: Exception) -> Refused:
-    """Return the refusal after a newer release has written to the log: this release must not lead
-    or guess."""
-    text = (
-        f"A newer release has written to this metadata log: {error}. This operator does not "
-        "lead the cluster and writes nothing; brokers keep serving with the last metadata that "
-        "they applied. Run the operator of that release."
+def first_image(opened: OpenedLog, cluster_id: UUID) -> ClusterImage:
+    """Return the image before the log's first batch: its snapshot, or an empty cluster."""
+    snapshot = opened.snapshot
+    image = ClusterImage(cluster_id=cluster_id) if snapshot is None else _image_of(snapshot)
+    if image.cluster_id != cluster_id:
+        raise LogCorrupt(f"this metadata log belongs to cluster {image.cluster_id}")
+    return image
+
+
+def _image_of(snapshot: Snapshot) -> ClusterImage:
+    try:
+        return decode_image(snapshot.image_bytes)
+    except MetadataTooNew as error:
+        raise UnknownRecord(f"in metadata snapshot {snapshot.name} {error}") from error
+
+
+def _wholes(batches: Sequence[Batch]) -> list[tuple[Batch, ...]]:
+    """Yield single batches, and complete groups together."""
+    keyed = groupby(batches, key=lambda batch: batch.group or f"single {batch.sequence}")
+    return [tuple(members) for _, members in keyed]
+
+
+def merged(batches: Sequence[Batch]) -> MetadataBatchCopy:
+    """Return a batch, or a whole group, as one batch for the brokers: they never see half of a
+    group."""
+    body = b"[" + b",".join(batch.records_json[1:-1] for batch in batches) + b"]"
+    return MetadataBatchCopy(
+        base_offset=MetadataOffset(batches[0].base_offset),
+        controller_epoch=ControllerEpoch(batches[-1].controller_epoch),
+        nonce=batches[-1].nonce,
+        records_json=body,
+        record_count=sum(batch.record_count for batch in batches),
     )
-    return refused(Reason.MetadataTooNew, text)
+
+
+CAUTIOUS_APPENDS = 64
+"""Number of decisions that commit one by one after a refusal, so that only the offending one is
+refused."""
+
+Subscriber = Callable[[ClusterImage, ClusterImage, tuple[Record, ...]], None]
+Dropped = Callable[[tuple[Record, ...]], None]
+"""Called with records that were decided but will never be committed, while the term goes on; must
+not block."""
+
+
+class TermEnded(Exception):
+    """The term cannot go on; the log must be opened again."""
+
+
+class LogUnusable(Exception):
+    """Storage lost or damaged a part of the log; waiting does not restore it."""
+
+
+class Committer:
+    """Appender of a term, owned by the controller's event loop."""
+
+    def __init__(
+        self, journal: Journal, clock: Clock, stats: ControllerStats, dropped: Dropped
+    ) -> None:
+        image = ClusterImage(cluster_id=journal.cluster_id)
+        self.queue = CommitQueue(image)
+        self.tail = MetadataTail(start=image.next_offset, nonce=None)
+        self.confirmed_at_ms = 0
+        self.subscribers: list[Subscriber] = []
+        self._journal = journal
+        self._clock = clock
+        self._stats = stats
+        self._dropped = dropped
+        self._cautious = 0
+
+    async def open(self) -> Restored:
+        """Start from the log's content; nothing may be queued. Raises `LogUnusable`."""
+        try:
+            restored = await self._journal.open()
+        except (LogRegressed, LogCorrupt) as error:
+            raise LogUnusable(f"The metadata log cannot be opened: {error}.") from error
+        self.queue = CommitQueue(restored.image)
+        self.tail = restored.tail
+        return restored
+
+    async def commit_alone(self, record: Record) -> None:
+        """Commit one record in a batch of its own; a failure leaves nothing queued."""
+        self.queue.add((record,), Done())
+        try:
+            await self._append_next()
+        except (MetadataLogError, OSError) as error:
+            self.queue.drop(f"The controller failed to take over: {error}")
+            raise
+
+    async def commit_before_term(self, record: Record) -> None:
+        """Commit one record as the first of a higher epoch; the log must be opened again
+        afterwards."""
+        epoch = ControllerEpoch(self.queue.speculative.controller_epoch + 1)
+        await self._journal.append((record,), epoch)
+
+    async def run_forever(self, log_is_full: asyncio.Event) -> None:
+        """Append until the log fails in a way that ends the term."""
+        while True:
+            await self.queue.wakeup.wait()
+            try:
+                await self._append_next()
+            except AppendRefused as error:
+                self._refused(error)
+            except SnapshotRequired as error:
+                self._dropped(self.queue.drop(f"The metadata log is full: {error}"))
+                log_is_full.set()
+
+    def confirm(self, started_ms_ago: int) -> None:
+        """Note a success that only the one controller can have, of an operation begun this long
+        ago."""
+        self.confirmed_at_ms = max(self.confirmed_at_ms, self._clock.now_ms() - started_ms_ago)
+
+    async def _append_next(self) -> None:
+        units = self.queue.take(units_max=1 if self._cautious else None)
+        records = [record for unit in units for record in unit.records]
+        # A term's first record carries its own epoch; it is applied to the speculative image.
+        epoch = self.queue.speculative.controller_epoch
+        started_ms = self._clock.now_ms()
+        self._stats.append_began_ms = started_ms
+        try:
+            copy = await self._journal.append(records, epoch)
+        except (MetadataLogError, OSError):
+            self._stats.failures.inc()
+            raise
+        finally:
+            self._stats.append_began_ms = None
+        now_ms = self._clock.now_ms()
+        elapsed_ms = now_ms - started_ms
+        self.confirm(elapsed_ms)
+        self._cautious = max(0, self._cautious - 1)
+        self.tail.append(copy)
+        old, new, committed = self.queue.commit()
+        self._stats.committed(len(records), elapsed_ms, Commit(new.next_offset, now_ms))
+        for subscriber in self.subscribers:
+            subscriber(old, new, committed)
+
+    def _refused(self, error: AppendRefused) -> None:
+        """Drop the whole speculative part: this batch can never commit."""
+        logger.warning("the metadata log refused a batch: %s", error)
+        if self._journal.group_unfinished:
+            raise TermEnded("a group of batches was refused half-way") from error
+        culprit = refused(Reason.RecordTooLarge, str(error))
+        self._dropped(
+            self.queue.drop("The metadata log rejected the change; retry.", culprit=culprit)
+        )
+        self._cautious = CAUTIOUS_APPENDS

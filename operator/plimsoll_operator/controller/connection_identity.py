@@ -1,14 +1,15 @@
-"""The broker that one connection to the controllers' port speaks for.
+"""The broker that one connection to the controllers' port speaks for, and bounds until it is known.
 
 The server asks before it passes a request on. A connection speaks for one broker for good, the
 first that it names; a request that names another broker or another lifetime is refused. The
 connection is identified once the metadata log knows the lifetime that it names. With a certificate
 the identity is proven (`inside_server`). Without one, this keeps strangers, mistakes and half-open
-connections within bounds (`unidentified_connections`).
+connections within bounds that they share, so that they take nothing that brokers need.
 """
 
 from __future__ import annotations
 
+from typing import Protocol
 from uuid import UUID
 
 from plimsoll_core.cluster.model import ClusterImage
@@ -16,11 +17,11 @@ from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_core.messages.metadata_stream import FetchMetadata
 from plimsoll_core.messages.requests import Refused
-from plimsoll_operator.controller.commit_queue import refused
+from plimsoll_operator.controller.refusals import refused
 from plimsoll_wire.control import BrokerRequest
 
 
-class Speaker:
+class ConnectionIdentity:
     """Identity of one connection. `cluster_id` and `broker_id` are set together."""
 
     def __init__(self) -> None:
@@ -85,3 +86,51 @@ class Speaker:
 def _registered(image: ClusterImage, broker_id: BrokerId | None) -> BrokerEpoch | None:
     broker = None if broker_id is None else image.brokers.get(broker_id)
     return None if broker is None else broker.broker_epoch
+
+
+STRANGERS_MAX = 256
+"""Maximum number of connections that have not named a broker; one more closes the oldest."""
+
+
+STRANGERS_BYTES_MAX = 32 * 1024 * 1024
+"""Bytes of incomplete requests that all strangers together may have sent."""
+
+
+STRANGER_MS_MAX = 30_000
+"""Time to be identified as a registered broker; a broker that still waits for acceptance connects
+again."""
+
+
+class ClosableConnection(Protocol):
+    """A connection that can be closed to keep the bounds."""
+
+    def close(self, why: str) -> None: ...
+
+
+class Strangers:
+    """All connections of a server that have not named a broker, oldest first."""
+
+    def __init__(self) -> None:
+        self._held: dict[ClosableConnection, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def came(self, connection: ClosableConnection) -> None:
+        """Add a connection; close the oldest if there are too many."""
+        self._held[connection] = 0
+        if len(self._held) > STRANGERS_MAX:
+            oldest = next(iter(self._held))
+            del self._held[oldest]
+            oldest.close("too many connections that named no broker")
+
+    def left(self, connection: ClosableConnection) -> None:
+        """Remove a connection that is closed or has named its broker."""
+        self._held.pop(connection, None)
+
+    def holds(self, connection: ClosableConnection, size: int) -> bool:
+        """Note the bytes of its incomplete request. Return False if all strangers together hold too
+        many."""
+        if connection in self._held:
+            self._held[connection] = size
+        return sum(self._held.values()) <= STRANGERS_BYTES_MAX

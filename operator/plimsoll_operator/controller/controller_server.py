@@ -9,15 +9,19 @@ connection only.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+import logging
+import time
+from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import count
 from typing import cast
 from uuid import UUID
 
 from plimsoll_core.addresses import to_listen
+from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import ControllerEpoch
+from plimsoll_core.messages.broker_figures import TopicDefaults
 from plimsoll_core.messages.metadata_stream import FetchMetadata
 from plimsoll_core.messages.requests import (
     AlterPartition,
@@ -30,25 +34,97 @@ from plimsoll_core.messages.requests import (
 from plimsoll_core.security.inside import Peer
 from plimsoll_net.tls_connection import INSIDE_PEER
 from plimsoll_operator.control_failures import ControlFailures
-from plimsoll_operator.controller import connection_bounds as bounds
-from plimsoll_operator.controller.closed_connections import ClosedConnections
-from plimsoll_operator.controller.command_replies import (
-    ONE_AT_A_TIME,
-    command_reply,
-    finished_future,
-    kind_of,
-    no_update,
-    not_here,
+from plimsoll_operator.controller.broker_sessions import BrokerSessions, Enrich, Evidence, Lifetime
+from plimsoll_operator.controller.connection_identity import (
+    STRANGER_MS_MAX,
+    ConnectionIdentity,
+    Strangers,
 )
-from plimsoll_operator.controller.commit_queue import refused
-from plimsoll_operator.controller.connection_identity import Speaker
 from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.controller.forwarded_requests import ForwardedRequests
 from plimsoll_operator.controller.inside_server import InsideServer
-from plimsoll_operator.controller.proof_of_death import Enrich, Evidence, Lifetime, Sessions
-from plimsoll_operator.controller.unidentified_connections import STRANGER_MS_MAX, Strangers
+from plimsoll_operator.controller.refusals import refused
+from plimsoll_process.line_limit import LineLimit
 from plimsoll_wire import control
+from plimsoll_wire.control import CommandReply
 from plimsoll_wire.framing import Framer, FrameTooLarge
+
+logger = logging.getLogger("plimsoll.controller_server")
+
+CONNECTIONS_MAX = 2_000
+IN_FLIGHT_MAX = 256
+"""Maximum requests in flight. Beyond it nothing is read, heartbeats included; a broker within its
+own bounds, and within the next one, never reaches it."""
+FIRST_FRAME_MS_MAX = 10_000
+SHOWN_MS_MAX = 3_000
+"""How long a client's request waits for the heartbeat that identifies its connection, in
+milliseconds; a broker sends a heartbeat every second."""
+REGISTRATION_BYTES_MAX = 64 * 1024
+"""Maximum size of a registration, which is committed as received."""
+WRITE_BUFFER_BYTES_MAX = 64 * 1024 * 1024
+
+
+def command_reply(controller: Controller | None, answer: Answer) -> CommandReply:
+    """Build the reply; `controller` is None if the controller of the broker's cluster does not run
+    here."""
+    if controller is None:
+        return CommandReply(controller_epoch=ControllerEpoch(0), answer=answer)
+    return CommandReply(
+        controller_epoch=controller.epoch,
+        unconfirmed=controller.unconfirmed,
+        answer=answer,
+        metadata_end=controller.image.next_offset,
+        session_timeout_ms=controller.settings.session_timeout_ms,
+        log_output=controller.settings.log_output,
+        topic_defaults=_topic_defaults(controller.settings),
+    )
+
+
+def _topic_defaults(settings: Settings) -> TopicDefaults:
+    return TopicDefaults(
+        partitions=settings.default_partitions,
+        replication_factor=settings.default_replication_factor,
+        min_isr=settings.default_min_isr,
+    )
+
+
+ONE_AT_A_TIME = (RegisterBroker.__name__, FetchMetadata.__name__)
+"""Requests of which a broker sends the next only after the answer."""
+
+
+def kind_of(body: control.Command | FetchMetadata) -> str:
+    request = body if isinstance(body, FetchMetadata) else body.request
+    return type(request).__name__
+
+
+def no_update(epoch: ControllerEpoch, refusal: Refused) -> control.MetadataReply:
+    return control.MetadataReply(controller_epoch=epoch, refused=refusal)
+
+
+def finished_future() -> asyncio.Future[None]:
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    future.set_result(None)
+    return future
+
+
+def not_here(cluster_id: UUID) -> Refused:
+    return refused(
+        Reason.NotController, f"This process runs no controller of cluster {cluster_id}."
+    )
+
+
+class ClosedConnections:
+    """Logs closed connections, at most one line a second: any peer that reaches the port may cause
+    any number of them."""
+
+    def __init__(self, now_s: Callable[[], float] | None = None) -> None:
+        self._now_s = time.monotonic if now_s is None else now_s
+        self._limit = LineLimit()
+
+    def tell(self, peer: object, why: str) -> None:
+        more = self._limit.due(self._now_s())
+        if more is not None:
+            logger.info("closed the connection of %s: %s%s", peer, why, more)
 
 
 class ControllerServer:
@@ -60,8 +136,8 @@ class ControllerServer:
         self._host = host
         self.inside = inside
         self._port = port
-        self._controllers: dict[UUID, tuple[Controller, Sessions]] = {}
-        self.connections: dict[BrokerConnection, None] = {}
+        self._controllers: dict[UUID, tuple[Controller, BrokerSessions]] = {}
+        self.connections: dict[ServerConnection, None] = {}
         self._server: asyncio.Server | None = None
         self._accepted = count(1)
         self.strangers = Strangers()
@@ -80,7 +156,7 @@ class ControllerServer:
 
     async def start(self) -> None:
         loop, host, port = asyncio.get_running_loop(), self._host, self._port
-        made = partial(BrokerConnection, self)
+        made = partial(ServerConnection, self)
         factory = made if self.inside is None else self.inside.asking_first(made)
         self._server = await loop.create_server(factory, to_listen(host), port)
 
@@ -91,7 +167,7 @@ class ControllerServer:
         enrich: Enrich | None = None,
     ) -> None:
         """Serve this controller's cluster from now on."""
-        sessions = Sessions(controller, evidence, enrich)
+        sessions = BrokerSessions(controller, evidence, enrich)
         if self.inside is not None:
             self.inside.committed[controller.cluster_id] = lambda: controller.image.inside
         self._controllers[controller.cluster_id] = (controller, sessions)
@@ -108,7 +184,7 @@ class ControllerServer:
         found = self._controllers.get(cluster_id)
         return found[0] if found else None
 
-    def sessions(self, cluster_id: UUID) -> Sessions | None:
+    def sessions(self, cluster_id: UUID) -> BrokerSessions | None:
         found = self._controllers.get(cluster_id)
         return found[1] if found else None
 
@@ -126,7 +202,7 @@ class ControllerServer:
             await self._server.wait_closed()
 
 
-class BrokerConnection(asyncio.Protocol):
+class ServerConnection(asyncio.Protocol):
     """One broker's connection. Requests are decided in the order of arrival."""
 
     def __init__(self, server: ControllerServer) -> None:
@@ -136,7 +212,7 @@ class BrokerConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._tasks: dict[asyncio.Future[None], str] = {}
         self._forwarded = ForwardedRequests()
-        self._speaker = Speaker()
+        self._identity = ConnectionIdentity()
         self._lifetimes: set[Lifetime] = set()
         self._shown = asyncio.Event()
         self._peer: Peer | None = None
@@ -156,13 +232,13 @@ class BrokerConnection(asyncio.Protocol):
         self._server.connections[self] = None
         self._peer = transport.get_extra_info(INSIDE_PEER)
         if self._peer is not None:
-            self._speaker.is_known(self._peer.cluster_id, self._peer.broker_id)
-        if len(self._server.connections) > bounds.CONNECTIONS_MAX:
+            self._identity.is_known(self._peer.cluster_id, self._peer.broker_id)
+        if len(self._server.connections) > CONNECTIONS_MAX:
             self.close("too many connections")
             return
         self._server.strangers.came(self)
         loop = asyncio.get_running_loop()
-        self._patience = loop.call_later(bounds.FIRST_FRAME_MS_MAX / 1000, self._out_of_patience)
+        self._patience = loop.call_later(FIRST_FRAME_MS_MAX / 1000, self._out_of_patience)
 
     def _out_of_patience(self) -> None:
         """Close the connection if the time to name a broker has passed and no request still waits
@@ -171,9 +247,7 @@ class BrokerConnection(asyncio.Protocol):
             self.close("no complete request received in time")
         elif self._tasks or asyncio.get_running_loop().time() < self._stranger_until:
             loop = asyncio.get_running_loop()
-            self._patience = loop.call_later(
-                bounds.FIRST_FRAME_MS_MAX / 1000, self._out_of_patience
-            )
+            self._patience = loop.call_later(FIRST_FRAME_MS_MAX / 1000, self._out_of_patience)
         else:
             self.close("the peer did not identify itself as a registered broker in time")
 
@@ -201,7 +275,7 @@ class BrokerConnection(asyncio.Protocol):
         self._no_stranger()
         for task in self._tasks:
             task.cancel()
-        cluster_id = self._speaker.cluster_id
+        cluster_id = self._identity.cluster_id
         sessions = None if cluster_id is None else self._server.sessions(cluster_id)
         if sessions is not None:
             sessions.lost(self, self._lifetimes, by_peer=not self._closed_by_us)
@@ -230,7 +304,7 @@ class BrokerConnection(asyncio.Protocol):
         if kind in ONE_AT_A_TIME and kind in waiting:
             self.close(f"a second {kind} was sent before the first was answered")
             return
-        if kind == RegisterBroker.__name__ and size > bounds.REGISTRATION_BYTES_MAX:
+        if kind == RegisterBroker.__name__ and size > REGISTRATION_BYTES_MAX:
             self.close(f"registration too large: {size} bytes")
             return
         work: asyncio.Future[None]
@@ -240,11 +314,7 @@ class BrokerConnection(asyncio.Protocol):
             work = self._command(request.correlation_id, body)
         self._tasks[work] = self._handling
         work.add_done_callback(self._finished)
-        if (
-            self._reading
-            and len(self._tasks) >= bounds.IN_FLIGHT_MAX
-            and self._transport is not None
-        ):
+        if self._reading and len(self._tasks) >= IN_FLIGHT_MAX and self._transport is not None:
             self._reading = False
             self._transport.pause_reading()
 
@@ -254,7 +324,7 @@ class BrokerConnection(asyncio.Protocol):
             return
         if (error := work.exception()) is not None:
             self._broke(kind, error)
-        elif not self._reading and len(self._tasks) < bounds.IN_FLIGHT_MAX // 2:
+        elif not self._reading and len(self._tasks) < IN_FLIGHT_MAX // 2:
             self._reading = True
             if self._transport is not None and not self._transport.is_closing():
                 self._transport.resume_reading()
@@ -266,7 +336,7 @@ class BrokerConnection(asyncio.Protocol):
             return finished_future()
         if self._turned_away(controller):
             return finished_future()
-        refusal = self._speaker.hear(command.cluster_id, command.request, controller.image)
+        refusal = self._identity.hear(command.cluster_id, command.request, controller.image)
         if refusal is not None:
             self._reply(correlation_id, controller, refusal)
             return finished_future()
@@ -284,7 +354,7 @@ class BrokerConnection(asyncio.Protocol):
         if forwarded and (refusal := self._forwarded.refusal(forwarded)):
             self._reply(correlation_id, controller, refusal)
             return finished_future()
-        if forwarded and not self._speaker.shown:
+        if forwarded and not self._identity.shown:
             work = asyncio.ensure_future(self._once_shown(correlation_id, controller, command))
         else:
             # Decide at once, in order of arrival; only the answer waits.
@@ -295,7 +365,7 @@ class BrokerConnection(asyncio.Protocol):
             self._forwarded.begun(forwarded, work)
         return work
 
-    def _may_propose(self, sessions: Sessions, request: control.BrokerRequest) -> bool:
+    def _may_propose(self, sessions: BrokerSessions, request: control.BrokerRequest) -> bool:
         if not isinstance(request, AlterPartition):
             return True
         return sessions.may_propose(self._number, (request.broker_id, request.broker_epoch))
@@ -325,7 +395,7 @@ class BrokerConnection(asyncio.Protocol):
         """Submit a client's request once the connection's broker is known; refuse it after a
         timeout."""
         try:
-            async with asyncio.timeout(bounds.SHOWN_MS_MAX / 1000):
+            async with asyncio.timeout(SHOWN_MS_MAX / 1000):
                 await self._shown.wait()
         except TimeoutError:
             text = (
@@ -345,18 +415,18 @@ class BrokerConnection(asyncio.Protocol):
     ) -> None:
         answer = await future
         if isinstance(answer, Registered) and isinstance(command.request, RegisterBroker):
-            self._speaker.registered(answer.broker_epoch)
+            self._identity.registered(answer.broker_epoch)
             self._note()
         self._reply(correlation_id, controller, answer)
 
     def _note(self) -> None:
         """Note the connection's broker, once it is named."""
-        speaker = self._speaker
-        if speaker.broker_id is None or speaker.broker_epoch is None:
+        identity = self._identity
+        if identity.broker_id is None or identity.broker_epoch is None:
             return
-        assert speaker.cluster_id is not None, "known with the broker's id"
-        lifetime = speaker.broker_id, speaker.broker_epoch
-        sessions = self._server.sessions(speaker.cluster_id)
+        assert identity.cluster_id is not None, "known with the broker's id"
+        lifetime = identity.broker_id, identity.broker_epoch
+        sessions = self._server.sessions(identity.cluster_id)
         if lifetime in self._lifetimes or sessions is None:
             return
         self._no_stranger()
@@ -374,7 +444,7 @@ class BrokerConnection(asyncio.Protocol):
             return
         if self._turned_away(controller):
             return
-        unknown = self._speaker.hear_stream(fetch, controller.image)
+        unknown = self._identity.hear_stream(fetch, controller.image)
         if unknown is not None:
             self._send(correlation_id, no_update(controller.epoch, unknown))
             return
@@ -403,7 +473,7 @@ class BrokerConnection(asyncio.Protocol):
     ) -> None:
         if self._transport is None or self._transport.is_closing():
             return
-        if self._transport.get_write_buffer_size() > bounds.WRITE_BUFFER_BYTES_MAX:
+        if self._transport.get_write_buffer_size() > WRITE_BUFFER_BYTES_MAX:
             self.close("the broker does not read its replies")
             return
         self._transport.write(control.encode_reply(correlation_id, body))

@@ -12,6 +12,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 from uuid import UUID
 
@@ -36,29 +39,67 @@ from plimsoll_core.messages.requests import (
 )
 from plimsoll_operator.control_failures import DecisionFailed
 from plimsoll_operator.controller.commit_queue import (
-    answered,
-    not_controller,
-    too_new,
-    unusable,
+    Committer,
+    Journal,
+    LogUnusable,
+    Subscriber,
+    TermEnded,
 )
-from plimsoll_operator.controller.committer import Committer, LogUnusable, Subscriber, TermEnded
 from plimsoll_operator.controller.controller_stats import ControllerStats
 from plimsoll_operator.controller.decision_clock import Clock, tick_forever
-from plimsoll_operator.controller.journal import Journal
 from plimsoll_operator.controller.metadata_regression_claims import Claims
-from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
-from plimsoll_operator.controller.recent_batches import MetadataTail
+from plimsoll_operator.controller.metadata_tail import MetadataTail, update_for
+from plimsoll_operator.controller.refusals import answered, not_controller, too_new, unusable
 from plimsoll_operator.controller.snapshot_writing import Snapshotter
-from plimsoll_operator.controller.stream_updates import update_for
 from plimsoll_operator.metalog.interface import (
     AppendConflict,
     MetadataLog,
     MetadataLogError,
+    OpenedLog,
     SnapshotRequired,
     UnknownRecord,
 )
 from plimsoll_process.hang_judge import is_starved
 from plimsoll_process.waits import heard, set_within
+
+
+class Outcome(Enum):
+    """Reason why `run` returned."""
+
+    STOPPED = "stopped"
+    DEPOSED = "another controller wrote to the metadata log"
+    HANDED_OVER = (
+        "half of the brokers went silent at once; another operator takes over to confirm it"
+    )
+    STALLED = "the metadata log went back in time"
+    TOO_NEW = "a newer release has written to the metadata log"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerOptions:
+    """Differences between Kubernetes and local mode."""
+
+    always_confirmed: bool = False
+    """This process locks the log: no other can commit."""
+    confirmed_ms: int = 3_000
+    tick_ms: int = 500
+    backoff_ms: int = 100
+    backoff_ms_max: int = 5_000
+    claim_ms: int = 60_000
+    """How long an absent broker is still believed to hold more than the log. Later the controller
+    waits `listen_ms` for its report before anything is committed."""
+    listen_ms: int = 10_000
+    on_open: Callable[[OpenedLog], None] | None = None
+    """Called with the log each time it was read, before the term's first commit."""
+    topic_id_key: bytes = field(default=b"", repr=False)
+    """Random key of the process; if empty, topic ids are predictable, as in simulations."""
+    waited_ms: Callable[[], int] = lambda: 0
+    """Total time for which this process was runnable without a processor. It does not count as a
+    broker's silence: requests sent in it may still be unread."""
+    opinion_ms: int = 60_000
+    """How long a hand-over is remembered. Longer than the pause in which another operator may lead;
+    older observations mean nothing for brokers that fall silent much later."""
+
 
 logger = logging.getLogger("plimsoll.controller")
 

@@ -13,13 +13,21 @@ import asyncio
 from collections import Counter
 
 from plimsoll_core.addresses import network_of
+from plimsoll_core.errors import Reason
 from plimsoll_core.messages.requests import Forwarded, Refused
 from plimsoll_core.messages.security import OnBehalf
 from plimsoll_core.security.acl import ANONYMOUS
-from plimsoll_operator.controller import connection_bounds as bounds
-from plimsoll_operator.controller.command_replies import too_many
+from plimsoll_operator.controller.refusals import refused
 
-_NOBODY = ""
+_NO_CLIENT = ""
+FORWARDED_MAX = 64
+"""Client requests that one broker may have waiting here. Further ones are refused; a single client
+is bounded below that ."""
+
+
+def _too_many(waiting: int, origin: str) -> Refused:
+    text = f"{waiting} requests {origin} are waiting for the controller; retry later."
+    return refused(Reason.TooManyWaiting, text)
 
 
 class ForwardedRequests:
@@ -32,11 +40,11 @@ class ForwardedRequests:
     def refusal(self, request: Forwarded) -> Refused | None:
         """Return the refusal, or None if the request is accepted."""
         waiting, client = self._waiting.total(), _client_of(request)
-        room = bounds.FORWARDED_MAX - waiting
+        room = FORWARDED_MAX - waiting
         if room <= 0:
-            return too_many(bounds.FORWARDED_MAX)
-        own = 0 if client == _NOBODY else self._waiting[client]
-        return too_many(own, "from this client") if own >= room else None
+            return _too_many(FORWARDED_MAX, "from clients")
+        own = 0 if client == _NO_CLIENT else self._waiting[client]
+        return _too_many(own, "from this client") if own >= room else None
 
     def begun(self, request: Forwarded, work: asyncio.Future[None]) -> None:
         """Count the request as waiting until `work` is done."""
@@ -53,5 +61,5 @@ class ForwardedRequests:
 def _client_of(request: Forwarded) -> str:
     behalf: OnBehalf | None = getattr(request, "behalf", None)
     if behalf is None:
-        return _NOBODY
+        return _NO_CLIENT
     return network_of(behalf.host) if behalf.principal == ANONYMOUS else behalf.principal

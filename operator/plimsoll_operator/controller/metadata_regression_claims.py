@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from plimsoll_core.ids import BrokerId, ControllerEpoch
 from plimsoll_core.messages.requests import Heartbeat, LogPosition, RegisterBroker, Request
 from plimsoll_operator.controller.decision_clock import Clock
-from plimsoll_operator.controller.recent_batches import MetadataTail, Standing
+from plimsoll_operator.controller.metadata_tail import MetadataTail, Standing
 from plimsoll_process.waits import set_within
 
 logger = logging.getLogger("plimsoll.controller")

@@ -15,9 +15,8 @@ from typing import Protocol
 from plimsoll_core.cluster.image_encoding import encode_image
 from plimsoll_core.cluster.records import Record, SnapshotTaken
 from plimsoll_core.messages.requests import Answer, Done
-from plimsoll_operator.controller.committer import Committer
-from plimsoll_operator.controller.journal import Restored
-from plimsoll_operator.controller.stream_updates import Committed
+from plimsoll_operator.controller.commit_queue import Committer, Restored
+from plimsoll_operator.controller.metadata_tail import Committed
 from plimsoll_operator.metalog.interface import LimitedLog, LogUsage, MetadataLog
 from plimsoll_process.waits import set_within
 

@@ -19,7 +19,7 @@ from uuid import UUID
 from plimsoll_core.cluster.image import apply_all
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.cluster.records import Record
-from plimsoll_operator.controller.journal import first_image
+from plimsoll_operator.controller.commit_queue import first_image
 from plimsoll_operator.history import segments
 from plimsoll_operator.history.archive import Archive, ArchiveConflict, ArchiveUnavailable
 from plimsoll_operator.history.changes import ChangeRow, changes, relevant

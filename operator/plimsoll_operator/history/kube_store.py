@@ -19,7 +19,7 @@ from plimsoll_operator.api import labels
 from plimsoll_operator.history.archive import ArchiveConflict, ArchiveUnavailable
 from plimsoll_operator.history.segments import ArchiveSegment, Header, Stored, unreadable
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
-from plimsoll_operator.kube.port import KubeApi, Object
+from plimsoll_operator.kube.kube_api import KubeApi, Object
 from plimsoll_operator.kube.resources import CONFIG_MAPS
 
 logger = logging.getLogger("plimsoll.history")

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from plimsoll_operator.kube.errors import ApiError
-from plimsoll_operator.kube.port import HttpRequest, HttpResponse, Transport
+from plimsoll_operator.kube.kube_api import HttpRequest, HttpResponse, Transport
 
 BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -51,7 +51,7 @@ class ApiCalls:
 
 
 class _Counted:
-    """`kube.port.Transport` that counts requests."""
+    """`Transport` that counts requests."""
 
     def __init__(self, transport: Transport, calls: ApiCalls) -> None:
         self._transport = transport

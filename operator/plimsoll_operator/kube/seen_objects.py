@@ -26,7 +26,7 @@ from plimsoll_operator.api.rebalance import Rebalance
 from plimsoll_operator.api.topic import Topic
 from plimsoll_operator.api.user import User
 from plimsoll_operator.api.verification import Verification
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 
 logger = logging.getLogger("plimsoll.objects")
 
@@ -57,7 +57,7 @@ def key_of(body: Object) -> Key:
     return body["metadata"].get("namespace") or "", body["metadata"]["name"]
 
 
-class Shelf(Generic[R]):
+class ObjectShelf(Generic[R]):
     """All objects of one kind."""
 
     def __init__(self, model: type[R]) -> None:
@@ -178,13 +178,13 @@ class Objects:
     """Shelves of all kinds. `reconcile/registry.py` holds the kinds' other differences."""
 
     def __init__(self) -> None:
-        self.clusters = Shelf(LogCluster)
-        self.topics = Shelf(Topic)
-        self.reassignments = Shelf(Reassignment)
-        self.rebalances = Shelf(Rebalance)
-        self.verifications = Shelf(Verification)
-        self.users = Shelf(User)
-        self.log_brokers = Shelf(LogBroker)
+        self.clusters = ObjectShelf(LogCluster)
+        self.topics = ObjectShelf(Topic)
+        self.reassignments = ObjectShelf(Reassignment)
+        self.rebalances = ObjectShelf(Rebalance)
+        self.verifications = ObjectShelf(Verification)
+        self.users = ObjectShelf(User)
+        self.log_brokers = ObjectShelf(LogBroker)
 
 
 def _metadata(body: dict[str, Any]) -> ObjectMeta:

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 from rich.live import Live
 
-from plimsoll_operator.kube.access import NoCluster
+from plimsoll_operator.kube.official_transport import NoCluster
 from plimsoll_operator.kubectl_plugin import (
     report_bundle,
     shown,

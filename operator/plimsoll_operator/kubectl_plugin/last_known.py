@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kubectl_plugin.problems import ViewUnavailable
 from plimsoll_operator.kubectl_plugin.shown import Findings, heading, line, table, warned
 

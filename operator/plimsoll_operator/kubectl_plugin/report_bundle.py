@@ -21,7 +21,7 @@ import yaml
 
 from plimsoll_operator.api import labels
 from plimsoll_operator.kube.errors import ApiError
-from plimsoll_operator.kube.port import HttpRequest, Object
+from plimsoll_operator.kube.kube_api import HttpRequest, Object
 from plimsoll_operator.kube.resources import (
     CORE_EVENTS,
     LOG_CLUSTERS,

@@ -13,11 +13,13 @@ from typing import Any
 from plimsoll_operator.api.cluster_ids import cluster_id
 from plimsoll_operator.api.load import Unreadable, from_object
 from plimsoll_operator.api.logcluster import LogCluster
-from plimsoll_operator.kube.access import from_kubeconfig, namespace_of
 from plimsoll_operator.kube.errors import ApiError
-from plimsoll_operator.kube.kube_client import Kube
-from plimsoll_operator.kube.official import OfficialTransport
-from plimsoll_operator.kube.port import Object, Transport
+from plimsoll_operator.kube.kube_api import KubeApi, Object, Transport
+from plimsoll_operator.kube.official_transport import (
+    OfficialTransport,
+    from_kubeconfig,
+    namespace_of,
+)
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS, Kind
 from plimsoll_operator.kubectl_plugin.problems import Problem, told
 from plimsoll_operator.kubectl_plugin.view_client import ViewClient, view_of
@@ -41,7 +43,7 @@ class PluginSession:
 
     def __init__(self, transport: Transport, view: ViewClient, namespace: str) -> None:
         self.transport = transport
-        self.kube = Kube(transport)
+        self.kube = KubeApi(transport)
         self.view = view
         self.namespace = namespace
         self._wanted: str | None = None

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 
 from plimsoll_core.phrasing import brokers_text
 from plimsoll_operator.api.conditions import ENDINGS, is_true
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import LOG_BROKERS, USER_KINDS, Kind
 from plimsoll_operator.kubectl_plugin import last_known
 from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable

@@ -13,7 +13,7 @@ from rich.console import RenderableType
 from plimsoll_core.cluster.topic_configs import UNCLEAN_RECOVERY
 from plimsoll_core.cluster.topic_names import INTERNAL_TOPICS
 from plimsoll_operator.api import API_VERSION, labels
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kubectl_plugin import archive_client, last_known, timeline
 from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable
 from plimsoll_operator.kubectl_plugin.session import PluginSession

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from plimsoll_operator.api import API_VERSION
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import VERIFICATIONS
 from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable, told
 from plimsoll_operator.kubectl_plugin.session import PluginSession

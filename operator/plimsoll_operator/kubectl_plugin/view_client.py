@@ -16,8 +16,7 @@ import msgspec
 
 from plimsoll_operator.api import labels
 from plimsoll_operator.kube.errors import ApiError, answered
-from plimsoll_operator.kube.kube_client import Kube
-from plimsoll_operator.kube.port import HttpRequest, HttpResponse, Object, Transport
+from plimsoll_operator.kube.kube_api import HttpRequest, HttpResponse, KubeApi, Object, Transport
 from plimsoll_operator.kube.resources import PODS
 from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable, told
 
@@ -55,7 +54,7 @@ class ProxiedView:
 
     def __init__(self, transport: Transport, namespace: str) -> None:
         self._transport = transport
-        self._kube = Kube(transport)
+        self._kube = KubeApi(transport)
         self._namespace = namespace
         # Tokens by ServiceAccount, and the time of their renewal.
         self._tokens: dict[str, str] = {}

@@ -12,8 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from plimsoll_operator.controller.controller_term import Controller
-from plimsoll_operator.controller.outcome import Outcome
+from plimsoll_operator.controller.controller_term import Controller, Outcome
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.leadership.lease import Acquired, Lease, LeaseLoss
 from plimsoll_operator.reconcile.stall_causes import Cause

@@ -16,7 +16,7 @@ from plimsoll_operator.api import labels
 from plimsoll_operator.api.cluster_ids import cluster_id, kafka_id
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.kube.errors import NotFound
-from plimsoll_operator.kube.port import KubeApi
+from plimsoll_operator.kube.kube_api import KubeApi
 from plimsoll_operator.kube.resources import METADATA_BATCHES, SECRETS, VOLUME_CLAIMS
 
 OTHER_LOG = "LogOfAnotherCluster"

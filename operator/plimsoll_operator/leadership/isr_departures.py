@@ -18,7 +18,7 @@ from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api.labels import broker_pod
 from plimsoll_operator.kube.errors import ApiError
-from plimsoll_operator.kube.port import KubeApi, Object
+from plimsoll_operator.kube.kube_api import KubeApi, Object
 from plimsoll_operator.kube.resources import PODS
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.status.commit_counters import CommitCounters

@@ -19,7 +19,7 @@ from typing import Protocol
 
 from plimsoll_operator.api.conditions import micro_timestamp, milliseconds
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Unavailable
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import LEASES, Kind
 from plimsoll_operator.leadership.lease_pace import FACTOR_MAX, LeasePace, Timing
 from plimsoll_process.hang_judge import is_starved

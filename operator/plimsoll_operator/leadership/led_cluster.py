@@ -26,8 +26,7 @@ from plimsoll_operator.api.broker_configs import settings_of
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import ObjectMeta
-from plimsoll_operator.controller.controller_term import Controller
-from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
+from plimsoll_operator.controller.controller_term import Controller, ControllerOptions, Outcome
 from plimsoll_operator.history.keeper import HistoryKeeper
 from plimsoll_operator.kube.errors import ApiError
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS

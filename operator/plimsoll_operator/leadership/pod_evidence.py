@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from plimsoll_core.cluster.model import Broker
 from plimsoll_operator.api.labels import broker_pod
-from plimsoll_operator.controller.proof_of_death import Evidence
+from plimsoll_operator.controller.broker_sessions import Evidence
 from plimsoll_operator.kube.errors import ApiError, NotFound
-from plimsoll_operator.kube.port import KubeApi, Object
+from plimsoll_operator.kube.kube_api import KubeApi, Object
 from plimsoll_operator.kube.resources import PODS
 from plimsoll_operator.manifests.statefulset import CONTAINER
 

@@ -14,7 +14,7 @@ from plimsoll_operator.controller.controller_server import ControllerServer
 from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.history.archive import Archive
 from plimsoll_operator.history.keeper import HistoryKeeper
-from plimsoll_operator.kube.port import KubeApi
+from plimsoll_operator.kube.kube_api import KubeApi
 from plimsoll_operator.kube.seen_objects import Key, Objects
 from plimsoll_operator.leadership.isr_departures import PodLook
 from plimsoll_operator.metalog.interface import MetadataLog

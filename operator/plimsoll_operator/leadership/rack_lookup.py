@@ -18,9 +18,9 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import Refused, RegisterBroker
 from plimsoll_operator.api.labels import broker_pod
 from plimsoll_operator.api.logcluster import LogCluster
-from plimsoll_operator.controller.commit_queue import refused
+from plimsoll_operator.controller.refusals import refused
 from plimsoll_operator.kube.errors import ApiError
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import NODES, PODS
 from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource

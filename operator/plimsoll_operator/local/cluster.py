@@ -27,7 +27,7 @@ from plimsoll_operator.controller.inside_server import InsideServer
 from plimsoll_operator.history.archive import Archive
 from plimsoll_operator.history.directory_store import DirectoryStore
 from plimsoll_operator.history.segments import Budget
-from plimsoll_operator.kube.kube_client import Kube
+from plimsoll_operator.kube.kube_api import KubeApi
 from plimsoll_operator.kube.seen_objects import Key, Objects
 from plimsoll_operator.leadership.process_parts import Parts
 from plimsoll_operator.local import earlier_run, shown_listeners
@@ -226,7 +226,7 @@ class LocalCluster:
         )
 
     def _parts(self, objects: LocalObjects) -> Parts:
-        kube = Kube(MemoryTransport(objects.server))
+        kube = KubeApi(MemoryTransport(objects.server))
         port = self._planned.controller_port
         return Parts(
             options=OperatorOptions(

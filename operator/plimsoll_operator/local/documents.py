@@ -30,7 +30,7 @@ from plimsoll_operator.api.rebalance import Rebalance
 from plimsoll_operator.api.topic import Topic
 from plimsoll_operator.api.user import User
 from plimsoll_operator.api.verification import Verification
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import USER_KINDS, Kind
 
 _OBJECTS = UUID("5b1f7a3e-2f5c-4a3e-9a0c-61d2a5c1c0de")

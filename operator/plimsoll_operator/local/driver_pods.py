@@ -26,7 +26,7 @@ from plimsoll_operator.api_server.kubelets import Phase, RuntimeState
 from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.api_server.stateful_sets import found
 from plimsoll_operator.kube import resources
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.local.background_tasks import BackgroundTasks
 from plimsoll_operator.local.confined import within
 from plimsoll_operator.local.kept_objects import NODE

@@ -17,8 +17,8 @@ from plimsoll_core.cluster.model import Topic as Committed
 from plimsoll_core.cluster.topic_configs import UNCLEAN_RECOVERY
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.topic import Topic
-from plimsoll_operator.controller.journal import replay
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.controller.commit_queue import replay
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.local.layout import DirectoryLayout
 from plimsoll_operator.metalog.directory import DirectoryLog
 from plimsoll_operator.metalog.interface import MetadataLogError

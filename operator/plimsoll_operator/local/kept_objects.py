@@ -26,8 +26,7 @@ from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.api_server.stateful_sets import found, listed
 from plimsoll_operator.api_server.store import ObjectChange, StoredObject
 from plimsoll_operator.kube import resources
-from plimsoll_operator.kube.kube_client import APPLY
-from plimsoll_operator.kube.port import HttpRequest, Object
+from plimsoll_operator.kube.kube_api import APPLY, HttpRequest, Object
 from plimsoll_operator.kube.resources import Kind
 from plimsoll_operator.local.documents import KIND_OF, manifest
 from plimsoll_operator.local.layout import BadDirectory, DirectoryLayout

@@ -15,7 +15,7 @@ from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.api_server.store import ObjectChange
 from plimsoll_operator.api_server.workloads import Workloads
 from plimsoll_operator.kube import resources
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.local.pod_dispatch import LocalPods
 from plimsoll_process.waits import set_within
 

@@ -12,7 +12,7 @@ from plimsoll_operator.api import labels
 from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.api_server.stateful_sets import found
 from plimsoll_operator.kube import resources
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import Kind
 from plimsoll_operator.manifests.verification import job_name
 

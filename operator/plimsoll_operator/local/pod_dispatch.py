@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from plimsoll_operator.api import labels
 from plimsoll_operator.api_server.kubelets import RuntimeState
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.local.broker_pods import BrokerPods
 from plimsoll_operator.local.driver_pods import DriverPods
 

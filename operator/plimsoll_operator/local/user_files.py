@@ -13,7 +13,7 @@ from pathlib import Path
 from plimsoll_operator.api.labels import USER_LOGIN
 from plimsoll_operator.api_server.store import ObjectChange
 from plimsoll_operator.kube import resources
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.local.confined import OutsideFolder, within
 from plimsoll_operator.metalog.directory_files import write_whole
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from plimsoll_operator.kube.errors import Unavailable, status_message
-from plimsoll_operator.kube.port import HttpRequest, Transport
+from plimsoll_operator.kube.kube_api import HttpRequest, Transport
 
 READ_FACTOR = 5
 LARGE_BYTES = 256 * 1024

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from plimsoll_core.cluster.records import SnapshotTaken
-from plimsoll_operator.kube.port import Transport
+from plimsoll_operator.kube.kube_api import Transport
 from plimsoll_operator.metalog import codec, kube_objects, log_integrity, snapshot_due
 from plimsoll_operator.metalog.interface import (
     AppendConflict,

@@ -16,8 +16,7 @@ import msgspec
 from plimsoll_operator.api import API_VERSION, labels
 from plimsoll_operator.api.cluster_topics import LabelSelector
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Unavailable
-from plimsoll_operator.kube.one_call import call
-from plimsoll_operator.kube.port import HttpRequest, KubeApi, Object, Transport
+from plimsoll_operator.kube.kube_api import HttpRequest, KubeApi, Object, Transport, call
 from plimsoll_operator.kube.resources import (
     ACCESS_REVIEWS,
     CONFIG_MAPS,

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from plimsoll_operator.api import GROUP
-from plimsoll_operator.kube.port import OPENID_CONFIGURATION, OPENID_KEYS
+from plimsoll_operator.kube.kube_api import OPENID_CONFIGURATION, OPENID_KEYS
 from plimsoll_operator.kube.resources import WATCHED_KINDS
 
 INTERNAL = f"internal.{GROUP}"

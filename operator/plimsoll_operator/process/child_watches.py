@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 
 from plimsoll_operator.api import labels
 from plimsoll_operator.kube.errors import ApiError
-from plimsoll_operator.kube.follow import follow
-from plimsoll_operator.kube.port import Listed, Object
+from plimsoll_operator.kube.kube_api import Listed, Object, follow
 from plimsoll_operator.kube.resources import (
     CONFIG_MAPS,
     DISRUPTION_BUDGETS,

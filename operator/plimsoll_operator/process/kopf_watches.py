@@ -21,7 +21,7 @@ from typing import Any
 import kopf
 
 from plimsoll_operator.api import GROUP, VERSION
-from plimsoll_operator.kube.access import Access
+from plimsoll_operator.kube.official_transport import Access
 from plimsoll_operator.kube.resources import WATCHED_KINDS
 from plimsoll_operator.options import OperatorOptions
 from plimsoll_operator.process.watch_receiver import Event, WatchReceiver

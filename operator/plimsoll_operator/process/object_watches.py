@@ -11,8 +11,7 @@ import logging
 from contextlib import aclosing
 
 from plimsoll_operator.kube.errors import ApiError
-from plimsoll_operator.kube.follow import follow
-from plimsoll_operator.kube.port import KubeApi, Listed
+from plimsoll_operator.kube.kube_api import KubeApi, Listed, follow
 from plimsoll_operator.kube.resources import WATCHED_KINDS, Kind
 from plimsoll_operator.process.watch_receiver import WatchReceiver
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from plimsoll_operator.kube.complete_list import list_watched
 from plimsoll_operator.kube.errors import ApiError, NotFound
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object, list_watched
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, Kind
 from plimsoll_operator.kube.seen_objects import Key, key_of
 from plimsoll_operator.leadership.process_parts import Parts

@@ -21,7 +21,7 @@ from typing import Any
 
 from plimsoll_operator.api import GROUP, labels
 from plimsoll_operator.kube.errors import ApiError
-from plimsoll_operator.kube.port import KubeApi
+from plimsoll_operator.kube.kube_api import KubeApi
 from plimsoll_operator.kube.resources import SUBJECT_REVIEWS, TOKEN_REVIEWS
 from plimsoll_operator.kube.seen_objects import Key
 

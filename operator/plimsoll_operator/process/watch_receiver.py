@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, Kind
 from plimsoll_operator.kube.seen_objects import Key, Objects, key_of
 from plimsoll_operator.process.supervisor import Clusters

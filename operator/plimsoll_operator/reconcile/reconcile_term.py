@@ -33,7 +33,7 @@ from plimsoll_operator.api.reassignment import ReassignmentStatus
 from plimsoll_operator.api.rebalance import PlanStatus, RebalanceStatus
 from plimsoll_operator.api.verification import VerificationStatus
 from plimsoll_operator.controller.controller_term import Controller
-from plimsoll_operator.kube.port import KubeApi
+from plimsoll_operator.kube.kube_api import KubeApi
 from plimsoll_operator.kube.resources import LOG_CLUSTERS
 from plimsoll_operator.kube.seen_objects import Key, Objects
 from plimsoll_operator.manifests.manifest_context import Context

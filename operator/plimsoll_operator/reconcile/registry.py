@@ -33,7 +33,7 @@ from plimsoll_operator.kube.resources import (
     VERIFICATIONS,
     Kind,
 )
-from plimsoll_operator.kube.seen_objects import INVALID_SPEC, Key, Objects, Shelf
+from plimsoll_operator.kube.seen_objects import INVALID_SPEC, Key, Objects, ObjectShelf
 from plimsoll_operator.reconcile.cluster import logcluster_status, metadata_log_repair
 from plimsoll_operator.reconcile.cluster import reconcile as cluster
 from plimsoll_operator.reconcile.logbroker import reconcile as log_broker
@@ -61,7 +61,7 @@ class UserKind:
     # API resource of its objects.
     resource: Kind
     # Its objects as last seen; the shelf knows their model.
-    shelf: Callable[[Objects], Shelf[Any]]
+    shelf: Callable[[Objects], ObjectShelf[Any]]
     # Status of its objects while no controller leads their cluster: conditions alone.
     status: type[
         LogClusterStatus

@@ -19,7 +19,7 @@ from plimsoll_core.cluster.isr_shrinks import covered_as_broker
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.controller.controller_term import Controller
-from plimsoll_operator.kube.seen_objects import INVALID_SPEC, Key, Objects, Shelf
+from plimsoll_operator.kube.seen_objects import INVALID_SPEC, Key, Objects, ObjectShelf
 from plimsoll_operator.status.broker_status import backlog_of
 from plimsoll_operator.status.cluster_counts import MARGINS, PartitionCounts, brokers_status
 from plimsoll_operator.status.copy_meter import copied
@@ -173,7 +173,7 @@ VERDICTS = ("", "Passed", "Violated", "Inconclusive")
 
 def object_gauges(objects: Objects) -> Iterator[Metric]:
     """Gauges of the objects of every kind."""
-    shelves: dict[str, Shelf[Any]] = {
+    shelves: dict[str, ObjectShelf[Any]] = {
         "LogCluster": objects.clusters,
         "Topic": objects.topics,
         "Reassignment": objects.reassignments,
@@ -199,7 +199,7 @@ def object_gauges(objects: Objects) -> Iterator[Metric]:
     yield from _verifications(objects.verifications)
 
 
-def _verifications(shelf: Shelf[Any]) -> Iterator[Metric]:
+def _verifications(shelf: ObjectShelf[Any]) -> Iterator[Metric]:
     """Count Verifications; a namespace with any shows every verdict."""
     verdicts: dict[tuple[str, ...], float] = {}
     violated: dict[tuple[str, ...], float] = {}

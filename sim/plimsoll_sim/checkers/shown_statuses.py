@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.conditions import is_true
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import (
     LOG_BROKERS,
     LOG_CLUSTERS,

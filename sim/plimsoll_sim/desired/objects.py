@@ -27,7 +27,7 @@ from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.api_server.stateful_sets import target
 from plimsoll_operator.api_server.store import StoredObject
 from plimsoll_operator.api_server.writes import RequestTarget
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import (
     CONFIG_MAPS,
     LOG_CLUSTERS,

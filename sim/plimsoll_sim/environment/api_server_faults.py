@@ -21,7 +21,7 @@ from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.api_server.status_errors import StatusError
 from plimsoll_operator.api_server.watches import Watch
 from plimsoll_operator.kube.errors import Unavailable, answered
-from plimsoll_operator.kube.port import HttpRequest, HttpResponse
+from plimsoll_operator.kube.kube_api import HttpRequest, HttpResponse
 from plimsoll_sim.engine.determinism import EPOCH_NS
 from plimsoll_sim.engine.draws import numbers_between
 from plimsoll_sim.engine.loop import SimLoop
@@ -70,7 +70,7 @@ def simulated_server(loop: SimLoop, rng: random.Random, weather: Weather) -> Mem
 
 
 class SimulatedTransport:
-    """Implements `plimsoll_operator.kube.port.Transport` for the process that makes it."""
+    """Implements `plimsoll_operator.kube.kube_api.Transport` for the process that makes it."""
 
     def __init__(
         self, server: MemoryApiServer, weather: Weather, loop: SimLoop, rng: random.Random

@@ -11,7 +11,7 @@ import random
 from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.api_server.stateful_sets import found, target, write_status
 from plimsoll_operator.api_server.store import ObjectChange, StoredObject
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import CONFIG_MAPS, JOBS
 from plimsoll_sim.engine.loop import SimLoop
 

@@ -16,7 +16,7 @@ from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.api_server.stateful_sets import found
 from plimsoll_operator.api_server.store import ObjectChange
 from plimsoll_operator.api_server.workloads import Workloads
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import (
     JOBS,
     NODES,

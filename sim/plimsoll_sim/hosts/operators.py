@@ -16,10 +16,9 @@ from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.messages.requests import Request
 from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.controller.controller_server import ControllerServer
-from plimsoll_operator.controller.controller_term import Controller
+from plimsoll_operator.controller.controller_term import Controller, Outcome
 from plimsoll_operator.controller.inside_server import InsideServer
-from plimsoll_operator.controller.outcome import Outcome
-from plimsoll_operator.kube.kube_client import Kube
+from plimsoll_operator.kube.kube_api import KubeApi
 from plimsoll_operator.kube.seen_objects import Key, Objects
 from plimsoll_operator.leadership.process_parts import Led, Parts
 from plimsoll_operator.metalog import ring_log
@@ -117,7 +116,7 @@ class OperatorHost:
     def _parts(self, process: Process) -> Parts:
         around = self._around
         transport = SimulatedTransport(around.server, around.weather, around.loop, around.rng)
-        kube = Kube(transport)
+        kube = KubeApi(transport)
 
         def metadata_log(key: Key, cluster_id: UUID) -> ring_log.RingLog:
             place = Place(namespace=key[0], cluster_name=key[1], cluster_id=cluster_id)

@@ -28,7 +28,7 @@ from plimsoll_core.cluster.records import (
     TopicCreated,
 )
 from plimsoll_core.ids import BrokerId, ControllerEpoch
-from plimsoll_operator.controller.journal import Journal
+from plimsoll_operator.controller.commit_queue import Journal
 from plimsoll_operator.history import keeper as keeping
 from plimsoll_operator.history.archive import Archive, ArchiveUnavailable, SegmentStore
 from plimsoll_operator.history.changes import ChangeRow

@@ -13,7 +13,7 @@ from tests.plimsoll_operator.kube.contract_server import (
 )
 
 from plimsoll_operator.kube.errors import Conflict, NotFound
-from plimsoll_operator.kube.kube_client import FIELD_MANAGER
+from plimsoll_operator.kube.kube_api import FIELD_MANAGER
 from plimsoll_operator.kube.resources import (
     CONFIG_MAPS,
     PODS,

@@ -14,7 +14,7 @@ from tests.plimsoll_operator.kube.contract_server import (
 )
 
 from plimsoll_operator.kube.errors import ApiError, Rejected
-from plimsoll_operator.kube.port import HttpRequest
+from plimsoll_operator.kube.kube_api import HttpRequest
 from plimsoll_operator.kube.resources import (
     CONFIG_MAPS,
     CORE_EVENTS,

@@ -8,8 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from plimsoll_operator.kube.errors import NotFound
-from plimsoll_operator.kube.kube_client import METADATA, Kube
-from plimsoll_operator.kube.port import HttpRequest, HttpResponse, Object, Transport
+from plimsoll_operator.kube.kube_api import (
+    METADATA,
+    HttpRequest,
+    HttpResponse,
+    KubeApi,
+    Object,
+    Transport,
+)
 from plimsoll_operator.kube.resources import (
     CONFIG_MAPS,
     LEASES,
@@ -36,8 +42,8 @@ class ContractServer:
     """Under another group where an operator is at work that would look after Topics."""
 
     @property
-    def kube(self) -> Kube:
-        return Kube(self.transport)
+    def kube(self) -> KubeApi:
+        return KubeApi(self.transport)
 
     async def send(self, method: str, path: str, body: Object | None = None, **more: Any) -> Any:
         """One request; its answer as it is."""

@@ -16,8 +16,7 @@ from tests.plimsoll_operator.kube.contract_server import (
 
 from plimsoll_operator.api_server.status_errors import qualified
 from plimsoll_operator.kube.errors import Conflict, NotFound, Rejected, Unavailable
-from plimsoll_operator.kube.kube_client import Kube
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import KubeApi, Object
 from plimsoll_operator.kube.resources import (
     CONFIG_MAPS,
     LEASES,
@@ -80,7 +79,7 @@ async def test_api_server_says_what_time_it_is_in_whole_seconds(api: ContractSer
     listed = await api.kube.list(CONFIG_MAPS, api.namespace)
     assert listed.server_ms is not None
     assert listed.server_ms % 1_000 == 0
-    kube = Kube(api.kube._transport)
+    kube = KubeApi(api.kube._transport)
     assert kube.answered_ms is None
     listed = await kube.list(CONFIG_MAPS, api.namespace)
     assert kube.answered_ms == listed.server_ms

@@ -15,7 +15,7 @@ from plimsoll_operator.api_server.definitions import shipped
 from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.api_server.serving import ServedApi
 from plimsoll_operator.api_server.transport import MemoryTransport
-from plimsoll_operator.kube.port import Transport
+from plimsoll_operator.kube.kube_api import Transport
 
 
 @pytest.fixture(params=["direct", "served"])

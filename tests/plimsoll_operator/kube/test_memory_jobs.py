@@ -10,8 +10,7 @@ from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.api_server.stateful_sets import listed
 from plimsoll_operator.api_server.transport import MemoryTransport
 from plimsoll_operator.api_server.workloads import Workloads
-from plimsoll_operator.kube.kube_client import Kube
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import KubeApi, Object
 from plimsoll_operator.kube.resources import JOBS, PODS
 
 RUNNING = RuntimeState(phase="Running", ready=True)
@@ -51,7 +50,7 @@ class Cluster:
         )
         self.runtime = Runtime()
         self.workloads = Workloads(self.server, self.runtime)
-        self.kube = Kube(MemoryTransport(self.server))
+        self.kube = KubeApi(MemoryTransport(self.server))
 
     async def make(self, **spec: object) -> None:
         containers = [{"name": "driver", "image": "spark", "args": ["--config", "x"]}]

@@ -12,8 +12,7 @@ from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.api_server.store import ObjectChange
 from plimsoll_operator.api_server.transport import MemoryTransport
 from plimsoll_operator.kube.errors import NotFound, Rejected
-from plimsoll_operator.kube.kube_client import Kube
-from plimsoll_operator.kube.port import HttpRequest, Object
+from plimsoll_operator.kube.kube_api import HttpRequest, KubeApi, Object
 from plimsoll_operator.kube.resources import (
     CONFIG_MAPS,
     CRDS,
@@ -38,8 +37,8 @@ def server() -> MemoryApiServer:
 
 
 @pytest.fixture
-def kube(server: MemoryApiServer) -> Kube:
-    return Kube(MemoryTransport(server))
+def kube(server: MemoryApiServer) -> KubeApi:
+    return KubeApi(MemoryTransport(server))
 
 
 def config_map(name: str = "one", value: str = "1") -> Object:
@@ -57,7 +56,7 @@ def types(lines: list[bytes]) -> list[str]:
 
 
 async def test_restored_server_has_what_was_backed_up_and_its_revision(
-    server: MemoryApiServer, kube: Kube
+    server: MemoryApiServer, kube: KubeApi
 ):
     made = await kube.create(CONFIG_MAPS, config_map())
     backup = server.store.backup()
@@ -94,7 +93,7 @@ def test_history_is_bounded():
     assert len(server.store.history) == store.HISTORY_CHANGES
 
 
-async def test_closed_watch_leaves_no_observer(server: MemoryApiServer, kube: Kube):
+async def test_closed_watch_leaves_no_observer(server: MemoryApiServer, kube: KubeApi):
     watch = server.watch(watch_since(""))
     await kube.create(CONFIG_MAPS, config_map())
     assert types(watch.take()) == ["ADDED"]
@@ -102,7 +101,7 @@ async def test_closed_watch_leaves_no_observer(server: MemoryApiServer, kube: Ku
     assert server.store.observers == []
 
 
-async def test_observer_hears_of_a_write_before_its_writer(server: MemoryApiServer, kube: Kube):
+async def test_observer_hears_of_a_write_before_its_writer(server: MemoryApiServer, kube: KubeApi):
     heard: list[tuple[str, str]] = []
 
     def hear(change: ObjectChange) -> None:
@@ -122,14 +121,14 @@ async def test_next_page_of_a_forgotten_list_is_expired(server: MemoryApiServer)
     assert (answer.status, json.loads(answer.body)["reason"]) == (410, "Expired")
 
 
-async def test_seeded_object_keeps_its_status_and_uid(server: MemoryApiServer, kube: Kube):
+async def test_seeded_object_keeps_its_status_and_uid(server: MemoryApiServer, kube: KubeApi):
     meta = {"name": "orders", "namespace": "kafka", "uid": "mine"}
     server.seed(TOPICS, {"metadata": meta, "spec": {}, "status": {"partitions": 2}})
     found = await kube.get(TOPICS, "kafka", "orders")
     assert (found["metadata"]["uid"], found["status"]) == ("mine", {"partitions": 2})
 
 
-async def test_namespace_goes_after_everything_in_it(server: MemoryApiServer, kube: Kube):
+async def test_namespace_goes_after_everything_in_it(server: MemoryApiServer, kube: KubeApi):
     await kube.create(CONFIG_MAPS, config_map())
     uid = (await kube.get(NAMESPACES, None, "kafka"))["metadata"]["uid"]
     server.handle(HttpRequest(method="DELETE", path=NAMESPACES.path(None, "kafka")))
@@ -143,7 +142,7 @@ async def test_namespace_goes_after_everything_in_it(server: MemoryApiServer, ku
     assert not server.store.table(server.store.resources[CONFIG_MAPS.path()])
 
 
-async def test_definition_goes_with_all_its_objects(server: MemoryApiServer, kube: Kube):
+async def test_definition_goes_with_all_its_objects(server: MemoryApiServer, kube: KubeApi):
     meta = {"name": "orders", "namespace": "kafka"}
     server.seed(TOPICS, {"metadata": meta, "spec": {}})
     path = CRDS.path(None, "topics.plimsoll.dev")
@@ -155,7 +154,7 @@ async def test_definition_goes_with_all_its_objects(server: MemoryApiServer, kub
             await kube.get(kind, namespace, name)
 
 
-async def test_claim_is_protected_until_its_finalizer_is_taken(kube: Kube):
+async def test_claim_is_protected_until_its_finalizer_is_taken(kube: KubeApi):
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     meta = {"name": "data", "namespace": "kafka"}
     made = await kube.create(VOLUME_CLAIMS, {"metadata": meta, "spec": spec})
@@ -167,7 +166,7 @@ async def test_claim_is_protected_until_its_finalizer_is_taken(kube: Kube):
         await kube.get(VOLUME_CLAIMS, "kafka", "data")
 
 
-async def test_claim_may_grow_and_change_nothing_else(kube: Kube):
+async def test_claim_may_grow_and_change_nothing_else(kube: KubeApi):
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     meta = {"name": "data", "namespace": "kafka"}
     await kube.create(VOLUME_CLAIMS, {"metadata": meta, "spec": spec})
@@ -190,7 +189,7 @@ def test_discovery_names_every_kind_with_its_short_names(server: MemoryApiServer
     assert document("/apis/v1", served) is None
 
 
-async def test_strategic_patch_merges_containers_by_name(server: MemoryApiServer, kube: Kube):
+async def test_strategic_patch_merges_containers_by_name(server: MemoryApiServer, kube: KubeApi):
     template = {"spec": {"containers": [{"name": "a", "image": "1"}, {"name": "b", "image": "1"}]}}
     meta = {"name": "main", "namespace": "kafka"}
     await kube.create(STATEFUL_SETS, {"metadata": meta, "spec": {"template": template}})

@@ -10,8 +10,7 @@ from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.api_server.transport import MemoryTransport
 from plimsoll_operator.api_server.workloads import Workloads
 from plimsoll_operator.kube.errors import NotFound
-from plimsoll_operator.kube.kube_client import Kube
-from plimsoll_operator.kube.port import HttpRequest, Object
+from plimsoll_operator.kube.kube_api import HttpRequest, KubeApi, Object
 from plimsoll_operator.kube.resources import (
     CORE_EVENTS,
     PODS,
@@ -58,7 +57,7 @@ class Cluster:
         )
         self.runtime = Runtime()
         self.workloads = Workloads(self.server, self.runtime)
-        self.kube = Kube(MemoryTransport(self.server))
+        self.kube = KubeApi(MemoryTransport(self.server))
 
     def settle(self) -> None:
         for _ in range(5):

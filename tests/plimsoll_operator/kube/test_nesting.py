@@ -6,17 +6,16 @@ import sys
 import pytest
 
 from plimsoll_operator.kube.errors import Unavailable
-from plimsoll_operator.kube.nesting import AROUND, NESTED_MAX
-from plimsoll_operator.kube.one_call import decoded
-from plimsoll_operator.kube.port import HttpRequest
+from plimsoll_operator.kube.kube_api import HttpRequest, decoded
+from plimsoll_operator.kube.official_transport import AROUND, NESTED_MAX
 
 READ = f"""
 import json, threading
 from plimsoll_operator.api.load import Unreadable, from_object
 from plimsoll_operator.api.topic import Topic
-from plimsoll_operator.kube.nesting import allow_nesting
-from plimsoll_operator.kube.one_call import decoded
-from plimsoll_operator.kube.port import HttpRequest
+from plimsoll_operator.kube.official_transport import allow_nesting
+from plimsoll_operator.kube.kube_api import decoded
+from plimsoll_operator.kube.kube_api import HttpRequest
 
 allow_nesting()
 deep = '{{"a":' * {NESTED_MAX} + "1" + "}}" * {NESTED_MAX}

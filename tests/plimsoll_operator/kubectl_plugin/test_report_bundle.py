@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from plimsoll_operator.history.segments import Budget
-from plimsoll_operator.kube.port import HttpRequest, HttpResponse
+from plimsoll_operator.kube.kube_api import HttpRequest, HttpResponse
 from plimsoll_operator.kube.resources import Kind
 from plimsoll_operator.kubectl_plugin import archive_client, report_bundle
 from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable

@@ -18,7 +18,7 @@ from aiohttp import web
 from plimsoll_operator.api_server.definitions import shipped
 from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.api_server.store import Backup, StoredObject
-from plimsoll_operator.kube.port import HttpRequest
+from plimsoll_operator.kube.kube_api import HttpRequest
 from plimsoll_operator.metalog.kube_api import Answer, Unanswered
 
 Json = dict[str, Any]

@@ -7,9 +7,8 @@ from tests.plimsoll_operator.metalog.shells import CLUSTER_ID, SLOTS, RingShell
 from plimsoll_core.cluster.records import ControllerChanged
 from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.ids import ControllerEpoch
-from plimsoll_operator.controller.controller_term import Controller
-from plimsoll_operator.controller.journal import Journal
-from plimsoll_operator.controller.outcome import Outcome
+from plimsoll_operator.controller.commit_queue import Journal
+from plimsoll_operator.controller.controller_term import Controller, Outcome
 from plimsoll_operator.metalog.interface import SnapshotRequired
 
 

@@ -12,7 +12,7 @@ from plimsoll_operator.api_server.kinds import Resource
 from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.api_server.transport import MemoryTransport
 from plimsoll_operator.kube.errors import Unavailable, answered
-from plimsoll_operator.kube.port import HttpRequest, HttpResponse, Object
+from plimsoll_operator.kube.kube_api import HttpRequest, HttpResponse, Object
 from plimsoll_operator.kube.resources import (
     ACCESS_REVIEWS,
     DEPLOYMENTS,

@@ -13,8 +13,8 @@ from plimsoll_operator import cli
 from plimsoll_operator.api_server.definitions import shipped
 from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.api_server.serving import ServedApi
-from plimsoll_operator.kube import access
-from plimsoll_operator.kube.access import Access, NoCluster
+from plimsoll_operator.kube import official_transport
+from plimsoll_operator.kube.official_transport import Access, NoCluster
 from plimsoll_operator.preflight.checklist import BEFORE, FAIRNESS_VALUE
 from plimsoll_operator.preflight.facts import Verdict, Wishes
 from plimsoll_operator.preflight.rights import READ_NODES, VERIFICATION
@@ -42,7 +42,7 @@ def test_without_a_kubernetes_it_says_so_and_ends_with_1(monkeypatch: pytest.Mon
     async def nowhere() -> Access:
         raise NoCluster("This is not a pod.")
 
-    monkeypatch.setattr(access, "find_access", nowhere)
+    monkeypatch.setattr(official_transport, "find_access", nowhere)
     done = run()
     assert (done.exit_code, done.output) == (1, "This is not a pod.\n")
 
@@ -84,7 +84,7 @@ def test_api_server_that_does_not_answer_is_one_sentence(monkeypatch: pytest.Mon
         async def found() -> Access:
             return Access(Configuration(host=url))
 
-        monkeypatch.setattr(access, "find_access", found)
+        monkeypatch.setattr(official_transport, "find_access", found)
         done = run()
     assert done.exit_code == 1
     assert done.output.count("No API server answers") == 1
@@ -105,7 +105,7 @@ async def test_it_reads_an_api_server_over_http(monkeypatch: pytest.MonkeyPatch)
         configuration.api_key["BearerToken"] = "Bearer t"
         return Access(configuration)
 
-    monkeypatch.setattr(access, "find_access", found)
+    monkeypatch.setattr(official_transport, "find_access", found)
     checks = ("kubernetes-version", "storage-class", "api-latency", "kinds-served")
     options = [option for name in checks for option in ("--check", name)]
     try:

@@ -9,8 +9,7 @@ from tests.plimsoll_operator.preflight.reviewing import ReviewingTransport, a_se
 
 from plimsoll_operator.api import labels
 from plimsoll_operator.kube import resources
-from plimsoll_operator.kube.kube_client import Kube
-from plimsoll_operator.kube.port import HttpRequest, HttpResponse
+from plimsoll_operator.kube.kube_api import HttpRequest, HttpResponse, KubeApi
 from plimsoll_operator.preflight import gather
 from plimsoll_operator.preflight.checklist import BEFORE, CHECKS, verdicts
 from plimsoll_operator.preflight.facts import Appends, NotRead, Verdict, Webhooks, Wishes
@@ -33,7 +32,7 @@ class Scene:
         self.server = a_server(installed=installed)
         self.transport = ReviewingTransport(self.server, **transport)
         self.wishes = wishes or Wishes(namespace="kafka", values=VALUES)
-        kube = Kube(self.transport)
+        kube = KubeApi(self.transport)
         self.gatherer = Gatherer(kube, self.transport, self.wishes)
         self.seed_class()
 

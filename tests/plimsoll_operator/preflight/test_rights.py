@@ -15,8 +15,7 @@ from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.api_server.transport import MemoryTransport
 from plimsoll_operator.kube import resources
 from plimsoll_operator.kube.errors import Rejected
-from plimsoll_operator.kube.kube_client import APPLY, Kube
-from plimsoll_operator.kube.port import HttpRequest, HttpResponse
+from plimsoll_operator.kube.kube_api import APPLY, HttpRequest, HttpResponse, KubeApi
 from plimsoll_operator.metalog.ring_log import KubernetesLog
 from plimsoll_operator.preflight.rights import (
     READ_NODES,
@@ -83,7 +82,7 @@ class NarrowScene(Scene):
             wall_ms, lambda: str(uuid.uuid4()), definitions=shipped(), namespaces=("kafka", "shop")
         )
         self.transport = RightsTransport(self.server, namespaces)
-        narrow = Kube(self.transport)
+        narrow = KubeApi(self.transport)
         wide = parts_over(self.server)
         self.parts = dataclasses.replace(
             wide,
@@ -103,7 +102,7 @@ class NarrowScene(Scene):
 async def test_operator_needs_no_right_that_its_roles_do_not_hold(namespaces: tuple[str, ...]):
     scene = NarrowScene(namespaces)
     running = await scene.run()
-    scene.parts.kube = Kube(scene.transport)
+    scene.parts.kube = KubeApi(scene.transport)
     brokers = {f"main-broker-{number}" for number in range(3)}
     await scene.until(lambda: brokers <= set(scene.names(resources.STATEFUL_SETS)))
     used = {(one.verb, one.resource) for one in scene.transport.used}

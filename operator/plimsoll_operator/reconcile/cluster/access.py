@@ -32,7 +32,7 @@ from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.quotas import rows_of
 from plimsoll_operator.api.token_issuers import KEY_DEFAULT, SERVICE_ACCOUNTS, DeclaredIssuer
 from plimsoll_operator.kube.errors import ApiError, NotFound, Unavailable
-from plimsoll_operator.kube.port import OPENID_CONFIGURATION, OPENID_KEYS
+from plimsoll_operator.kube.kube_api import OPENID_CONFIGURATION, OPENID_KEYS
 from plimsoll_operator.kube.resources import CONFIG_MAPS
 from plimsoll_operator.pki.token_keys import KEYS_MAX, keys_of
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work

@@ -31,7 +31,7 @@ from plimsoll_operator.api import labels
 from plimsoll_operator.api.certificates import KEY_DEFAULT, ExternalCa
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.kube.errors import Conflict, NotFound
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import CONFIG_MAPS, SECRETS
 from plimsoll_operator.manifests import listener_secrets as manifests
 from plimsoll_operator.manifests.manifest_context import Context

@@ -13,7 +13,7 @@ from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api.labels import Manifest
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Unavailable
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import POD_MONITORS, kind_of
 from plimsoll_operator.manifests.manifest_context import Context
 from plimsoll_operator.manifests.networkpolicy import network_policy

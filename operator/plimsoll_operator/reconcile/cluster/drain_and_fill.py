@@ -18,7 +18,7 @@ from plimsoll_operator.api.cluster_status import BlockedAction
 from plimsoll_operator.api.conditions import milliseconds, timestamp
 from plimsoll_operator.api.labels import Manifest
 from plimsoll_operator.kube.errors import Conflict, NotFound
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import REBALANCES
 from plimsoll_operator.manifests import rebalance
 from plimsoll_operator.manifests.manifest_context import Context

@@ -22,7 +22,7 @@ from plimsoll_operator.api.external_access import ParentRef
 from plimsoll_operator.api.listeners import DeclaredListener, Outside
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.kube.errors import ApiError, NotFound, Unavailable
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import (
     GATEWAYS,
     NODES,

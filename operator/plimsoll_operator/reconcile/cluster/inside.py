@@ -35,7 +35,7 @@ from plimsoll_operator.api.cluster_status import CertificatesStatus, InternalCer
 from plimsoll_operator.api.labels import ROTATE_INSIDE
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.kube.errors import ApiError, NotFound
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import SECRETS
 from plimsoll_operator.manifests import listener_secrets as manifests
 from plimsoll_operator.manifests.manifest_context import Context

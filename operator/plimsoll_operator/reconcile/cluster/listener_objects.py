@@ -17,7 +17,7 @@ from plimsoll_operator.api import labels
 from plimsoll_operator.api.conditions import is_true
 from plimsoll_operator.api.listeners import DeclaredListener
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import CERTIFICATES, Kind
 from plimsoll_operator.manifests.certificates import certificate
 from plimsoll_operator.manifests.manifest_context import Context

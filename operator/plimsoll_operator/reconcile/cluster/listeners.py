@@ -22,7 +22,7 @@ from plimsoll_operator.api.listeners import DeclaredListener, committed
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.selectors import why_refused
 from plimsoll_operator.kube.errors import NotFound
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import SECRETS
 from plimsoll_operator.manifests import listener_secrets as manifests
 from plimsoll_operator.manifests.certificates import inside_names

@@ -23,7 +23,7 @@ from plimsoll_operator.api.conditions import condition, milliseconds
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.kube.errors import Conflict, NotFound
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import PODS, STATEFUL_SETS, VOLUME_CLAIMS, Kind
 from plimsoll_operator.manifests.manifest_context import Context
 from plimsoll_operator.reconcile.cluster import drain_and_fill

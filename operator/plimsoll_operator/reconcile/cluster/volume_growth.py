@@ -17,7 +17,7 @@ from plimsoll_operator.api.conditions import timestamp
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.quantities import amount
 from plimsoll_operator.kube.errors import Rejected
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import VOLUME_CLAIMS
 from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource

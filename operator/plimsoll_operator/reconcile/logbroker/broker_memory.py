@@ -30,7 +30,7 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.conditions import timestamp
 from plimsoll_operator.api.logbroker import FencedStatus
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.status.broker_status import ShownBroker, view_of
 

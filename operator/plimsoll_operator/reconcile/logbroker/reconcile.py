@@ -14,7 +14,7 @@ from plimsoll_operator.api import API_VERSION, labels
 from plimsoll_operator.api.logbroker import LogBroker
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import LOG_BROKERS
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work

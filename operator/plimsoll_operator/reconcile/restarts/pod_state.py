@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api import labels
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.manifests.statefulset import CONTAINER
 
 FAILED_CREATE = "FailedCreate"

@@ -24,7 +24,7 @@ from plimsoll_operator.api.broker_configs import broker_configs_of
 from plimsoll_operator.api.cluster_status import BLOCKED_MAX, BlockedAction
 from plimsoll_operator.api.conditions import timestamp
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Rejected, Unavailable
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import (
     CONFIG_MAPS,
     CORE_EVENTS,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import STATEFUL_SETS
 from plimsoll_operator.manifests.manifest_context import Context
 from plimsoll_operator.manifests.statefulset import revision, stateful_set

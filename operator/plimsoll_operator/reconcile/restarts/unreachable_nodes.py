@@ -14,7 +14,7 @@ from plimsoll_operator.api import labels
 from plimsoll_operator.api.cluster_status import BlockedAction
 from plimsoll_operator.api.conditions import milliseconds, timestamp
 from plimsoll_operator.kube.errors import NotFound, Rejected
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import NODES, PODS
 from plimsoll_operator.reconcile.reconcile_term import Term
 

@@ -24,9 +24,8 @@ from plimsoll_operator.api.cluster_topics import (
 )
 from plimsoll_operator.api.labels import TOPICS_CRD
 from plimsoll_operator.api.logcluster import LogCluster
-from plimsoll_operator.kube.complete_list import list_watched
 from plimsoll_operator.kube.errors import ApiError, NotFound
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object, list_watched
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, NAMESPACES, TOPICS
 from plimsoll_operator.reconcile import crd_age
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work

@@ -22,7 +22,7 @@ from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import ClusterRef, ObjectMeta
 from plimsoll_operator.api.topic import Topic, TopicSpec
 from plimsoll_operator.kube.errors import ApiError
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import NAMESPACES
 from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.topic.allowed_namespaces import namespace_refusal

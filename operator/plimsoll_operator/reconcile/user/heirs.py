@@ -13,7 +13,7 @@ from plimsoll_core.security.state import DeclaredUser, UserObject
 from plimsoll_operator.api.load import Unreadable, from_object
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.user import User
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import USERS
 from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.user import tenants

@@ -28,7 +28,7 @@ from plimsoll_core.security.state import BY_CLIENT
 from plimsoll_operator.api import API_VERSION
 from plimsoll_operator.api.labels import MANAGED_BY, OPERATOR, USER_LOGIN
 from plimsoll_operator.api.user import User
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.pki.authority import KeyPair
 from plimsoll_operator.reconcile.user.bootstrap import Bootstrap
 

@@ -26,7 +26,7 @@ from plimsoll_operator.api.quotas import values_of
 from plimsoll_operator.api.tenancy import Ruling, bounds, is_tenant, ruled
 from plimsoll_operator.api.user import SecretStatus, User, UserStatus
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Rejected
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import CONFIG_MAPS, SECRETS, USERS
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.pki.authority import Unreadable

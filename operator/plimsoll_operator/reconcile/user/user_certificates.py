@@ -19,7 +19,7 @@ from plimsoll_core.security.client_certificates import (
     user_identity,
 )
 from plimsoll_operator.api.user import User
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.manifests.listener_secrets import data_of
 from plimsoll_operator.pki.authority import (
     CLIENT_DAYS,

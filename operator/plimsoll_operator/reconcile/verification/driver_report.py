@@ -23,7 +23,7 @@ from plimsoll_operator.api.verification import (
     Timing,
     VerificationStatus,
 )
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.manifests.verification import SparkDriver
 
 VERDICT, PROGRESS = "verdict.json", "progress.json"

@@ -20,7 +20,7 @@ from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.user import User
 from plimsoll_operator.api.verification import ALL_CHECKS, Verification, VerificationStatus
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import (
     CONFIG_MAPS,
     JOBS,

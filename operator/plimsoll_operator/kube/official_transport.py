@@ -1,8 +1,10 @@
-"""The transport over the official Kubernetes client: its configuration, TLS and connections.
+"""The transport over the official Kubernetes client: credentials, TLS and connections.
 
-Only `RESTClientObject` is used: the client's generated calls would turn every object into a model
-of theirs, and the operator wants the raw answers. Features that this operator must not rely on are
-disabled in the client's own settings: retries, proxies of the environment, redirects. The only
+The client's loaders read addresses and credentials, from inside a pod or by a kubeconfig file, and
+again every minute by the monotonic clock, because the kubelet rotates tokens (the official refresh
+uses the wall clock). Of the rest only `RESTClientObject` is used: the generated calls would turn
+every object into a model of theirs, and the operator wants the raw answers. Features that this
+operator must not rely on are disabled: retries, proxies of the environment, redirects. The only
 module with an HTTP client; called where a process is composed.
 """
 
@@ -10,18 +12,141 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import AsyncGenerator
+import os
+import sys
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import aiohttp
+import yaml
+from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
+from kubernetes.aio.config import (
+    ConfigException,
+    list_kube_config_contexts,
+    load_incluster_config,
+    load_kube_config,
+)
+from kubernetes.aio.config.incluster_config import SERVICE_HOST_ENV_NAME, SERVICE_TOKEN_FILENAME
 
-from plimsoll_operator.kube.access import Access
 from plimsoll_operator.kube.errors import Unavailable, answered
-from plimsoll_operator.kube.port import HttpRequest, HttpResponse
+from plimsoll_operator.kube.kube_api import HttpRequest, HttpResponse
+
+TOKEN_SECONDS = 60.0
+_UNREADABLE = (ConfigException, OSError, yaml.YAMLError, TypeError, ValueError)
+"""Errors of the loaders; the last two for a file that is malformed or half written."""
+
+
+class NoCluster(Exception):
+    """Neither a pod's ServiceAccount nor a usable kubeconfig was found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The server's address, its CA, and the credentials."""
+
+    configuration: Configuration
+    """Changed by its own refresh only: a connection takes a copy."""
+
+    async def authorization(self) -> str | None:
+        """Return the present `Authorization` header. Raises `Unavailable` if a token that is due
+        cannot be read."""
+        found: str | None = await self.configuration.get_api_key_with_prefix("BearerToken")
+        return found
+
+
+Load = Callable[[Configuration], Awaitable[None]]
+
+
+async def find_access() -> Access:
+    """Return the pod's own ServiceAccount, else the current context of `KUBECONFIG`."""
+    if os.environ.get(SERVICE_HOST_ENV_NAME) and Path(SERVICE_TOKEN_FILENAME).exists():
+        return await _loaded(_load_service_account, "This pod's ServiceAccount")
+    paths = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    return await from_kubeconfig(paths)
+
+
+def namespace_of(paths: str, context: str | None = None) -> str:
+    """Return the namespace of a kubeconfig's context, `default` if it names none. Raises
+    `NoCluster`."""
+    try:
+        contexts, current = list_kube_config_contexts(paths)
+    except _UNREADABLE as error:
+        raise NoCluster(f"The kubeconfig {paths} cannot be used: {error}") from error
+    chosen = next((one for one in contexts if one["name"] == context), current)
+    return str((chosen.get("context") or {}).get("namespace") or "default")
+
+
+async def from_kubeconfig(paths: str, context: str | None = None) -> Access:
+    """Return the current context (or another one) of one file, or of several separated by colons.
+    An exec plug-in runs again every minute, within the timeout of the request that needs it."""
+    if not any(Path(path).expanduser().exists() for path in paths.split(os.pathsep)):
+        raise NoCluster(f"This is not a pod, and there is no kubeconfig at {paths}.")
+
+    async def load(configuration: Configuration) -> None:
+        await load_kube_config(
+            config_file=paths,
+            context=context,
+            client_configuration=configuration,
+            persist_config=False,
+        )
+
+    return await _loaded(load, f"The kubeconfig {paths}")
+
+
+async def _load_service_account(configuration: Configuration) -> None:
+    load_incluster_config(client_configuration=configuration, try_refresh_token=False)
+
+
+async def _loaded(load: Load, source: str) -> Access:
+    configuration = Configuration()
+    try:
+        await load(configuration)
+    except _UNREADABLE as error:
+        raise NoCluster(f"{source} cannot be used: {error}") from error
+    configuration.refresh_api_key_hook = Refresh(load)
+    return Access(configuration)
+
+
+class Refresh:
+    """The official client's hook before each request: reloads credentials older than a minute."""
+
+    def __init__(self, load: Load) -> None:
+        self._load = load
+        self._loaded_s = time.monotonic()
+
+    async def __call__(self, configuration: Configuration) -> None:
+        now_s = time.monotonic()
+        if now_s - self._loaded_s < TOKEN_SECONDS:
+            return
+        try:
+            await self._load(configuration)
+        except _UNREADABLE as error:
+            raise Unavailable(0, f"cannot reload credentials: {error}") from error
+        self._loaded_s = now_s
+
+
+NESTED_MAX = 10_000
+"""Go's JSON limit of levels. The API server accepts it wherever a schema leaves a field open, from
+any user with write access to one object in any namespace. Python's readers, ours and kopf's, stop
+at the recursion limit of 1,000: one such object would end every list and watch of its kind."""
+AROUND = 50
+"""Levels around an object, in a list or an event."""
+_LIMIT = NESTED_MAX + AROUND + 1_950
+"""Recursion limit, callers' frames included. The readers stay within a thread's stack of 8 MiB:
+deeper input is refused before it is read."""
+
+
+def allow_nesting() -> None:
+    """Raise the recursion limit of this process, before its first call to an API server."""
+    sys.setrecursionlimit(_LIMIT)
+
 
 USER_AGENT = "plimsoll-operator"
 CONNECT_SECONDS = 5.0
@@ -34,7 +159,7 @@ LOST = (aiohttp.ClientError, TimeoutError, OSError)
 
 
 class OfficialTransport:
-    """`kube.port.Transport`, with a pool of `connections` (0: as many as there are requests).
+    """`Transport`, with a pool of `connections` (0: as many as there are requests).
 
     A closed one is not opened again."""
 

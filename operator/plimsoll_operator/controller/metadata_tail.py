@@ -1,18 +1,25 @@
 """The newest committed batches, kept in memory for the brokers' metadata streams.
 
-`controller_term` fills it after each commit; the server asks it for updates. It is bounded in
-bytes: a broker further behind gets a snapshot first. It also tells if a broker's log position
-contradicts this log (the log went back in time, or it is another log).
+`commit_queue` fills it after each commit; `controller_term` answers streams from it while active.
+It is bounded in bytes: a broker further behind gets a snapshot first. It also tells if a broker's
+log position contradicts this log (the log went back in time, or it is another log).
 """
 
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections import deque
 from enum import Enum
+from typing import Protocol
 
+from plimsoll_core.cluster.image_encoding import encode_image
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.errors import Reason
 from plimsoll_core.ids import MetadataOffset
-from plimsoll_core.messages.metadata_stream import MetadataBatchCopy
+from plimsoll_core.messages.metadata_stream import FetchMetadata, MetadataBatchCopy, MetadataUpdate
+from plimsoll_core.messages.requests import Refused
+from plimsoll_operator.controller.refusals import refused
 from plimsoll_process.waits import set_within
 
 TAIL_BYTES_MAX = 8 * 1024 * 1024
@@ -100,3 +107,48 @@ class MetadataTail:
             if end < offset:
                 break
         return None
+
+
+WAIT_MS_MAX = 10_000
+
+
+class Committed(Protocol):
+    """The part of a controller that the stream reads."""
+
+    @property
+    def image(self) -> ClusterImage: ...
+
+    @property
+    def tail(self) -> MetadataTail: ...
+
+
+async def update_for(fetch: FetchMetadata, log: Committed) -> MetadataUpdate | Refused:
+    """Return the update after `fetch.offset`."""
+    tail = log.tail
+    standing = tail.standing(fetch.offset, fetch.nonce)
+    if standing in (Standing.AHEAD, Standing.DIFFERENT):
+        return refused(
+            Reason.MetadataRegressed,
+            f"Broker {fetch.broker_id} holds metadata up to {fetch.offset} that is not in this "
+            f"log, which ends at {tail.end}.",
+        )
+    if standing is Standing.TOO_OLD:
+        return await _snapshot_update(log.image, tail)
+    await tail.wait_beyond(fetch.offset, min(fetch.wait_ms_max, WAIT_MS_MAX))
+    if fetch.offset < tail.start:
+        return await _snapshot_update(log.image, tail)
+    return MetadataUpdate(batches=tail.read(fetch.offset), end_offset=tail.end)
+
+
+async def _snapshot_update(image: ClusterImage, tail: MetadataTail) -> MetadataUpdate:
+    """Return the image in place of batches no longer kept; the stream continues after it."""
+    end, nonce = tail.end, tail.end_nonce
+    assert end == image.next_offset
+    compressed = await asyncio.to_thread(_compressed, image)
+    return MetadataUpdate(
+        snapshot=compressed, snapshot_end=end, snapshot_nonce=nonce, end_offset=end
+    )
+
+
+def _compressed(image: ClusterImage) -> bytes:
+    return zlib.compress(encode_image(image), 3)

@@ -1,26 +1,104 @@
-"""Calls to the API server: every one with a timeout, none repeated behind the caller's back.
+"""The API server as the operator sees it: a few verbs, over a transport that sends one request.
 
-A compare-and-set write passes a resourceVersion or a uid; a 409 is then certain. Lists and reads
-never ask for a cached answer (they send no resourceVersion), because they are used as evidence.
+All other modules take a `KubeApi`. Every call has a timeout, is executed once, and raises
+`kube.errors` when the API server refuses. A compare-and-set write passes a resourceVersion or a
+uid; a 409 is then certain. Lists and reads never ask for a cached answer (they send no
+resourceVersion), because they are used as evidence; a watch event is only a reason to read. A real
+API server and one in memory differ in their `Transport`.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import msgspec
 
-from plimsoll_operator.kube.one_call import call, decoded
-from plimsoll_operator.kube.port import (
-    JSON,
-    TIMEOUT_SECONDS,
-    HttpRequest,
-    Listed,
-    Object,
-    Transport,
-)
+from plimsoll_operator.kube.errors import Unavailable, answered
 from plimsoll_operator.kube.resources import Kind
+
+Object = dict[str, Any]
+
+JSON = "application/json"
+OPENID_CONFIGURATION = "/.well-known/openid-configuration"
+"""Path of the issuer of ServiceAccount tokens."""
+OPENID_KEYS = "/openid/v1/jwks"
+"""Path of the public keys that verify ServiceAccount tokens."""
+TIMEOUT_SECONDS = 10.0
+
+
+class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One request to an API server, independent of the transport."""
+
+    method: str
+    path: str
+    """From the root, without the query: `/api/v1/namespaces/kafka/pods`."""
+    params: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """The query, not yet encoded."""
+    body: bytes = b""
+    """Sent unchanged, so that a repeated request has the same bytes."""
+    content_type: str = JSON
+    accept: str = JSON
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Headers beside these and the transport's own."""
+    timeout_s: float = TIMEOUT_SECONDS
+    """Time from the connection to the last byte of the answer; for a watch, the maximum silence."""
+
+
+class HttpResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """An API server's answer, whatever its status."""
+
+    status: int
+    body: bytes
+    server_ms: int | None = None
+    """The API server's clock, in milliseconds since 1970: its `Date` header, whole seconds."""
+
+
+class Transport(Protocol):
+    """Requests to one API server, over connections of its own."""
+
+    async def send(self, request: HttpRequest) -> HttpResponse:
+        """Make one attempt. Raises `Unavailable` with status 0 if the request timed out or its
+        connection was lost: it may have happened, or may still happen."""
+
+    def watch(self, request: HttpRequest) -> AsyncGenerator[bytes, None]:
+        """Yield the answer's lines as they come, one event (JSON) each, until the API server ends
+        it.
+
+        Raises the error of `kube.errors.error` for a status from 400 on, and `Unavailable` with
+        status 0 if the connection is lost, or silent for longer than `timeout_s`.
+        """
+
+    async def close(self) -> None:
+        """Close all connections of the transport."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """A complete list as of `resource_version`; `server_ms` is the API server's clock."""
+
+    items: tuple[Object, ...]
+    resource_version: str
+    server_ms: int | None
+
+
+async def call(transport: Transport, request: HttpRequest) -> tuple[Object, int | None]:
+    """Return the answer's body and the server's time, None if not stated. Raises ApiError."""
+    response = await transport.send(request)
+    if response.status >= 400:
+        raise answered(request.method, request.path, response.status, response.body)
+    return decoded(response.body, request), response.server_ms
+
+
+def decoded(text: bytes, request: HttpRequest) -> Object:
+    """Decode an answer. Raises Unavailable if it is not a JSON object."""
+    try:
+        return dict(msgspec.json.decode(text))
+    except (msgspec.DecodeError, ValueError, TypeError, RecursionError) as failure:
+        raise Unavailable(0, f"{request.method} {request.path}: no JSON object") from failure
+
 
 FIELD_MANAGER = "plimsoll-operator"
 PAGE_ITEMS = 500
@@ -34,25 +112,26 @@ APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 
 
-class Kube:
-    """`kube.port.KubeApi` over a transport. A caller that must not wait for others takes a Kube of
-    its own."""
+class KubeApi:
+    """Objects of an API server. Every call raises `kube.errors.ApiError`: certain answers
+    (`NotFound`, `Conflict`, `Rejected`), or `Unavailable` when the outcome is unknown. A caller
+    that must not wait for others takes a KubeApi of its own."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
-        # See `KubeApi`.
         self.answered_ms: int | None = None
-
-    # --- reading ------------------------------------------------------------------------------
+        """The API server's clock (milliseconds since 1970) in the last answer that stated it."""
 
     async def get(
         self, kind: Kind, namespace: str | None, name: str, *, timeout_s: float = TIMEOUT_SECONDS
     ) -> Object:
+        """Read one object afresh."""
         path = kind.path(namespace, name)
         request = HttpRequest(method="GET", path=path, timeout_s=timeout_s)
         return (await self._call(request))[0]
 
     async def document(self, path: str) -> Object:
+        """Read a document that the API server publishes beside its objects."""
         request = HttpRequest(method="GET", path=path, accept=ANY_JSON)
         return (await self._call(request))[0]
 
@@ -65,7 +144,7 @@ class Kube:
         field_selector: str | None = None,
         metadata_only: bool = False,
     ) -> Listed:
-        """List in pages; all pages are of the snapshot that the first was read from."""
+        """List all objects afresh: a quorum read of one consistent snapshot, in pages."""
         accept = METADATA_LIST if metadata_only else JSON
         items: list[Object] = []
         params = {"limit": str(PAGE_ITEMS)}
@@ -88,6 +167,7 @@ class Kube:
             params["continue"] = token
 
     async def first(self, kind: Kind, namespace: str, *, label_selector: str) -> Object | None:
+        """Read any one object that the selector matches, afresh, or None."""
         request = HttpRequest(
             method="GET",
             path=kind.path(namespace),
@@ -106,8 +186,8 @@ class Kube:
         *,
         metadata_only: bool = False,
     ) -> AsyncGenerator[Object, None]:
-        """Watch for `WATCH_SECONDS`. Raises `Unavailable` if the connection is silent for
-        longer."""
+        """Watch events after `version`, for `WATCH_SECONDS`; close it to end it earlier. Raises
+        `Unavailable` if the connection is silent for longer."""
         params = {"watch": "1", "resourceVersion": version, "timeoutSeconds": str(WATCH_SECONDS)}
         if selector is not None:
             params["labelSelector"] = selector
@@ -122,9 +202,8 @@ class Kube:
             async for line in lines:
                 yield decoded(line, request)
 
-    # --- writing ------------------------------------------------------------------------------
-
     async def apply(self, kind: Kind, manifest: Object) -> Object:
+        """Apply server-side: set what the manifest states and leave the rest alone."""
         meta = manifest["metadata"]
         return await self._write(
             HttpRequest(
@@ -139,6 +218,7 @@ class Kube:
     async def create(
         self, kind: Kind, manifest: Object, *, timeout_s: float = TIMEOUT_SECONDS
     ) -> Object:
+        """Create an object and return it as stored. Raises `Conflict` if its name is taken."""
         return await self._write(
             HttpRequest(
                 method="POST",
@@ -157,6 +237,8 @@ class Kube:
         timeout_s: float = TIMEOUT_SECONDS,
         dry_run: bool = False,
     ) -> Object:
+        """Replace by compare-and-set on the manifest's resourceVersion. With `dry_run` return the
+        object as it would be stored, with the server's defaults, and store nothing."""
         meta = manifest["metadata"]
         trial = {"dryRun": "All"} if dry_run else {}
         return await self._write(
@@ -170,6 +252,7 @@ class Kube:
         )
 
     async def merge(self, kind: Kind, namespace: str, name: str, patch: Object) -> Object:
+        """Apply a merge patch: compare-and-set if the patch states a resourceVersion."""
         return await self._write(
             HttpRequest(
                 method="PATCH",
@@ -184,6 +267,11 @@ class Kube:
         self, kind: Kind, namespace: str, name: str, status: Object, *, version: str = ""
     ) -> Object:
         # A uid would not do: for the status of a custom resource the API server ignores it.
+        """Apply the status, and only the status, of an existing object.
+
+        Raises `Conflict` unless the object has the resourceVersion `version`; an empty `version`
+        applies to any object of that name.
+        """
         stated = {"resourceVersion": version} if version else {}
         manifest = {
             "apiVersion": kind.api_version,
@@ -211,14 +299,17 @@ class Kube:
         version: str = "",
         grace_seconds: int | None = None,
     ) -> None:
+        """Delete exactly the object with `uid`.
+
+        Raises `Conflict` for another object of that name, or for another resourceVersion than
+        `version` (any if empty). `grace_seconds` 0 deletes a pod without waiting for its kubelet.
+        """
         wanted = {"uid": uid, **({"resourceVersion": version} if version else {})}
         options: Object = {"preconditions": wanted, "propagationPolicy": "Background"}
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
         path = kind.path(namespace, name)
         await self._write(HttpRequest(method="DELETE", path=path, body=_encoded(options)))
-
-    # --- the one door -------------------------------------------------------------------------
 
     async def _write(self, request: HttpRequest) -> Object:
         return (await self._call(request))[0]
@@ -232,3 +323,44 @@ class Kube:
 
 def _encoded(body: Mapping[str, object]) -> bytes:
     return msgspec.json.encode(body)
+
+
+async def follow(
+    kube: KubeApi,
+    kind: Kind,
+    namespace: str | None = None,
+    selector: str | None = None,
+    *,
+    metadata_only: bool = False,
+) -> AsyncGenerator[Listed | Object, None]:
+    """Yield a list of everything, then each change after it (`{"type", "object"}`, no bookmarks).
+    End when the API server no longer knows the following changes: follow again. Raises
+    `kube.errors.ApiError`. Close it to end the watch."""
+    listed = await kube.list(kind, namespace, label_selector=selector, metadata_only=metadata_only)
+    yield listed
+    version = listed.resource_version
+    while True:
+        changes = kube.changes(kind, namespace, selector, version, metadata_only=metadata_only)
+        async with aclosing(changes):
+            async for change in changes:
+                if change["type"] == "ERROR":
+                    return
+                version = change["object"]["metadata"]["resourceVersion"]
+                if change["type"] != "BOOKMARK":
+                    yield change
+
+
+async def list_watched(kube: KubeApi, kind: Kind, namespaces: Sequence[str]) -> Listed:
+    """List a kind in `namespaces`, in all namespaces if empty. `server_ms` is that of the first
+    list. Raises ApiError."""
+    if not namespaces:
+        return await kube.list(kind)
+    found: list[Object] = []
+    lists = [await kube.list(kind, namespace) for namespace in namespaces]
+    for listed in lists:
+        found += listed.items
+    return Listed(
+        items=tuple(found),
+        resource_version=lists[0].resource_version,
+        server_ms=lists[0].server_ms,
+    )

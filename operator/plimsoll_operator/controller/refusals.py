@@ -1,0 +1,46 @@
+"""Answers that need no commit: refusals of a controller, or of its metadata log."""
+
+from __future__ import annotations
+
+import asyncio
+
+from plimsoll_core.errors import Reason
+from plimsoll_core.messages.requests import Answer, Refused
+from plimsoll_core.phrasing import sentence_start
+from plimsoll_operator.metalog.interface import LogOfAnother
+
+
+def answered(answer: Answer) -> asyncio.Future[Answer]:
+    """Return a future with an answer that need not wait."""
+    future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    future.set_result(answer)
+    return future
+
+
+def refused(reason: Reason, message: str) -> Refused:
+    """Return a refusal as an answer."""
+    return Refused(reason=reason.name, code=reason.code, message=message)
+
+
+def not_controller(message: str) -> Refused:
+    """Return the refusal of a controller that no longer decides."""
+    return refused(Reason.NotController, message)
+
+
+def unusable(error: Exception) -> Refused:
+    """Return the refusal of a log that is unusable, went back in time, or belongs to another
+    cluster."""
+    if isinstance(error.__cause__, LogOfAnother):
+        return refused(Reason.NotAllowed, f"{sentence_start(str(error.__cause__))}.")
+    return refused(Reason.MetadataRegressed, str(error))
+
+
+def too_new(error: Exception) -> Refused:
+    """Return the refusal after a newer release has written to the log: this release must not lead
+    or guess."""
+    text = (
+        f"A newer release has written to this metadata log: {error}. This operator does not "
+        "lead the cluster and writes nothing; brokers keep serving with the last metadata that "
+        "they applied. Run the operator of that release."
+    )
+    return refused(Reason.MetadataTooNew, text)
