@@ -35,9 +35,8 @@ from plimsoll_operator.kube.kube_api import KubeApi
 from plimsoll_operator.kube.official_transport import Access, OfficialTransport, find_access
 from plimsoll_operator.kube.resources import CRDS, METADATA_BATCHES, Kind
 from plimsoll_operator.metalog import kube_objects
-from plimsoll_operator.metalog.kube_api import Answer, Api, TransportApi, Unanswered
-from plimsoll_operator.metalog.kube_objects import Place
-from plimsoll_operator.metalog.ring_log import RingLog, RingOptions
+from plimsoll_operator.metalog.kube_objects import Answer, Api, Place, TransportApi, Unanswered
+from plimsoll_operator.metalog.kubernetes_log import RingLog, RingOptions
 
 CRD_FILES = sorted((Path(__file__).parents[1] / "crds").glob("internal.*.yaml"))
 GROUP = "metalog-bench.plimsoll.dev"

@@ -36,9 +36,9 @@ from plimsoll_operator.kube.official_transport import (
 from plimsoll_operator.kube.seen_objects import Key, Objects
 from plimsoll_operator.leadership.isr_departures import pod_look
 from plimsoll_operator.leadership.process_parts import Parts
-from plimsoll_operator.metalog.ring_log import KubernetesLog
+from plimsoll_operator.metalog.kubernetes_log import KubernetesLog
 from plimsoll_operator.options import BadOption, OperatorOptions, from_environment
-from plimsoll_operator.process.http_server import Health
+from plimsoll_operator.process.http_server import HttpServer
 from plimsoll_operator.process.kopf_watches import KopfWatches
 from plimsoll_operator.process.log_level import follow
 from plimsoll_operator.process.operator import Operator
@@ -139,7 +139,7 @@ async def run(parts: Parts, pools: Pools, access: Access, output: LineOutput) ->
         loop.add_signal_handler(number, stop.set)
     operator = Operator(parts, partial(KopfWatches, parts.options, access))
     access_reviews = ViewAccess(parts.kube, parts.monotonic_ms)
-    health = Health(parts, lambda: operator.ready, access_reviews.check)
+    health = HttpServer(parts, lambda: operator.ready, access_reviews.check)
     parts.metrics.watch(parts)
     await health.start(parts.options.metrics_port, parts.options.health_port)
     running = asyncio.ensure_future(operator.run())

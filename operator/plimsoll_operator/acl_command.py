@@ -24,8 +24,7 @@ from plimsoll_operator.kube.errors import ApiError, NotFound
 from plimsoll_operator.kube.kube_api import KubeApi, Object, Transport
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, NAMESPACES, USERS
 from plimsoll_operator.kube.seen_objects import Key
-from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable, told
-from plimsoll_operator.kubectl_plugin.shown import Format, as_text
+from plimsoll_operator.kubectl_plugin.shown import Format, Problem, ViewUnavailable, as_text, told
 from plimsoll_operator.kubectl_plugin.view_client import OPERATOR_NAMESPACE, ViewClient, view_of
 from plimsoll_operator.rights_explanation import Explanation, explanation, question, resource_text
 

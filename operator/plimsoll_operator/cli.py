@@ -27,17 +27,16 @@ from plimsoll_operator.api import API_VERSION
 from plimsoll_operator.api.load import Resource, Unreadable, from_yaml
 from plimsoll_operator.control_failures import surface
 from plimsoll_operator.kube.kube_api import KubeApi
-from plimsoll_operator.local import log_output, spark
 from plimsoll_operator.local.cluster import LocalCluster, LocalOptions, LocalReady
-from plimsoll_operator.local.documents import Documents, gather
+from plimsoll_operator.local.documents import Documents, gather, secured
+from plimsoll_operator.local.driver_pods import fetch_jars
 from plimsoll_operator.local.layout import BadDirectory, DirectoryLayout
 from plimsoll_operator.local.ports import LOOPBACK
-from plimsoll_operator.local.secured import secured
-from plimsoll_operator.local.start import CannotRun
+from plimsoll_operator.local.start import CannotRun, log_to_file, log_to_terminal
 from plimsoll_operator.metalog.interface import MetadataLogError
-from plimsoll_operator.preflight import report
+from plimsoll_operator.preflight import checklist
 from plimsoll_operator.preflight.checklist import BEFORE, CHECKS, FAIRNESS_VALUE, VALUES, verdicts
-from plimsoll_operator.preflight.cluster_checks import FAIRNESS
+from plimsoll_operator.preflight.checks import FAIRNESS
 from plimsoll_operator.preflight.facts import NotRead, Verdict, Wishes
 from plimsoll_operator.preflight.gather import Gatherer
 from plimsoll_operator.shipped_files import ExampleName, example_text, installed_version
@@ -61,7 +60,7 @@ def plimsoll(
     ] = False,
 ) -> None:
     """A replicated, partitioned log that speaks the Kafka protocol and is run by Kubernetes."""
-    log_output.to_terminal(verbose=verbose)
+    log_to_terminal(verbose=verbose)
 
 
 @app.command()
@@ -115,7 +114,7 @@ def local(
     layout = DirectoryLayout(wishes.root)
     try:
         layout.prepare()
-        log_output.to_file(layout.operator_log)
+        log_to_file(layout.operator_log)
         uvloop.run(_local(wishes))
     except (BadDirectory, CannotRun, MetadataLogError, OSError) as error:
         _fail(str(error), 1)
@@ -127,7 +126,7 @@ def spark_jars() -> None:
 
     Prints the folder: PLIMSOLL_SPARK_JARS, or one of the user's cache.
     """
-    raise typer.Exit(spark.fetch_jars(os.environ))
+    raise typer.Exit(fetch_jars(os.environ))
 
 
 @app.command()
@@ -209,8 +208,8 @@ def preflight(
     )
     wanted = check or [one for one in BEFORE if one != FAIRNESS or FAIRNESS_VALUE in true]
     found = asyncio.run(_preflight(wishes, wanted))
-    typer.echo(report.as_json(found) if as_json else report.lines(found))
-    if report.failed(found):
+    typer.echo(checklist.as_json(found) if as_json else checklist.lines(found))
+    if checklist.failed(found):
         raise typer.Exit(1)
 
 

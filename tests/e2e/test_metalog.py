@@ -23,9 +23,9 @@ from tests.plimsoll_operator.metalog.writer import Writer, image_of
 from plimsoll_operator.kube.official_transport import OfficialTransport, from_kubeconfig
 from plimsoll_operator.metalog import kube_objects
 from plimsoll_operator.metalog.interface import MetadataLog
-from plimsoll_operator.metalog.kube_api import Answer, TransportApi
+from plimsoll_operator.metalog.kube_objects import Answer, TransportApi
 from plimsoll_operator.metalog.kube_snapshots import SnapshotStore
-from plimsoll_operator.metalog.ring_log import RingLog, RingOptions
+from plimsoll_operator.metalog.kubernetes_log import RingLog, RingOptions
 
 CRDS = Path(__file__).resolve().parent.parent.parent / "crds"
 TEST_GROUP = "metalog-test.plimsoll.dev"

@@ -143,7 +143,7 @@ def _prctl(option: int, value: int) -> None:
 
 def _fork_brokers_of_this() -> None:
     """Fork the process that forks this controller's brokers, and have it asked."""
-    from plimsoll_operator.local import broker_processes
+    from plimsoll_operator.local import broker_pods
 
     # Brokers are forked by another process, and become children of this one when that one ends.
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -162,7 +162,7 @@ def _fork_brokers_of_this() -> None:
         socket.send_fds(ours, [json.dumps(arguments).encode()], [files["stdout"].fileno()])
         return _Broker(int(ours.recv(64)))
 
-    broker_processes.create_subprocess_exec = fork  # type: ignore[assignment]
+    broker_pods.create_subprocess_exec = fork  # type: ignore[assignment]
 
 
 def _serve_brokers(control: socket.socket) -> None:
@@ -200,7 +200,7 @@ def _fork_orphan(arguments: list[str], output: int) -> int:
 
 
 class _Broker:
-    """As much of asyncio's `Process` as `broker_processes` uses."""
+    """As much of asyncio's `Process` as `broker_pods` uses."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid

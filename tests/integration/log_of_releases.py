@@ -18,7 +18,6 @@ from uuid import UUID
 
 from plimsoll_core.ids import ControllerEpoch
 from plimsoll_operator.metalog import codec
-from plimsoll_operator.metalog.kube_api import Answer
 
 
 def _first_of(*modules: str) -> Any:
@@ -31,7 +30,11 @@ def _first_of(*modules: str) -> Any:
 
 records = _first_of("plimsoll_core.cluster.records", "plimsoll_core.records")
 places = _first_of("plimsoll_operator.metalog.kube_objects", "plimsoll_operator.metalog.objects")
-ring_log = _first_of("plimsoll_operator.metalog.ring_log", "plimsoll_operator.metalog.kubernetes")
+ring_log = _first_of(
+    "plimsoll_operator.metalog.kubernetes_log",
+    "plimsoll_operator.metalog.ring_log",
+    "plimsoll_operator.metalog.kubernetes",
+)
 PRESENT = hasattr(ring_log, "RingOptions")
 Options = ring_log.RingOptions if PRESENT else ring_log.Options
 # Release 0.1 does not say when a batch was written.
@@ -49,7 +52,7 @@ class FileApi:
 
     async def request(
         self, method: str, path: str, *, params: dict[str, str], body: bytes = b""
-    ) -> Answer:
+    ) -> Any:
         plural, _, name = path.split("/", 6)[6].partition("/")
         key = f"{plural}/{name}"
         item: Any = json.loads(body) if body else None
@@ -60,30 +63,30 @@ class FileApi:
                 if at.startswith(key) and _selected(one, params["labelSelector"])
             ]
             said = {"metadata": {"resourceVersion": str(self.revision)}, "items": found}
-            return Answer(status=200, body=json.dumps(said).encode())
+            return places.Answer(status=200, body=json.dumps(said).encode())
         if method == "POST":
             key += item["metadata"]["name"]
             if key in self.objects:
-                return Answer(status=409, body=b"{}")
+                return places.Answer(status=409, body=b"{}")
             item["metadata"]["uid"] = str(uuid.uuid4())
             return self._save(201, key, item)
         if key not in self.objects:
-            return Answer(status=404, body=b"{}")
+            return places.Answer(status=404, body=b"{}")
         meta = self.objects[key]["metadata"]
         if method == "DELETE":
             del self.objects[key]
-            return Answer(status=200, body=b"{}")
+            return places.Answer(status=200, body=b"{}")
         if method == "PUT":
             if item["metadata"]["resourceVersion"] != meta["resourceVersion"]:
-                return Answer(status=409, body=b"{}")
+                return places.Answer(status=409, body=b"{}")
             return self._save(200, key, item)
-        return Answer(status=200, body=json.dumps(self.objects[key]).encode())
+        return places.Answer(status=200, body=json.dumps(self.objects[key]).encode())
 
-    def _save(self, status: int, key: str, item: Any) -> Answer:
+    def _save(self, status: int, key: str, item: Any) -> Any:
         self.revision += 1
         item["metadata"]["resourceVersion"] = str(self.revision)
         self.objects[key] = item
-        return Answer(status=status, body=json.dumps(item).encode())
+        return places.Answer(status=status, body=json.dumps(item).encode())
 
     async def close(self) -> None: ...
 

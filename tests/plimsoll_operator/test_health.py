@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import aiohttp
 
 from plimsoll_net.http_bounds import OF_ADDRESS_MAX
-from plimsoll_operator.process.http_server import Health
+from plimsoll_operator.process.http_server import HttpServer
 from plimsoll_operator.status.operator_metrics import Metrics
 
 SPOILT = (
@@ -24,7 +24,7 @@ PATHS = ("/healthz", "/readyz", "/metrics", "/v1/clusters")
 async def test_operators_health_port_answers_the_kubelet_and_nothing_else() -> None:
     ready: list[bool] = []
     parts = SimpleNamespace(metrics=Metrics(), leaders={})
-    health = Health(parts, lambda: bool(ready))  # type: ignore[arg-type]
+    health = HttpServer(parts, lambda: bool(ready))  # type: ignore[arg-type]
     await health.start(0, 0)
     try:
         # One for each family; with port 0 they differ.
@@ -47,7 +47,7 @@ async def test_operators_health_port_answers_the_kubelet_and_nothing_else() -> N
 
 async def test_web_page_reads_nothing_of_an_operator_through_a_forwarded_port() -> None:
     parts = SimpleNamespace(metrics=Metrics(), leaders={})
-    health = Health(parts, lambda: True)  # type: ignore[arg-type]
+    health = HttpServer(parts, lambda: True)  # type: ignore[arg-type]
     await health.start(0, 0)
     try:
         port = next(port for host, port, *_ in health.addresses[0] if ":" not in host)
@@ -62,7 +62,7 @@ async def test_web_page_reads_nothing_of_an_operator_through_a_forwarded_port() 
 
 async def test_silent_peers_of_an_operators_ports_make_room_for_who_asks() -> None:
     parts = SimpleNamespace(metrics=Metrics(), leaders={})
-    health = Health(parts, lambda: True)  # type: ignore[arg-type]
+    health = HttpServer(parts, lambda: True)  # type: ignore[arg-type]
     await health.start(0, 0)
     try:
         for addresses, path in zip(health.addresses, ("metrics", "readyz"), strict=True):
@@ -86,7 +86,7 @@ async def test_silent_peers_of_an_operators_ports_make_room_for_who_asks() -> No
 async def test_requests_that_are_none_leave_nothing_in_the_operators_log(caplog) -> None:
     """Whoever reaches the port could fill it, 10 kB at a time."""
     parts = SimpleNamespace(metrics=Metrics(), leaders={})
-    health = Health(parts, lambda: True)  # type: ignore[arg-type]
+    health = HttpServer(parts, lambda: True)  # type: ignore[arg-type]
     await health.start(0, 0)
     try:
         port = next(port for host, port, *_ in health.addresses[0] if ":" not in host)

@@ -16,7 +16,7 @@ from plimsoll_operator.kube.kube_api import HttpRequest, Object
 from plimsoll_operator.local.documents import Documents, gather
 from plimsoll_operator.local.kept_objects import LocalObjects, NotApplied
 from plimsoll_operator.local.layout import BadDirectory, DirectoryLayout
-from plimsoll_operator.metalog.directory_files import write_whole
+from plimsoll_operator.metalog.directory import write_whole
 
 HEAD = "apiVersion: plimsoll.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}}}\n"
 TOPIC = HEAD.format(kind="Topic", name="t") + (

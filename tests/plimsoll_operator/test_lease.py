@@ -13,8 +13,7 @@ from tests.virtual_time import VirtualTimePolicy
 from plimsoll_operator.api import labels
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.resources import LEASES
-from plimsoll_operator.leadership.lease import Lease, LeaseLoss
-from plimsoll_operator.leadership.lease_pace import FACTOR_MAX, LeasePace, Timing
+from plimsoll_operator.leadership.lease import FACTOR_MAX, Lease, LeaseLoss, LeasePace, Timing
 
 FAST = Timing(lease_ms=200, renew_ms=120, retry_ms=10, call_ms=50)
 HUNG = Unavailable(0, "no answer")

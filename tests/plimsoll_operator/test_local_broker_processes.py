@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll_operator.local import broker_processes
-from plimsoll_operator.local.broker_processes import TAKEN_STARTS_MAX, BrokerProcess
+from plimsoll_operator.local import broker_pods
+from plimsoll_operator.local.broker_pods import TAKEN_STARTS_MAX, BrokerProcess
 from plimsoll_operator.local.layout import DirectoryLayout
 
 TAKEN = "Port 19092 of broker 0 is unavailable: Address already in use."
@@ -36,8 +36,8 @@ class Ending(BrokerProcess):
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_processes, "BACKOFF_MS", 0)
-    monkeypatch.setattr(broker_processes, "BACKOFF_MS_MAX", 0)
+    monkeypatch.setattr(broker_pods, "BACKOFF_MS", 0)
+    monkeypatch.setattr(broker_pods, "BACKOFF_MS_MAX", 0)
 
 
 async def run(process: Ending) -> None:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll_operator.local import log_output
+from plimsoll_operator.local import start
 
 LINES = """
 import logging, sys
 from pathlib import Path
-from plimsoll_operator.local import log_output
-log_output.to_terminal(verbose=sys.argv[2] == "verbose")
-log_output.to_file(Path(sys.argv[1]))
+from plimsoll_operator.local import start
+start.log_to_terminal(verbose=sys.argv[2] == "verbose")
+start.log_to_file(Path(sys.argv[1]))
 logging.getLogger("plimsoll.x").info("a broker takes part")
 logging.getLogger("plimsoll.x").warning("a broker is away")
 """
@@ -38,11 +38,11 @@ def test_terminal_shows_warnings_and_the_file_has_all(
 
 
 def test_file_of_log_lines_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_output, "FILE_BYTES_MAX", 1_000)
+    monkeypatch.setattr(start, "FILE_BYTES_MAX", 1_000)
     root = logging.getLogger()
     before = list(root.handlers)
     path = tmp_path / "operator.log"
-    log_output.to_file(path)
+    start.log_to_file(path)
     try:
         for _ in range(100):
             logging.getLogger("plimsoll.x").warning("x" * 100)

@@ -11,8 +11,7 @@ import pytest
 
 from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.kube import resources
-from plimsoll_operator.local.machine import Machine
-from plimsoll_operator.local.pod_dispatch import LocalPods
+from plimsoll_operator.local.machine import LocalPods, Machine
 
 FENCED = {
     "metadata": {"name": "e", "namespace": "default"},

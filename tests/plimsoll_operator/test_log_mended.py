@@ -17,7 +17,7 @@ from plimsoll_operator.controller.controller_term import Controller, ControllerO
 from plimsoll_operator.kube.resources import NAMESPACES
 from plimsoll_operator.metalog.interface import LogUnavailable
 from plimsoll_operator.metalog.kube_objects import Place
-from plimsoll_operator.metalog.ring_log import RingLog
+from plimsoll_operator.metalog.kubernetes_log import RingLog
 from plimsoll_operator.reconcile.cluster import metadata_log_repair
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.events import Occurrence

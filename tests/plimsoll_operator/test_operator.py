@@ -18,7 +18,7 @@ from plimsoll_operator.kube import resources
 from plimsoll_operator.kube.kube_api import KubeApi
 from plimsoll_operator.kube.seen_objects import Objects
 from plimsoll_operator.leadership.process_parts import Parts
-from plimsoll_operator.metalog.ring_log import KubernetesLog
+from plimsoll_operator.metalog.kubernetes_log import KubernetesLog
 from plimsoll_operator.options import OperatorOptions
 from plimsoll_operator.process.object_watches import ObjectWatches
 from plimsoll_operator.process.operator import Operator

@@ -12,7 +12,7 @@ from tests.plimsoll_operator.builders import an_image, with_topic
 
 from plimsoll_core.controller.kernel.volatile_state import VolatileState
 from plimsoll_operator.kube.errors import Unavailable
-from plimsoll_operator.process.http_server import Health
+from plimsoll_operator.process.http_server import HttpServer
 from plimsoll_operator.process.view_access import (
     FIRST_MAX,
     OF_SOURCE_MAX,
@@ -256,7 +256,7 @@ async def test_operators_view_is_never_open_and_metrics_are_as_they_were() -> No
     parts: Any = SimpleNamespace(
         metrics=Metrics(), leaders=leaders, options=SimpleNamespace(identity="op-1")
     )
-    health = Health(parts, lambda: True, access(reviews).check)
+    health = HttpServer(parts, lambda: True, access(reviews).check)
     await health.start(0, 0)
     try:
         port = next(port for host, port, *_ in health.addresses[0] if ":" not in host)

@@ -1,7 +1,11 @@
 """Converts committed records into compact rows about leaders, ISRs and replicas. Pure.
 
 The archive keeps these rows after the log is truncated; `kubectl plimsoll why` shows them. One row
-stands for all partitions of a topic that one record changed alike.
+stands for all partitions of a topic that one record changed alike. The reason of a change is one of
+a few words, and the change is planned or not. The words are those of the metrics:
+`isr_shrinks.ShrinkCause` for a broker that left, `commit_effects.LeaderChange` for a new leader
+although no broker left, and `caught-up` for a replica that joined an ISR. No record names an
+eviction: it counts as the restart or the fencing that it caused.
 """
 
 from __future__ import annotations
@@ -14,7 +18,13 @@ import msgspec
 from msgspec import UNSET
 
 from plimsoll_core.cluster import move_owners
-from plimsoll_core.cluster.model import ClusterImage, PartitionKey, TopicObject
+from plimsoll_core.cluster.isr_shrinks import (
+    PLANNED,
+    ShrinkCause,
+    cause_of_record,
+    covered_by,
+)
+from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey, TopicObject
 from plimsoll_core.cluster.records import (
     PartitionsChanged,
     PartitionsCreated,
@@ -32,7 +42,51 @@ from plimsoll_core.controller.partitions import (
     unclean_recovery,
 )
 from plimsoll_core.ids import BrokerId
-from plimsoll_operator.history import words
+from plimsoll_operator.status.commit_effects import elected_anew
+
+CAUGHT_UP = "caught-up"
+PROPOSED = (ShrinkCause.LAG.value, CAUGHT_UP)
+"""Changes that leaders request, by proposing another ISR."""
+
+
+class CommitImages(NamedTuple):
+    """The images before and after a commit."""
+
+    old: ClusterImage
+    new: ClusterImage
+
+
+class Why(NamedTuple):
+    """`planned`: True if a committed grant or removal covers the change."""
+
+    word: str
+    planned: bool
+
+
+def why(
+    images: CommitImages, partition: Partition | None, gone: Iterable[BrokerId], cause: str
+) -> Why:
+    """Classify a change. `gone`: brokers that left the ISR, or lost the leadership."""
+    told = word_of(cause)
+    if partition is None or elected_anew(cause) is not None:
+        return Why(told, planned=False)
+    covered = [_covered(images, partition, broker) for broker in gone]
+    if not covered or None in covered:
+        return Why(told, planned=False)
+    return Why(covered[0].value if covered[0] else told, planned=set(covered) <= PLANNED)
+
+
+def word_of(cause: str) -> str:
+    """Classify by the record's text alone."""
+    if cause.lower().startswith("isrexpand"):
+        return CAUGHT_UP
+    word: str = (elected_anew(cause) or cause_of_record(cause)).value
+    return word
+
+
+def _covered(images: CommitImages, partition: Partition, broker: BrokerId) -> ShrinkCause | None:
+    return covered_by(images.old, partition, broker) or covered_by(images.new, partition, broker)
+
 
 Kind = Literal["created", "changed", "removed", "unknown"]
 Brokers = tuple[int, ...]
@@ -177,7 +231,7 @@ class _Walk:
         known = self._old.partitions.get(key)
         led = had.leader if after.leader != had.leader else None
         gone = lost or (() if led is None else (led,))
-        found = words.why(words.CommitImages(self._old, self._new), known, gone, record.cause)
+        found = why(CommitImages(self._old, self._new), known, gone, record.cause)
         return self._change(
             offset,
             "changed",
@@ -248,7 +302,7 @@ class _Walk:
                 return f"the granted restart of broker {broker} into revision {revision}"
             if broker in self._old.leaving:
                 return f"the removal of broker {broker}"
-        if words.word_of(cause) in words.PROPOSED:
+        if word_of(cause) in PROPOSED:
             # A leader's proposal also ends the move whose last replica joins by it.
             ends = record.replicas is not UNSET and set(record.replicas) != set(had.replicas)
             mover = self._mover(record, key) if ends else ""

@@ -10,7 +10,7 @@ import msgspec
 
 from plimsoll_operator.history.archive import ArchiveUnavailable
 from plimsoll_operator.history.segments import ArchiveSegment, Header, Stored, unreadable
-from plimsoll_operator.metalog.directory_files import write_whole
+from plimsoll_operator.metalog.directory import write_whole
 
 GLOB = "history-*.zlib"
 

@@ -26,9 +26,8 @@ from plimsoll_operator.kubectl_plugin import (
     verbs_topics,
     verbs_verify,
 )
-from plimsoll_operator.kubectl_plugin.problems import Problem
 from plimsoll_operator.kubectl_plugin.session import CommonOptions, PluginSession, connect
-from plimsoll_operator.kubectl_plugin.shown import Findings, Format
+from plimsoll_operator.kubectl_plugin.shown import Findings, Format, Problem
 from plimsoll_operator.kubectl_plugin.view_client import OPERATOR_NAMESPACE
 
 WATCH_S = 2.0

@@ -18,8 +18,8 @@ from plimsoll_operator.history.changes import ChangeRow
 from plimsoll_operator.history.directory_store import DirectoryStore
 from plimsoll_operator.history.kube_store import KubeStore
 from plimsoll_operator.history.segments import ArchiveSegment, UnreadableSegment, rows_of
-from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable
 from plimsoll_operator.kubectl_plugin.session import PluginSession
+from plimsoll_operator.kubectl_plugin.shown import Problem, ViewUnavailable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,14 @@ from typing import Any
 from rich.console import RenderableType
 
 from plimsoll_operator.kube.kube_api import Object
-from plimsoll_operator.kubectl_plugin.problems import ViewUnavailable
-from plimsoll_operator.kubectl_plugin.shown import Findings, heading, line, table, warned
+from plimsoll_operator.kubectl_plugin.shown import (
+    Findings,
+    ViewUnavailable,
+    heading,
+    line,
+    table,
+    warned,
+)
 
 UNKNOWN = "an unknown time"
 

@@ -32,9 +32,8 @@ from plimsoll_operator.kube.resources import (
     Kind,
 )
 from plimsoll_operator.kubectl_plugin import archive_client
-from plimsoll_operator.kubectl_plugin.problems import Problem, told
 from plimsoll_operator.kubectl_plugin.session import PluginSession
-from plimsoll_operator.kubectl_plugin.shown import Findings, line
+from plimsoll_operator.kubectl_plugin.shown import Findings, Problem, line, told
 from plimsoll_operator.shipped_files import installed_version
 
 HIDDEN = "(left out)"

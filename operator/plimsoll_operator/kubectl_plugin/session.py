@@ -21,7 +21,7 @@ from plimsoll_operator.kube.official_transport import (
     namespace_of,
 )
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS, Kind
-from plimsoll_operator.kubectl_plugin.problems import Problem, told
+from plimsoll_operator.kubectl_plugin.shown import Problem, told
 from plimsoll_operator.kubectl_plugin.view_client import ViewClient, view_of
 
 

@@ -1,4 +1,4 @@
-"""Prints the results of `kubectl plimsoll`: tables for people, JSON or YAML for programs."""
+"""Prints the results and errors of `kubectl plimsoll`: tables for people, JSON or YAML for programs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,22 @@ import yaml
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
+
+from plimsoll_operator.kube.errors import ApiError
+
+
+class Problem(Exception):
+    """The command prints this sentence and ends."""
+
+
+class ViewUnavailable(Problem):
+    """No operator that leads the cluster answers; some verbs then show less."""
+
+
+def told(error: ApiError) -> str:
+    """Return the API server's message, or the status if it sent none."""
+    return f"{error.reply or f'status {error.status}'}."
+
 
 SENTENCES = frozenset({"message", "what", "cause", "asked by", "until", "note", "value"})
 """Columns that wrap on a narrow terminal; the others are cut."""

@@ -14,7 +14,7 @@ import msgspec
 
 from plimsoll_operator.api.conditions import milliseconds, timestamp
 from plimsoll_operator.history.changes import ChangeRow
-from plimsoll_operator.kubectl_plugin.problems import Problem
+from plimsoll_operator.kubectl_plugin.shown import Problem
 
 _SPAN = re.compile(r"(\d+)(s|m|h|d)")
 _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

@@ -14,9 +14,16 @@ from plimsoll_operator.api.conditions import ENDINGS, is_true
 from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import LOG_BROKERS, USER_KINDS, Kind
 from plimsoll_operator.kubectl_plugin import last_known
-from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable
 from plimsoll_operator.kubectl_plugin.session import PluginSession
-from plimsoll_operator.kubectl_plugin.shown import Findings, heading, line, table, warned
+from plimsoll_operator.kubectl_plugin.shown import (
+    Findings,
+    Problem,
+    ViewUnavailable,
+    heading,
+    line,
+    table,
+    warned,
+)
 
 GOOD = {"Ready": "True"}
 """The status of conditions that must be True. Other conditions are fine if False, or irrelevant."""

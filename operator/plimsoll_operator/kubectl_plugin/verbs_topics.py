@@ -15,9 +15,16 @@ from plimsoll_core.cluster.topic_names import INTERNAL_TOPICS
 from plimsoll_operator.api import API_VERSION, labels
 from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kubectl_plugin import archive_client, last_known, timeline
-from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable
 from plimsoll_operator.kubectl_plugin.session import PluginSession
-from plimsoll_operator.kubectl_plugin.shown import Findings, line, size, table, warned
+from plimsoll_operator.kubectl_plugin.shown import (
+    Findings,
+    Problem,
+    ViewUnavailable,
+    line,
+    size,
+    table,
+    warned,
+)
 from plimsoll_operator.reconcile.topic.topic_declaration import OWN_FIELDS
 
 NAME_MAX = 253

@@ -13,9 +13,16 @@ from plimsoll_operator.api import API_VERSION
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
 from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import VERIFICATIONS
-from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable, told
 from plimsoll_operator.kubectl_plugin.session import PluginSession
-from plimsoll_operator.kubectl_plugin.shown import Findings, line, table, warned
+from plimsoll_operator.kubectl_plugin.shown import (
+    Findings,
+    Problem,
+    ViewUnavailable,
+    line,
+    table,
+    told,
+    warned,
+)
 
 OVER = ("Completed", "Failed")
 REFUSED = ("VerificationDisabled", "ClusterNotFound", "Invalid", "UserNotFound")

@@ -18,7 +18,7 @@ from plimsoll_operator.api import labels
 from plimsoll_operator.kube.errors import ApiError, answered
 from plimsoll_operator.kube.kube_api import HttpRequest, HttpResponse, KubeApi, Object, Transport
 from plimsoll_operator.kube.resources import PODS
-from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable, told
+from plimsoll_operator.kubectl_plugin.shown import Problem, ViewUnavailable, told
 
 OPERATOR_NAMESPACE = "plimsoll-system"
 NOT_LEADING = "NotLeading"

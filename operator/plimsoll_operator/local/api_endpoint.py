@@ -23,7 +23,7 @@ from plimsoll_operator.pki.authority import issue, new_authority
 
 if TYPE_CHECKING:
     from plimsoll_operator.api_server.serving import ServedApi
-    from plimsoll_operator.process.http_server import Health
+    from plimsoll_operator.process.http_server import HttpServer
 
 
 TOKEN_BYTES = 32
@@ -66,7 +66,7 @@ class ApiEndpoint:
         self._parts = parts
         self._imported = asyncio.ensure_future(asyncio.to_thread(_import))
         self._served: ServedApi | None = None
-        self._health: Health | None = None
+        self._health: HttpServer | None = None
 
     async def start(self) -> None:
         """Start serving. Raises OSError if a port is taken."""
@@ -93,8 +93,8 @@ class ApiEndpoint:
             await self._health.close()
 
 
-def _import() -> tuple[type[ServedApi], type[Health]]:
+def _import() -> tuple[type[ServedApi], type[HttpServer]]:
     from plimsoll_operator.api_server.serving import ServedApi
-    from plimsoll_operator.process.http_server import Health
+    from plimsoll_operator.process.http_server import HttpServer
 
-    return ServedApi, Health
+    return ServedApi, HttpServer

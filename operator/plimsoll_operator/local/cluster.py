@@ -35,13 +35,11 @@ from plimsoll_operator.local.api_endpoint import ApiAccess, ApiEndpoint, ApiPlac
 from plimsoll_operator.local.background_tasks import BackgroundTasks
 from plimsoll_operator.local.broker_pods import BrokerPods
 from plimsoll_operator.local.documents import Documents, stranger
-from plimsoll_operator.local.driver_pods import DriverPods
+from plimsoll_operator.local.driver_pods import DriverPods, why_no_driver
 from plimsoll_operator.local.kept_objects import LocalObjects
 from plimsoll_operator.local.layout import DirectoryLayout, Remembered, plan
-from plimsoll_operator.local.machine import Machine
-from plimsoll_operator.local.pod_dispatch import LocalPods
+from plimsoll_operator.local.machine import LocalPods, Machine
 from plimsoll_operator.local.ports import LOOPBACK, HeldPorts, Ports, taken
-from plimsoll_operator.local.spark import why_no_driver
 from plimsoll_operator.local.start import CannotRun, Start
 from plimsoll_operator.metalog.directory import DirectoryLog
 from plimsoll_operator.metalog.interface import LogOfAnother, MetadataLog, OpenedLog

@@ -1,6 +1,9 @@
 """Interprets the YAML files of a local cluster: the cluster, and the objects declared for it. Pure.
 
-Without a LogCluster in the files a default one is used, and everything in them belongs to it.
+Without a LogCluster in the files a default one is used, and everything in them belongs to it. With
+`--secure` it gets a TLS listener of the cluster's own CA that requires a password or a certificate,
+enforced rights, internal certificates, and a super user `admin` with credentials in
+DIR/users/admin. Fields that the LogCluster states stay unchanged.
 """
 
 from __future__ import annotations
@@ -14,8 +17,10 @@ from msgspec.structs import replace
 
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_operator.api import API_VERSION
+from plimsoll_operator.api.authorization import DeclaredAuthorization
 from plimsoll_operator.api.certificates import Certificates, InternalCertificates
 from plimsoll_operator.api.cluster_topics import AllowedNamespaces, Topics
+from plimsoll_operator.api.listeners import DeclaredListener, ListenerTls
 from plimsoll_operator.api.load import Resource
 from plimsoll_operator.api.logcluster import (
     Brokers,
@@ -28,7 +33,7 @@ from plimsoll_operator.api.meta import ClusterRef, LocalClusterRef, ObjectMeta
 from plimsoll_operator.api.reassignment import Reassignment
 from plimsoll_operator.api.rebalance import Rebalance
 from plimsoll_operator.api.topic import Topic
-from plimsoll_operator.api.user import User
+from plimsoll_operator.api.user import Authentication, Scram, User, UserSpec
 from plimsoll_operator.api.verification import Verification
 from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import USER_KINDS, Kind
@@ -153,3 +158,36 @@ def with_uid(
         words.append("User")
     uid = str(uuid5(_OBJECTS, "/".join(words)))
     return replace(found, metadata=replace(found.metadata, uid=uid))
+
+
+LISTENER = "secure"
+PORT_DEFAULT = 9094
+"""The port of broker 0; each broker adds its id."""
+ADMIN = "admin"
+CLOSED_INSIDE = Certificates(internal=InternalCertificates(mode="Required"))
+
+
+def secured(documents: Documents, port: int | None) -> Documents:
+    """Return the secured documents. `port`: of the first broker."""
+    cluster, spec = documents.cluster, documents.cluster.spec
+    listener = DeclaredListener(
+        name=LISTENER,
+        port=port or PORT_DEFAULT,
+        tls=ListenerTls(),
+        authentication=("ScramSha256", "ScramSha512", "Tls"),
+    )
+    spec = replace(
+        spec,
+        listeners=spec.listeners or (listener,),
+        authorization=spec.authorization
+        or DeclaredAuthorization(mode="Enforce", super_users=(f"User:{ADMIN}",)),
+        certificates=spec.certificates if cluster.stated_inside else CLOSED_INSIDE,
+    )
+    others = list(documents.others)
+    if not any(isinstance(one, User) and one.metadata.name == ADMIN for one in others):
+        metadata = ObjectMeta(name=ADMIN, namespace=cluster.metadata.namespace)
+        ref = ClusterRef(name=cluster.metadata.name)
+        login = Authentication(scram=Scram())
+        admin = User(metadata=metadata, spec=UserSpec(cluster_ref=ref, authentication=login))
+        others.append(with_uid(admin))
+    return Documents(cluster=replace(cluster, spec=spec), others=tuple(others))

@@ -2,8 +2,10 @@
 keeps them between runs.
 
 All objects are kept but the CRDs, which ship, Leases, which belong to processes, and Events. The
-file is written whole, soon after a change of a spec and later after a change of a status. Called by
-`cluster`.
+file is written whole, soon after a change of a spec and later after a change of a status. Objects
+that files declared at an earlier start and no longer declare are dropped: another LogCluster, and
+each Reassignment, Rebalance, Verification or User in no file; topics stay, and so do fields that
+others applied. Called by `cluster`.
 """
 
 from __future__ import annotations
@@ -28,10 +30,10 @@ from plimsoll_operator.api_server.store import ObjectChange, StoredObject
 from plimsoll_operator.kube import resources
 from plimsoll_operator.kube.kube_api import APPLY, HttpRequest, Object
 from plimsoll_operator.kube.resources import Kind
-from plimsoll_operator.local.documents import KIND_OF, manifest
+from plimsoll_operator.local.documents import KIND_OF, Documents, manifest
 from plimsoll_operator.local.layout import BadDirectory, DirectoryLayout
 from plimsoll_operator.local.user_files import UserFiles
-from plimsoll_operator.metalog.directory_files import write_whole
+from plimsoll_operator.metalog.directory import write_whole
 from plimsoll_operator.process_clocks import wall_ms
 from plimsoll_process.waits import set_within
 
@@ -271,3 +273,14 @@ def _meta(body: Object) -> Object:
 
 def _now_ms() -> float:
     return asyncio.get_running_loop().time() * 1000
+
+
+def drop_undeclared(objects: LocalObjects, documents: Documents) -> None:
+    declared = {(KIND_OF[type(one).__name__], one.metadata.uid) for one in documents.others}
+    for stored in list(objects.of_files(resources.LOG_CLUSTERS)):
+        if stored.key != documents.cluster.key:
+            objects.drop(stored)
+    for kind in (*resources.RUN_ONCE, resources.USERS):
+        for stored in list(objects.of_files(kind)):
+            if (kind, stored.metadata["uid"]) not in declared:
+                objects.drop(stored)

@@ -1,12 +1,14 @@
 """The layout of a local cluster's directory, and the facts that it keeps between runs.
 
-Ports are picked once and kept, so that clients find a restarted cluster at the same address. Called
-by `cluster`; decides nothing else.
+Ports are picked once and kept, so that clients find a restarted cluster at the same address. The
+API server checks the spelling of names (`api_server.name_rules`), but restores objects of an
+earlier run unchecked; so `within` builds every path that contains an object's name.
 """
 
 from __future__ import annotations
 
 import base64
+import errno
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +20,7 @@ import yaml
 from msgspec.structs import replace
 
 from plimsoll_operator.local.ports import HeldPorts, Ports
-from plimsoll_operator.metalog.directory_files import write_whole
+from plimsoll_operator.metalog.directory import write_whole
 
 PORT_MAX = 65_535
 
@@ -250,3 +252,19 @@ def _ports_of(known: Remembered | None) -> Iterator[int]:
     for ports in known.brokers.values():
         yield from filter(None, (ports.kafka, ports.metrics, ports.replication))
     yield from filter(None, (known.controller_port, known.api_port, known.metrics_port))
+
+
+class OutsideFolder(OSError):
+    """A name leads out of its folder."""
+
+
+def within(folder: Path, name: str) -> Path:
+    """Return the entry `name` of `folder` itself, which may not exist yet. Raises OutsideFolder."""
+    path = folder / name
+    try:
+        inside = path.resolve().parent == folder.resolve() and path.name == name
+    except (ValueError, RuntimeError):  # a zero byte, or links in a circle
+        inside = False
+    if not inside:
+        raise OutsideFolder(errno.EPERM, f"{name[:80]!r} is not the name of a file in {folder}")
+    return path

@@ -19,7 +19,7 @@ from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.local.layout import DirectoryLayout
 from plimsoll_operator.local.ports import LOOPBACK
 from plimsoll_operator.manifests.listener_secrets import CA_FILE
-from plimsoll_operator.metalog.directory_files import write_whole
+from plimsoll_operator.metalog.directory import write_whole
 
 
 def addresses(listener: Listener, broker_ids: Iterable[BrokerId], host: str = LOOPBACK) -> str:

@@ -1,4 +1,9 @@
-"""Starts a local cluster: applies the objects of the files, and waits until all are reconciled.
+"""Configures the log output of a local cluster's operator: a file, and the terminal.
+
+The terminal shows warnings only, unless more is asked for. The file has everything from Info on, or
+from PLIMSOLL_LOG_LEVEL on, and is bounded. Called by the command line.
+
+Starts a local cluster: applies the objects of the files, and waits until all are reconciled.
 
 The LogCluster comes first, the other objects once its brokers are active. A refusal after that is
 final, and ends the start with the sentence of the object's status. Called by `cluster`.
@@ -8,7 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import sys
 from collections.abc import Sequence
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -34,13 +43,35 @@ from plimsoll_operator.leadership.process_parts import Led, Parts
 from plimsoll_operator.local import earlier_run
 from plimsoll_operator.local.broker_pods import BrokerPods
 from plimsoll_operator.local.documents import KIND_OF, Documents, local_cluster
-from plimsoll_operator.local.kept_objects import LocalObjects, NotApplied
-from plimsoll_operator.local.undeclared_objects import drop_undeclared
+from plimsoll_operator.local.kept_objects import LocalObjects, NotApplied, drop_undeclared
 from plimsoll_operator.reconcile.stall_causes import StallSource
 from plimsoll_operator.reconcile.topic.leaders_to_elect import named_leaders
 from plimsoll_operator.status.status_writer import Target
 
 logger = logging.getLogger("plimsoll.local")
+
+FORMAT = logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s")
+FILE_BYTES_MAX = 10 << 20
+EARLIER_FILES = 1
+
+
+def log_to_terminal(*, verbose: bool) -> None:
+    """Log to standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setLevel(logging.INFO if verbose else logging.WARNING)
+    handler.setFormatter(FORMAT)
+    level = os.environ.get("PLIMSOLL_LOG_LEVEL", "info").upper()
+    logging.basicConfig(level=level, handlers=[handler])
+
+
+def log_to_file(path: Path) -> None:
+    """Also log to a file. Raises OSError."""
+    handler = RotatingFileHandler(
+        path, maxBytes=FILE_BYTES_MAX, backupCount=EARLIER_FILES, encoding="utf-8"
+    )
+    handler.setFormatter(FORMAT)
+    logging.getLogger().addHandler(handler)
+
 
 START_MS_MAX = 120_000
 LOOK_MS = 20

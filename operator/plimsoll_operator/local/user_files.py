@@ -14,8 +14,8 @@ from plimsoll_operator.api.labels import USER_LOGIN
 from plimsoll_operator.api_server.store import ObjectChange
 from plimsoll_operator.kube import resources
 from plimsoll_operator.kube.kube_api import Object
-from plimsoll_operator.local.confined import OutsideFolder, within
-from plimsoll_operator.metalog.directory_files import write_whole
+from plimsoll_operator.local.layout import OutsideFolder, within
+from plimsoll_operator.metalog.directory import write_whole
 
 logger = logging.getLogger("plimsoll.local")
 

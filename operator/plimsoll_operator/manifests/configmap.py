@@ -15,9 +15,8 @@ from plimsoll_operator.api import labels
 from plimsoll_operator.api.broker_configs import broker_configs_of
 from plimsoll_operator.api.labels import Manifest
 from plimsoll_operator.manifests import release_0_1
-from plimsoll_operator.manifests.digest import digest
 from plimsoll_operator.manifests.listener_secrets import DIRECTORY as TLS_DIRECTORY
-from plimsoll_operator.manifests.manifest_context import Context, once_for_a_context
+from plimsoll_operator.manifests.manifest_context import Context, digest, once_for_a_context
 
 FILE = "broker.json"
 DIRECTORY = "/etc/plimsoll"

@@ -1,10 +1,13 @@
-"""Inputs of the manifest builders besides the LogCluster itself."""
+"""Inputs of the manifest builders besides the LogCluster itself, and names derived from contents."""
 
 from __future__ import annotations
 
 import functools
+import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 
 from plimsoll_core.release import RELEASE
@@ -70,3 +73,12 @@ def once_for_a_context(make: Callable[[Context], str]) -> Callable[[Context], st
         return context.made[make]
 
     return found
+
+
+LENGTH = 10
+
+
+def digest(value: Any) -> str:
+    """Return the first hex digits of a hash over canonical JSON."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:LENGTH]

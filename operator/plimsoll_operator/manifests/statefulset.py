@@ -3,7 +3,9 @@ recreated.
 
 `OnDelete`: a changed template reaches no pod until a restart is granted. After its creation the
 template is written only while its broker is granted a restart: a drained pod must not return with
-an untried image.
+an untried image. Security contexts are restricted. OpenShift's `restricted-v2` assigns users and
+groups to each namespace and refuses a pod that states others; there the chart's
+`podSecurity.setUser` is false.
 """
 
 from __future__ import annotations
@@ -13,19 +15,43 @@ from typing import Any
 import msgspec
 
 from plimsoll_operator.api import labels
-from plimsoll_operator.api.labels import Manifest
+from plimsoll_operator.api.labels import USER_ID, Manifest
 from plimsoll_operator.api.logcluster import Brokers, PodTemplate
 from plimsoll_operator.manifests import release_0_1
 from plimsoll_operator.manifests.configmap import DATA, DIRECTORY, FILE, config_map_name
-from plimsoll_operator.manifests.digest import digest
 from plimsoll_operator.manifests.listener_secrets import DIRECTORY as TLS_DIRECTORY
-from plimsoll_operator.manifests.manifest_context import Context, once_for_a_context
-from plimsoll_operator.manifests.security import (
-    USER_FIELDS,
-    container_security,
-    pod_security,
-    pull_secrets,
-)
+from plimsoll_operator.manifests.manifest_context import Context, digest, once_for_a_context
+
+USER_FIELDS = ("runAsUser", "runAsGroup", "fsGroup")
+
+
+def pod_security(*, set_user: bool) -> Manifest:
+    """Return a context that forbids root. The volume belongs to the product's group, or to the one
+    that the cluster assigns."""
+    own: Manifest = dict.fromkeys(USER_FIELDS, USER_ID) if set_user else {}
+    return {
+        "runAsNonRoot": True,
+        **own,
+        # Otherwise the kubelet changes the owner of every file at each start.
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def pull_secrets(names: tuple[str, ...]) -> Manifest:
+    """Return the pod's field; empty without names, so that templates do not change."""
+    return {"imagePullSecrets": [{"name": name} for name in names]} if names else {}
+
+
+def container_security() -> Manifest:
+    """Return a context without capabilities, privilege escalation, or a writable root file
+    system."""
+    return {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
 
 CONTAINER = "broker"
 RESOURCES_DEFAULT: Manifest = {

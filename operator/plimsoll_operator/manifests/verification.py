@@ -11,7 +11,7 @@ from plimsoll_operator.api import labels
 from plimsoll_operator.api.labels import Manifest
 from plimsoll_operator.api.verification import Runner, Verification, Verify
 from plimsoll_operator.manifests.networkpolicy import DriverPorts, driver_policy
-from plimsoll_operator.manifests.security import container_security, pod_security, pull_secrets
+from plimsoll_operator.manifests.statefulset import container_security, pod_security, pull_secrets
 
 FILE = "verification.json"
 DIRECTORY = "/etc/plimsoll"

@@ -1,8 +1,10 @@
-"""Records to canonical JSON and back, and batches to their stored form. Pure.
+"""Records to canonical JSON and back, and batches and snapshots to their stored form. Pure.
 
 Canonical: keys sorted, no white space, UTF-8, and whole numbers written as integers, so that
 storage which re-serialises JSON cannot change the checksum: an API server turns 5.0 into 5 and
-keeps 0.5. Called by the controller (`pack`, `decode_records`) and by both shells (`store`, `load`).
+keeps 0.5. A snapshot is compressed with zlib; a reader verifies the SHA-256 of the stored bytes and
+the size of the image before it accepts it. Called by the controller (`pack`, `decode_records`) and
+by both shells (`store`, `load`).
 """
 
 from __future__ import annotations
@@ -10,8 +12,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
+import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -252,3 +255,38 @@ def _as_earlier_builds_sealed(batch: Batch, stored: msgspec.Raw) -> Batch:
             if checksum(before) == batch.checksum:
                 return before
     return batch
+
+
+WEIGHT_BYTES_MIN = 4 * 1024 * 1024
+IMAGE_BYTES_MAX = 512 * 1024 * 1024
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def compress(image_bytes: bytes) -> bytes:
+    return zlib.compress(image_bytes, 6)
+
+
+def decompress(stored: bytes, image_size: int) -> bytes | None:
+    """Return None if the bytes are not a complete image of that size."""
+    if not 0 <= image_size <= IMAGE_BYTES_MAX:
+        return None
+    inflater = zlib.decompressobj()
+    try:
+        image = inflater.decompress(stored, image_size + 1)
+    except zlib.error:
+        return None
+    return image if inflater.eof and len(image) == image_size else None
+
+
+@dataclass(slots=True)
+class Weight:
+    """Bytes of batches since the last released snapshot, against that snapshot's size."""
+
+    batch_bytes: int = 0
+    snapshot_bytes: int = 0
+
+    def due(self) -> bool:
+        return self.batch_bytes > max(WEIGHT_BYTES_MIN, 2 * self.snapshot_bytes)

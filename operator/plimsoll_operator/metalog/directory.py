@@ -4,7 +4,13 @@ One append-only file at a time, fsynced before an append returns; a torn last li
 log is opened. An flock on the directory excludes a second process. If the lock is lost all the same
 (a network file system), the end of the file serves as compare-and-set: a writer appends only where
 it knows the log to end, else it raises `AppendConflict`. Called by the controller; interprets no
-record but `SnapshotTaken`.
+record but `SnapshotTaken`. Raises `OSError` for failures of the system and `LogCorrupt` for bytes
+that no writer left behind.
+
+- `cluster.json`: the cluster that owns this log.
+- `batches-<first sequence>.jsonl`: one batch a line. Only the last line of the newest file may be
+  torn, by a crash in mid-write.
+- `snapshot-<end>-<epoch>-<random>.zlib`: a line of JSON, then the compressed image.
 """
 
 from __future__ import annotations
@@ -18,8 +24,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
+import msgspec
+
 from plimsoll_core.cluster.records import SnapshotTaken
-from plimsoll_operator.metalog import codec, directory_files, log_integrity, snapshot_due
+from plimsoll_operator.metalog import codec, log_integrity
 from plimsoll_operator.metalog.interface import (
     AppendConflict,
     AppendRefused,
@@ -28,7 +36,148 @@ from plimsoll_operator.metalog.interface import (
     LogRegressed,
     LogUnavailable,
     OpenedLog,
+    Snapshot,
 )
+
+CLUSTER_FILE = "cluster.json"
+BATCHES_GLOB = "batches-*.jsonl"
+SNAPSHOTS_GLOB = "snapshot-*.zlib"
+
+
+class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    cluster_id: str
+    version: int = 1
+
+
+class SnapshotHeader(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    end_offset: int
+    last_sequence: int
+    nonce: str
+    controller_epoch: int
+    image_size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchFile:
+    """A file of batches as read: `good_bytes` of it are whole lines."""
+
+    path: Path
+    batches: tuple[Batch, ...]
+    good_bytes: int
+    torn: bool
+
+
+def batches_path(directory: Path, first_sequence: int) -> Path:
+    return directory / f"batches-{first_sequence:020d}.jsonl"
+
+
+def sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_whole(path: Path, data: bytes, *, private: bool = False) -> None:
+    """Write a file atomically: its name appears with the whole content or not at all, even after a
+    crash. `private`: only its owner may read it."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    with os.fdopen(os.open(temporary, flags, 0o600 if private else 0o666), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    sync_directory(path.parent)
+
+
+def claim(directory: Path, cluster_id: str) -> None:
+    """Write the log's owner. Raises for a directory of another cluster."""
+    path = directory / CLUSTER_FILE
+    if not path.exists():
+        mine = ClusterFile(cluster_id=cluster_id)
+        write_whole(path, msgspec.json.encode(mine) + b"\n")
+        return
+    check_owner(directory, cluster_id)
+
+
+def check_owner(directory: Path, cluster_id: str) -> None:
+    path = directory / CLUSTER_FILE
+    if not path.exists():
+        return
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=ClusterFile)
+    except msgspec.MsgspecError as error:
+        raise LogCorrupt(f"{path} cannot be read: {error}") from error
+    if found.cluster_id != cluster_id:
+        raise LogCorrupt(
+            f"{directory} holds the metadata of cluster {found.cluster_id}, not of {cluster_id}"
+        )
+
+
+def read_batch_files(directory: Path) -> list[BatchFile]:
+    paths = sorted(directory.glob(BATCHES_GLOB))
+    found = [read_batch_file(path) for path in paths]
+    for file in found[:-1]:
+        if file.torn:
+            raise LogCorrupt(f"{file.path} is damaged before the end of the log")
+    return found
+
+
+def read_batch_file(path: Path) -> BatchFile:
+    """Read whole lines up to the first bad one, which counts as torn only if nothing follows it."""
+    batches: list[Batch] = []
+    good_bytes = 0
+    lines = path.read_bytes().split(b"\n")
+    for index, line in enumerate(lines[:-1]):
+        try:
+            batches.append(codec.decode_batch(line))
+        except LogCorrupt:
+            if index != len(lines) - 2 or lines[-1]:
+                raise LogCorrupt(f"{path} is damaged at byte {good_bytes}") from None
+            break
+        good_bytes += len(line) + 1
+    return BatchFile(
+        path=path,
+        batches=tuple(batches),
+        good_bytes=good_bytes,
+        torn=good_bytes != sum(len(line) + 1 for line in lines) - 1,
+    )
+
+
+def write_snapshot(directory: Path, name: str, header: SnapshotHeader, stored: bytes) -> None:
+    write_whole(directory / name, msgspec.json.encode(header) + b"\n" + stored)
+
+
+def read_snapshots(directory: Path) -> list[Snapshot]:
+    """Return the snapshots that verify; a torn or half-copied one counts as absent."""
+    found = (_read_snapshot(path) for path in sorted(directory.glob(SNAPSHOTS_GLOB)))
+    return [snapshot for snapshot in found if snapshot is not None]
+
+
+def _read_snapshot(path: Path) -> Snapshot | None:
+    try:
+        head, _, stored = path.read_bytes().partition(b"\n")
+        header = msgspec.json.decode(head, type=SnapshotHeader)
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return None
+    if codec.sha256(stored) != header.sha256:
+        return None
+    image = codec.decompress(stored, header.image_size)
+    if image is None:
+        return None
+    return Snapshot(
+        name=path.name,
+        end_offset=header.end_offset,
+        last_sequence=header.last_sequence,
+        nonce=header.nonce,
+        controller_epoch=header.controller_epoch,
+        image_bytes=image,
+    )
+
 
 READS_MAX = 5
 
@@ -55,7 +204,7 @@ class DirectoryLog:
         self._writing: asyncio.Future[None] | None = None
         self._turn = asyncio.Lock()
         self._history = log_integrity.History()
-        self._weight = snapshot_due.Weight()
+        self._weight = codec.Weight()
 
     async def open(self) -> OpenedLog:
         await self._settle()
@@ -63,12 +212,12 @@ class DirectoryLog:
         self._close_tail()
         self._path.mkdir(parents=True, exist_ok=True)
         self._take_lock()
-        directory_files.claim(self._path, self._cluster_id)
+        claim(self._path, self._cluster_id)
         for leftover in self._path.glob("*.tmp"):
             leftover.unlink(missing_ok=True)  # the thread of a cancelled snapshot renames its own
         # The last writer may have been killed before its sync; make what was read safe from a power
         # loss.
-        directory_files.sync_directory(self._path)
+        sync_directory(self._path)
         found, (opened, follower) = self._read()
         self._open_tail(found, opened)
         self._follower = follower
@@ -106,19 +255,17 @@ class DirectoryLog:
     ) -> str:
         last_sequence = self._history.sequence_of(end_offset, nonce)
         name = f"snapshot-{end_offset:020d}-{controller_epoch:010d}-{secrets.token_hex(4)}.zlib"
-        stored = await asyncio.to_thread(snapshot_due.compress, image_bytes)
-        header = directory_files.SnapshotHeader(
+        stored = await asyncio.to_thread(codec.compress, image_bytes)
+        header = SnapshotHeader(
             end_offset=end_offset,
             last_sequence=last_sequence,
             nonce=nonce,
             controller_epoch=controller_epoch,
             image_size=len(image_bytes),
-            sha256=snapshot_due.sha256(stored),
+            sha256=codec.sha256(stored),
         )
         try:
-            await asyncio.to_thread(
-                directory_files.write_snapshot, self._path, name, header, stored
-            )
+            await asyncio.to_thread(write_snapshot, self._path, name, header, stored)
         except OSError as error:
             raise LogUnavailable(f"cannot write snapshot {name}: {error}") from error
         return name
@@ -139,15 +286,15 @@ class DirectoryLog:
         if not path.exists():
             raise LogCorrupt(f"snapshot {taken.name} was written but cannot be found")
         self._start_new_file(follower.tip.next_sequence)
-        for old in sorted(self._path.glob(directory_files.SNAPSHOTS_GLOB)):
+        for old in sorted(self._path.glob(SNAPSHOTS_GLOB)):
             if old.name.split("-")[1] < taken.name.split("-")[1]:
                 old.unlink(missing_ok=True)
-        for file in directory_files.read_batch_files(self._path):
+        for file in read_batch_files(self._path):
             if file.batches and file.batches[-1].end_offset <= taken.end_offset:
                 file.path.unlink(missing_ok=True)
-        directory_files.sync_directory(self._path)
+        sync_directory(self._path)
         self._history.forget_below(taken.end_offset)
-        self._weight = snapshot_due.Weight(snapshot_bytes=path.stat().st_size)
+        self._weight = codec.Weight(snapshot_bytes=path.stat().st_size)
 
     def needs_snapshot(self) -> bool:
         return self._weight.due()
@@ -186,13 +333,13 @@ class DirectoryLog:
 
     def _read(
         self,
-    ) -> tuple[list[directory_files.BatchFile], tuple[OpenedLog, log_integrity.LogFollower]]:
+    ) -> tuple[list[BatchFile], tuple[OpenedLog, log_integrity.LogFollower]]:
         gap: log_integrity.Gap | None = None
         for _ in range(READS_MAX):
-            directory_files.check_owner(self._path, self._cluster_id)
-            stored = directory_files.read_snapshots(self._path)
+            check_owner(self._path, self._cluster_id)
+            stored = read_snapshots(self._path)
             try:
-                found = directory_files.read_batch_files(self._path)
+                found = read_batch_files(self._path)
                 batches = {batch.sequence: batch for file in found for batch in file.batches}
                 return found, log_integrity.assemble(stored, batches)
             except FileNotFoundError:
@@ -211,7 +358,7 @@ class DirectoryLog:
             return []
 
     def _weigh(self, opened: OpenedLog) -> None:
-        self._weight = snapshot_due.Weight(
+        self._weight = codec.Weight(
             batch_bytes=sum(len(batch.records_json) for batch in opened.batches)
         )
         if opened.snapshot is not None:
@@ -235,7 +382,7 @@ class DirectoryLog:
             raise LogUnavailable(f"{self._path} is in use by another process") from None
         self._lock = descriptor
 
-    def _open_tail(self, found: list[directory_files.BatchFile], opened: OpenedLog) -> None:
+    def _open_tail(self, found: list[BatchFile], opened: OpenedLog) -> None:
         if not found:
             self._start_new_file(opened.tip.next_sequence)
             return
@@ -247,14 +394,14 @@ class DirectoryLog:
         self._tail = _Tail(path=newest.path, descriptor=descriptor, size=newest.good_bytes)
 
     def _start_new_file(self, first_sequence: int) -> None:
-        path = directory_files.batches_path(self._path, first_sequence)
+        path = batches_path(self._path, first_sequence)
         if self._tail is not None and self._tail.path == path:
             return
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
         except FileExistsError:
             raise AppendConflict(f"another process has written to {self._path}") from None
-        directory_files.sync_directory(self._path)
+        sync_directory(self._path)
         self._close_tail()
         self._tail = _Tail(path=path, descriptor=descriptor, size=0)
 
@@ -278,7 +425,7 @@ class DirectoryLog:
 
     def _check_end(self, tail: _Tail, batch: Batch) -> None:
         status = os.fstat(tail.descriptor)
-        next_file = directory_files.batches_path(self._path, batch.sequence)
+        next_file = batches_path(self._path, batch.sequence)
         elsewhere = next_file != tail.path and next_file.exists()
         if status.st_nlink == 0 or status.st_size != tail.size or elsewhere:
             raise AppendConflict(f"another process has written to {self._path}")

@@ -2,7 +2,7 @@
 
 A log is a chain of batches.  Each batch holds records, follows its predecessor by sequence and by
 the predecessor's nonce, and is committed by a compare-and-set that only one writer can win.  The
-controller is the only caller; the shells are `directory` and `ring_log`.
+controller is the only caller; the shells are `directory` and `kubernetes_log`.
 
 The life of a writer:
 

@@ -1,9 +1,10 @@
-"""Objects of the Kubernetes shell: names, labels, JSON, and whole lists of them.
+"""Objects of the log on Kubernetes: requests, names, labels, JSON, and whole lists of them.
 
-Names carry the cluster's name and the first 12 hex digits of its id, so that a cluster deleted and
-recreated under the same name never meets the old one's log. Objects have no owner: one mistaken
-prune must not collect the map of data on volumes that survive. Called by `ring` and
-`kube_snapshots`.
+An answer proves what it says; a request without one (timeout, reset, 5xx) is `Unanswered`: it may
+have happened, and may still happen later. Names carry the cluster's name and the first 12 hex
+digits of its id, so that a cluster deleted and recreated under the same name never meets the old
+one's log. Objects have no owner: one mistaken prune must not collect the map of data on volumes
+that survive. Called by `ring` and `kube_snapshots`.
 """
 
 from __future__ import annotations
@@ -11,14 +12,79 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 from uuid import UUID
 
 import msgspec
 
 from plimsoll_operator.api import labels
+from plimsoll_operator.kube.errors import Unavailable, status_message
+from plimsoll_operator.kube.kube_api import HttpRequest, Transport
 from plimsoll_operator.metalog.interface import LogCorrupt, LogUnavailable
-from plimsoll_operator.metalog.kube_api import Answer, Api, Unanswered
+
+READ_FACTOR = 5
+LARGE_BYTES = 256 * 1024
+UNKNOWN_OUTCOMES = frozenset({408, *range(500, 600)})
+
+
+class Unanswered(Exception):
+    """The request may have happened, may still happen, or may not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    status: int
+    body: bytes
+
+    @property
+    def sentence(self) -> str:
+        """Return the API server's explanation of a request that it did not carry out."""
+        return f"{self.status}: {status_message(self.body)}"
+
+
+class Api(Protocol):
+    async def request(
+        self, method: str, path: str, *, params: dict[str, str] | None = None, body: bytes = b""
+    ) -> Answer:
+        """Make one attempt. Raises `Unanswered` if its outcome is unknown."""
+
+    async def close(self) -> None: ...
+
+
+class TransportApi:
+    """`Api` over a transport; `timeout_ms` is the time for one small write."""
+
+    def __init__(self, transport: Transport, timeout_ms: int) -> None:
+        self._transport = transport
+        self._timeout_s = timeout_ms / 1000
+
+    async def request(
+        self, method: str, path: str, *, params: dict[str, str] | None = None, body: bytes = b""
+    ) -> Answer:
+        request = HttpRequest(
+            method=method,
+            path=path,
+            params=params or {},
+            body=body,
+            timeout_s=self._patience_s(method, len(body)),
+        )
+        try:
+            response = await self._transport.send(request)
+        except Unavailable as error:
+            raise Unanswered(error.message) from error
+        answer = Answer(status=response.status, body=response.body)
+        if answer.status in UNKNOWN_OUTCOMES:
+            raise Unanswered(f"{method} {path}: {answer.sentence}")
+        return answer
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    def _patience_s(self, method: str, size: int) -> float:
+        """Return the timeout in seconds; large requests get more, so that a slow server can finish
+        them."""
+        return self._timeout_s * (READ_FACTOR if method == "GET" else 1 + size / LARGE_BYTES)
+
 
 GROUP = "internal.plimsoll.dev"
 VERSION = "v1alpha1"

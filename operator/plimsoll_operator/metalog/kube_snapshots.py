@@ -3,7 +3,7 @@
 An index names each chunk with its uid and SHA-256 and is written last; a reader accepts nothing
 less. Names carry end, epoch and a random part, so two writers never share an object. Only objects
 strictly older than a snapshot with a committed `SnapshotTaken` are ever deleted. Called by
-`ring_log`.
+`kubernetes_log`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import ParamSpec, TypeVar
 import msgspec
 
 from plimsoll_operator.api import labels
-from plimsoll_operator.metalog import kube_objects, snapshot_due
+from plimsoll_operator.metalog import codec, kube_objects
 from plimsoll_operator.metalog.interface import LogCorrupt, LogUnavailable, Snapshot
 from plimsoll_operator.metalog.kube_objects import Item, Metadata, ObjectReader
 from plimsoll_operator.metalog.ring import STRICT
@@ -109,7 +109,7 @@ class SnapshotStore:
         if len(parts) != len(chunks):
             return None
         stored = b"".join(parts)
-        image = await _aside(spec.image_size, snapshot_due.decompress, stored, spec.image_size)
+        image = await _aside(spec.image_size, codec.decompress, stored, spec.image_size)
         if image is None:
             return None
         return Snapshot(
@@ -126,11 +126,11 @@ class SnapshotStore:
         if item is None or item.metadata.uid != ref.uid:
             return None
         data = _chunk_data(item)
-        return data if data is not None and snapshot_due.sha256(data) == ref.sha256 else None
+        return data if data is not None and codec.sha256(data) == ref.sha256 else None
 
     async def write(self, image_bytes: bytes, draft: SnapshotDraft) -> tuple[str, int]:
         """Write a snapshot. Return its name and stored size."""
-        stored = await _aside(len(image_bytes), snapshot_due.compress, image_bytes)
+        stored = await _aside(len(image_bytes), codec.compress, image_bytes)
         name = (
             f"{self._place.prefix}-{draft.end_offset:020d}-{draft.controller_epoch}-"
             f"{draft.nonce[:16]}-{secrets.token_hex(4)}"
@@ -167,7 +167,7 @@ class SnapshotStore:
                 f"the API server stored MetadataSnapshot {name} with a different content than "
                 "was sent"
             )
-        return ChunkRef(name=name, uid=item.metadata.uid, sha256=snapshot_due.sha256(data))
+        return ChunkRef(name=name, uid=item.metadata.uid, sha256=codec.sha256(data))
 
     async def _create(self, name: str, part: str, spec: object) -> Item:
         """Create an object. Its name is unique to us, so an existing one is our own earlier

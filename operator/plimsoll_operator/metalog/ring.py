@@ -4,8 +4,8 @@ They are made in order, some ahead of the batches that go into them: most cluste
 Batch n goes into slot n mod M by an update that carries the resourceVersion under which the slot's
 previous content was read: the compare-and-set of the whole log. A slot's sequence only grows, so a
 writer that slept while the ring went round always meets a newer one, be it a candidate or a
-controller. An emptied slot still names the batch that it held. Called by `ring_log`; knows nothing
-of chains.
+controller. An emptied slot still names the batch that it held. Called by `kubernetes_log`; knows
+nothing of chains.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from plimsoll_operator.metalog.interface import (
     LogRegressed,
     LogUnavailable,
 )
-from plimsoll_operator.metalog.kube_api import Answer, Unanswered
-from plimsoll_operator.metalog.kube_objects import Item, Metadata, ObjectReader
+from plimsoll_operator.metalog.kube_objects import Answer, Item, Metadata, ObjectReader, Unanswered
 from plimsoll_operator.metalog.log_integrity import Emptied
 
 FINAL_REFUSALS = frozenset({400, 403, 413, 415, 422})

@@ -1,19 +1,15 @@
-"""Runs the checks in the order of the report.
+"""Runs the checks in the order of the report, and formats their verdicts for people or programs.
 
 Called by `cli`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+import json
+from collections.abc import Collection, Sequence
+from textwrap import fill
 
-from plimsoll_operator.preflight import (
-    append_latency,
-    cluster_checks,
-    installed_checks,
-    right_checks,
-    webhook_checks,
-)
+from plimsoll_operator.preflight import checks
 from plimsoll_operator.preflight.facts import Verdict, Wishes
 from plimsoll_operator.preflight.gather import Gatherer
 from plimsoll_operator.preflight.rights import (
@@ -24,6 +20,7 @@ from plimsoll_operator.preflight.rights import (
     VERIFICATION,
 )
 
+COLUMNS = 100
 FAIRNESS_VALUE = "priorityAndFairness.enabled"
 VALUES = {
     READ_NODES: True,
@@ -36,15 +33,15 @@ VALUES = {
 """The chart's values that change a check, and what they are unless `--set` says otherwise."""
 
 BEFORE = (
-    cluster_checks.VERSION,
-    cluster_checks.STORAGE,
-    right_checks.RIGHTS,
-    cluster_checks.FAIRNESS,
-    webhook_checks.WEBHOOKS,
-    append_latency.LATENCY,
+    checks.VERSION,
+    checks.STORAGE,
+    checks.RIGHTS_HELD,
+    checks.FAIRNESS,
+    checks.WEBHOOKS,
+    checks.LATENCY,
 )
 """Checks before an installation."""
-AFTER = (installed_checks.KINDS, installed_checks.OPERATOR)
+AFTER = (checks.KINDS, checks.OPERATOR)
 """Checks of an installed release."""
 CHECKS = (*BEFORE, *AFTER)
 
@@ -52,33 +49,56 @@ CHECKS = (*BEFORE, *AFTER)
 async def verdicts(gatherer: Gatherer, wishes: Wishes, wanted: Collection[str]) -> list[Verdict]:
     """Return the verdicts of the checks in `wanted`, a part of `CHECKS`. An unreadable fact raises
     nothing."""
+    return [await _verdict(name, gatherer, wishes) for name in CHECKS if name in wanted]
 
-    async def version() -> Verdict:
-        return cluster_checks.version(await gatherer.version())
 
-    async def storage() -> Verdict:
-        return cluster_checks.storage(await gatherer.storage_classes(), wishes.storage_class)
+async def _verdict(check: str, gatherer: Gatherer, wishes: Wishes) -> Verdict:
+    match check:
+        case checks.VERSION:
+            return checks.version(await gatherer.version())
+        case checks.STORAGE:
+            return checks.storage(await gatherer.storage_classes(), wishes.storage_class)
+        case checks.RIGHTS_HELD:
+            return checks.rights(await gatherer.permissions())
+        case checks.FAIRNESS:
+            return checks.fairness(await gatherer.priority_and_fairness())
+        case checks.WEBHOOKS:
+            return checks.webhooks(await gatherer.webhooks())
+        case checks.LATENCY:
+            return checks.latency(await gatherer.appends())
+        case checks.KINDS:
+            return checks.kinds(await gatherer.kinds())
+    return checks.operator(await gatherer.operators(), wishes.namespace)
 
-    async def rights() -> Verdict:
-        return right_checks.rights(await gatherer.permissions())
 
-    async def fairness() -> Verdict:
-        return cluster_checks.fairness(await gatherer.priority_and_fairness())
+def failed(verdicts: Sequence[Verdict]) -> bool:
+    """Return True if the installation should not go on."""
+    return any(one.result == "failed" for one in verdicts)
 
-    async def webhooks() -> Verdict:
-        return webhook_checks.webhooks(await gatherer.webhooks())
 
-    async def latency() -> Verdict:
-        return append_latency.latency(await gatherer.appends())
+def lines(verdicts: Sequence[Verdict]) -> str:
+    """Yield `ok       storage-class          StorageClass …`, a paragraph each, and a closing
+    line."""
+    width = max((len(one.check) for one in verdicts), default=0)
+    indent = " " * (len("warning") + width + 4)
+    told = [
+        fill(
+            f"{one.result:<7}  {one.check:<{width}}  {one.message}",
+            width=COLUMNS,
+            subsequent_indent=indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for one in verdicts
+    ]
+    counts = {
+        word: sum(one.result == word for one in verdicts) for word in ("ok", "warning", "failed")
+    }
+    end = f"{counts['ok']} ok, {counts['warning']} with a warning, {counts['failed']} failed."
+    return "\n".join([*told, end])
 
-    async def kinds() -> Verdict:
-        return installed_checks.kinds(await gatherer.kinds())
 
-    async def operator() -> Verdict:
-        return installed_checks.operator(await gatherer.operators(), wishes.namespace)
-
-    steps: tuple[Callable[[], Awaitable[Verdict]], ...] = (
-        version, storage, rights, fairness, webhooks, latency, kinds, operator,
-    )  # fmt: skip
-    by_name = dict(zip(CHECKS, steps, strict=True))
-    return [await by_name[name]() for name in CHECKS if name in wanted]
+def as_json(verdicts: Sequence[Verdict]) -> str:
+    """Return `{"ok": bool, "checks": [{"check", "result", "message"}]}`, on one line."""
+    rows = [{"check": one.check, "result": one.result, "message": one.message} for one in verdicts]
+    return json.dumps({"ok": not failed(verdicts), "checks": rows})

@@ -32,7 +32,7 @@ from plimsoll_operator.kube.resources import (
 )
 from plimsoll_operator.kube.seen_objects import Key, key_of
 from plimsoll_operator.leadership.process_parts import Parts
-from plimsoll_operator.process.supervisor import Clusters
+from plimsoll_operator.process.supervisor import ClusterSupervisor
 from plimsoll_operator.reconcile.reconcile_term import Task, Work
 
 LOG_SETTLES_MS = 1_000
@@ -104,7 +104,7 @@ class SeenChildren:
 class OwnedWatches:
     """Watches the children and namespaces; `run` until it is cancelled."""
 
-    def __init__(self, parts: Parts, clusters: Clusters) -> None:
+    def __init__(self, parts: Parts, clusters: ClusterSupervisor) -> None:
         self._parts = parts
         self._clusters = clusters
 

@@ -40,13 +40,13 @@ async def _local(request: web.Request, handler: Handler) -> web.StreamResponse:
     return await handler(request)
 
 
-class Health:
+class HttpServer:
     """`ready` returns True once the watches have begun. `guard` decides access to the view; None
     allows everyone who reaches the port."""
 
     def __init__(self, parts: Parts, ready: Callable[[], bool], guard: Guard | None = None) -> None:
         self._parts = parts
-        self._clusters = Views(parts, guard)
+        self._views = Views(parts, guard)
         self._ready = ready
         self._rendering = Rendering(self._rendered)
         self._runners: list[web.AppRunner] = []
@@ -55,7 +55,7 @@ class Health:
     @property
     def views(self) -> list[web.RouteDef]:
         """Routes of the clusters' view; also for a host that serves them on a port of its own."""
-        return self._clusters.routes
+        return self._views.routes
 
     async def start(self, metrics_port: int, health_port: int) -> None:
         health = [web.get("/healthz", self._alive), web.get("/readyz", self._readiness)]

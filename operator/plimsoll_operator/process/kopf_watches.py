@@ -24,7 +24,7 @@ from plimsoll_operator.api import GROUP, VERSION
 from plimsoll_operator.kube.official_transport import Access
 from plimsoll_operator.kube.resources import WATCHED_KINDS
 from plimsoll_operator.options import OperatorOptions
-from plimsoll_operator.process.watch_receiver import Event, WatchReceiver
+from plimsoll_operator.process.object_watches import Event, WatchReceiver
 
 KOPF_STARTS = "kopf._core.reactor.running"
 """The logger of kopf's start and stop."""

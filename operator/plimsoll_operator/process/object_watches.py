@@ -1,7 +1,9 @@
-"""Lists and watches the users' objects through a `KubeApi`: for hosts that do not run kopf.
+"""Takes events of the users' objects, and watches these objects for hosts that do not run kopf.
 
-A local cluster and the simulator have their API server in memory. A list after a lost watch reports
-every existing object; `resync` finds an object that was deleted meanwhile, as with kopf.
+An event is taken on the main loop: its object is remembered and requeued at the leader. A local
+cluster and the simulator have their API server in memory and watch it through a `KubeApi`. A list
+after a lost watch reports every existing object; `resync` finds an object that was deleted
+meanwhile, as with kopf.
 """
 
 from __future__ import annotations
@@ -9,11 +11,53 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import aclosing
+from typing import Any
 
 from plimsoll_operator.kube.errors import ApiError
-from plimsoll_operator.kube.kube_api import KubeApi, Listed, follow
-from plimsoll_operator.kube.resources import WATCHED_KINDS, Kind
-from plimsoll_operator.process.watch_receiver import WatchReceiver
+from plimsoll_operator.kube.kube_api import KubeApi, Listed, Object, follow
+from plimsoll_operator.kube.resources import LOG_CLUSTERS, WATCHED_KINDS, Kind
+from plimsoll_operator.kube.seen_objects import Key, Objects, key_of
+from plimsoll_operator.process.supervisor import ClusterSupervisor
+from plimsoll_operator.reconcile.reconcile_term import Task, Work
+from plimsoll_operator.reconcile.registry import BY_RESOURCE
+
+Event = dict[str, Any]
+
+
+class WatchReceiver:
+    """`take` each event of a kind in `WATCHED_KINDS`, in the order of arrival."""
+
+    def __init__(self, objects: Objects, clusters: ClusterSupervisor) -> None:
+        self._objects = objects
+        self._clusters = clusters
+
+    def take(self, kind: Kind, event: Event) -> None:
+        """Take a watch event as the API server sends it, or of a listed object (any type but
+        `DELETED`)."""
+        gone, body, key = _read(event)
+        if kind is LOG_CLUSTERS:
+            self._take_cluster(gone, body, key)
+            return
+        row = BY_RESOURCE[kind]
+        shelf = row.shelf(self._objects)
+        seen = shelf.drop(key) if gone else shelf.put(body)
+        if seen is not None:
+            self._clusters.offer(seen.cluster_key, Work(row.task, key))
+
+    def _take_cluster(self, gone: bool, body: Object, key: Key) -> None:
+        if gone:
+            self._objects.clusters.drop(key)
+            self._clusters.gone(key)
+        elif cluster := self._objects.clusters.put(body):
+            self._clusters.seen(cluster)
+            self._clusters.offer(cluster.key, Work(Task.CLUSTER, cluster.key))
+
+
+def _read(event: Event) -> tuple[bool, Object, Key]:
+    """Return True if the object was deleted, then the object and its key."""
+    body = dict(event["object"])
+    return event.get("type") == "DELETED", body, key_of(body)
+
 
 logger = logging.getLogger("plimsoll.watches")
 

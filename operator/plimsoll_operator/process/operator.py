@@ -13,9 +13,9 @@ from typing import Protocol
 from plimsoll_operator.leadership.process_parts import Parts
 from plimsoll_operator.process.child_watches import OwnedWatches
 from plimsoll_operator.process.missing_cluster import look_after_strays
+from plimsoll_operator.process.object_watches import WatchReceiver
 from plimsoll_operator.process.resync import resync
-from plimsoll_operator.process.supervisor import Clusters
-from plimsoll_operator.process.watch_receiver import WatchReceiver
+from plimsoll_operator.process.supervisor import ClusterSupervisor
 
 
 class UserWatches(Protocol):
@@ -34,7 +34,7 @@ class Operator:
 
     def __init__(self, parts: Parts, watches: Callable[[WatchReceiver], UserWatches]) -> None:
         self._parts = parts
-        self._clusters = Clusters(parts)
+        self._clusters = ClusterSupervisor(parts)
         self._watches = watches(WatchReceiver(parts.objects, self._clusters))
 
     @property

@@ -14,7 +14,7 @@ from plimsoll_operator.kube.kube_api import Object, list_watched
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, Kind
 from plimsoll_operator.kube.seen_objects import Key, key_of
 from plimsoll_operator.leadership.process_parts import Parts
-from plimsoll_operator.process.supervisor import Clusters
+from plimsoll_operator.process.supervisor import ClusterSupervisor
 from plimsoll_operator.reconcile.reconcile_term import Work
 from plimsoll_operator.reconcile.registry import OF_A_CLUSTER
 
@@ -23,7 +23,7 @@ logger = logging.getLogger("plimsoll.resync")
 PERIOD_SECONDS = 30
 
 
-async def resync(parts: Parts, clusters: Clusters) -> None:
+async def resync(parts: Parts, clusters: ClusterSupervisor) -> None:
     """Compare periodically until cancelled."""
     while True:
         await asyncio.sleep(PERIOD_SECONDS)
@@ -33,7 +33,7 @@ async def resync(parts: Parts, clusters: Clusters) -> None:
             logger.info("cannot compare cached objects with the API server, retrying: %s", error)
 
 
-async def _compare(parts: Parts, clusters: Clusters) -> None:
+async def _compare(parts: Parts, clusters: ClusterSupervisor) -> None:
     objects = parts.objects
     listed = {key_of(o): o for o in await _all(parts, LOG_CLUSTERS)}
     for body in listed.values():

@@ -39,7 +39,7 @@ class _Worker:
     again: asyncio.TimerHandle | None = None
 
 
-class Clusters:
+class ClusterSupervisor:
     """The workers of one operator process, by LogCluster."""
 
     def __init__(self, parts: Parts) -> None:

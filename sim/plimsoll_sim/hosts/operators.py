@@ -21,9 +21,8 @@ from plimsoll_operator.controller.inside_server import InsideServer
 from plimsoll_operator.kube.kube_api import KubeApi
 from plimsoll_operator.kube.seen_objects import Key, Objects
 from plimsoll_operator.leadership.process_parts import Led, Parts
-from plimsoll_operator.metalog import ring_log
-from plimsoll_operator.metalog.kube_api import TransportApi
-from plimsoll_operator.metalog.kube_objects import Place
+from plimsoll_operator.metalog import kubernetes_log
+from plimsoll_operator.metalog.kube_objects import Place, TransportApi
 from plimsoll_operator.options import OperatorOptions
 from plimsoll_operator.process.object_watches import ObjectWatches
 from plimsoll_operator.process.operator import Operator
@@ -118,10 +117,10 @@ class OperatorHost:
         transport = SimulatedTransport(around.server, around.weather, around.loop, around.rng)
         kube = KubeApi(transport)
 
-        def metadata_log(key: Key, cluster_id: UUID) -> ring_log.RingLog:
+        def metadata_log(key: Key, cluster_id: UUID) -> kubernetes_log.RingLog:
             place = Place(namespace=key[0], cluster_name=key[1], cluster_id=cluster_id)
-            options = ring_log.RingOptions(slots=around.slots)
-            return ring_log.RingLog(TransportApi(transport, LOG_TIMEOUT_MS), place, options)
+            options = kubernetes_log.RingOptions(slots=around.slots)
+            return kubernetes_log.RingLog(TransportApi(transport, LOG_TIMEOUT_MS), place, options)
 
         return Parts(
             options=OperatorOptions(

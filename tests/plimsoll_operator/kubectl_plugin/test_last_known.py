@@ -7,7 +7,7 @@ from tests.plimsoll_operator.kubectl_plugin.test_verbs import said, scene
 
 from plimsoll_operator.kubectl_plugin import verbs_cluster, verbs_topics
 from plimsoll_operator.kubectl_plugin.last_known import UNKNOWN, as_of
-from plimsoll_operator.kubectl_plugin.problems import ViewUnavailable
+from plimsoll_operator.kubectl_plugin.shown import ViewUnavailable
 
 AT = "2026-11-28T10:00:00Z"
 META = {

@@ -13,7 +13,7 @@ from plimsoll_operator.history.segments import Budget
 from plimsoll_operator.kube.kube_api import HttpRequest, HttpResponse
 from plimsoll_operator.kube.resources import Kind
 from plimsoll_operator.kubectl_plugin import archive_client, report_bundle
-from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable
+from plimsoll_operator.kubectl_plugin.shown import Problem, ViewUnavailable
 
 CANARY = "cAnArY-7f3d"
 CLUSTER = {

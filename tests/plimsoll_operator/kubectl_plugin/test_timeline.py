@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from plimsoll_operator.history.changes import ChangeRow
-from plimsoll_operator.kubectl_plugin.problems import Problem
+from plimsoll_operator.kubectl_plugin.shown import Problem
 from plimsoll_operator.kubectl_plugin.timeline import AskedPartition, age, since, timeline
 
 MS = 1_700_000_000_000

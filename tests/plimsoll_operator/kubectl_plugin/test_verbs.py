@@ -26,8 +26,13 @@ from plimsoll_operator.kubectl_plugin import (
     verbs_topics,
     verbs_verify,
 )
-from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable
-from plimsoll_operator.kubectl_plugin.shown import Findings, as_text, group
+from plimsoll_operator.kubectl_plugin.shown import (
+    Findings,
+    Problem,
+    ViewUnavailable,
+    as_text,
+    group,
+)
 from plimsoll_operator.status import cluster_views
 from plimsoll_operator.status.cluster_views import what_if
 

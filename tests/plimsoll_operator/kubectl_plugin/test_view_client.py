@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from plimsoll_operator.kube.kube_api import HttpRequest, HttpResponse
-from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable
+from plimsoll_operator.kubectl_plugin.shown import Problem, ViewUnavailable
 from plimsoll_operator.kubectl_plugin.view_client import LocalView, ProxiedView
 
 PATH = "/v1/clusters/kafka/main"

@@ -19,7 +19,7 @@ from plimsoll_operator.api_server.definitions import shipped
 from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.api_server.store import Backup, StoredObject
 from plimsoll_operator.kube.kube_api import HttpRequest
-from plimsoll_operator.metalog.kube_api import Answer, Unanswered
+from plimsoll_operator.metalog.kube_objects import Answer, Unanswered
 
 Json = dict[str, Any]
 Key = tuple[str, str]

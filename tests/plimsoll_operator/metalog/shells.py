@@ -18,12 +18,11 @@ from tests.plimsoll_operator.metalog.fake_api import (
 )
 from tests.plimsoll_operator.transports import transport_to
 
-from plimsoll_operator.metalog import directory_files
+from plimsoll_operator.metalog import directory
 from plimsoll_operator.metalog.directory import DirectoryLog
 from plimsoll_operator.metalog.interface import MetadataLog, OpenedLog
-from plimsoll_operator.metalog.kube_api import Answer
-from plimsoll_operator.metalog.kube_objects import Place
-from plimsoll_operator.metalog.ring_log import KubernetesLog, RingLog, RingOptions
+from plimsoll_operator.metalog.kube_objects import Answer, Place
+from plimsoll_operator.metalog.kubernetes_log import KubernetesLog, RingLog, RingOptions
 
 SLOTS = 16
 CLUSTER_ID = uuid.UUID("5f2b1c3a-9d4e-4f60-8a7b-0c1d2e3f4a5b")
@@ -91,7 +90,7 @@ class DirectoryShell:
         path.write_bytes(path.read_bytes()[:-3])
 
     async def snapshot_names(self) -> list[str]:
-        return sorted(path.name for path in self.path.glob(directory_files.SNAPSHOTS_GLOB))
+        return sorted(path.name for path in self.path.glob(directory.SNAPSHOTS_GLOB))
 
     async def stop_logs(self) -> None:
         while self._logs:

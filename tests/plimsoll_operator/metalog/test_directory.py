@@ -11,8 +11,7 @@ import pytest
 from tests.plimsoll_operator.metalog.shells import CLUSTER_ID
 from tests.plimsoll_operator.metalog.writer import Writer, image_of
 
-from plimsoll_operator.metalog.directory import DirectoryLog
-from plimsoll_operator.metalog.directory_files import batches_path
+from plimsoll_operator.metalog.directory import DirectoryLog, batches_path
 from plimsoll_operator.metalog.interface import AppendRefused, LogCorrupt, LogUnavailable
 
 

@@ -9,7 +9,7 @@ from tests.plimsoll_operator.scripted_server import CLOSES, Reply, scripted
 from tests.plimsoll_operator.transports import transport_to
 
 from plimsoll_operator.kube.kube_api import HttpRequest, HttpResponse
-from plimsoll_operator.metalog.kube_api import LARGE_BYTES, TransportApi, Unanswered
+from plimsoll_operator.metalog.kube_objects import LARGE_BYTES, TransportApi, Unanswered
 
 PATIENCE_MS = 30_000
 """For what is answered at once, however busy the machine."""

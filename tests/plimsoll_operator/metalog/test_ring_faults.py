@@ -17,7 +17,7 @@ from plimsoll_operator.metalog.interface import (
     LogUnavailable,
     SnapshotRequired,
 )
-from plimsoll_operator.metalog.ring_log import RingLog, RingOptions
+from plimsoll_operator.metalog.kubernetes_log import RingLog, RingOptions
 
 OUTCOMES = ["lose_reply", "lose_request", "fail_before", "fail_after", "delay", "throttle"]
 

@@ -10,8 +10,8 @@ from tests.plimsoll_operator.metalog.shells import FAST, PLACE, RingShell
 from tests.plimsoll_operator.metalog.writer import Writer, image_of
 
 from plimsoll_operator.metalog.interface import LogRegressed, LogUnavailable
+from plimsoll_operator.metalog.kubernetes_log import MAKES_MAX, RingLog, logger
 from plimsoll_operator.metalog.ring import Ring
-from plimsoll_operator.metalog.ring_log import MAKES_MAX, RingLog, logger
 
 
 def delete_slots(ring: RingShell, numbers: Iterable[int]) -> None:

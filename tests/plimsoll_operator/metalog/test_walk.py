@@ -21,8 +21,8 @@ from plimsoll_operator.metalog.interface import (
     LogUnavailable,
     SnapshotRequired,
 )
-from plimsoll_operator.metalog.kube_api import Answer, Unanswered
-from plimsoll_operator.metalog.ring_log import RingLog, RingOptions
+from plimsoll_operator.metalog.kube_objects import Answer, Unanswered
+from plimsoll_operator.metalog.kubernetes_log import RingLog, RingOptions
 
 OPTIONS = RingOptions(slots=8, backoff_ms=0)
 

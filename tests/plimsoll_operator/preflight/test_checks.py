@@ -6,9 +6,21 @@ from typing import Any
 import pytest
 
 from plimsoll_operator.api.cluster_topics import LabelSelector
-from plimsoll_operator.preflight import report
-from plimsoll_operator.preflight.append_latency import latency, quantile
-from plimsoll_operator.preflight.cluster_checks import fairness, storage, version
+from plimsoll_operator.preflight import checklist
+from plimsoll_operator.preflight.checks import (
+    NAMED_MAX,
+    WANTED,
+    fairness,
+    kinds,
+    latency,
+    operator,
+    quantile,
+    rights,
+    storage,
+    version,
+    webhooks,
+    writes,
+)
 from plimsoll_operator.preflight.facts import (
     Appends,
     NotRead,
@@ -20,10 +32,7 @@ from plimsoll_operator.preflight.facts import (
     WebhookRule,
     Webhooks,
 )
-from plimsoll_operator.preflight.installed_checks import WANTED, kinds, operator
-from plimsoll_operator.preflight.right_checks import NAMED_MAX, rights
 from plimsoll_operator.preflight.rights import READ_NODES, VERIFICATION, Permission, needed
-from plimsoll_operator.preflight.webhook_checks import webhooks, writes
 
 REFUSED = NotRead(message="you may not", refused=True)
 SILENT = NotRead(message="no answer", refused=False)
@@ -243,13 +252,13 @@ def test_report_is_a_paragraph_each_and_one_line_of_json():
         Verdict(check="a", result="ok", message="Good."),
         Verdict(check="longer", result="warning", message="word " * 60),
     ]
-    text = report.lines(found)
+    text = checklist.lines(found)
     assert text.splitlines()[0] == "ok       a       Good."
     assert max(map(len, text.splitlines())) <= 100
     assert text.endswith("1 ok, 1 with a warning, 0 failed.")
-    assert not report.failed(found)
+    assert not checklist.failed(found)
     found.append(Verdict(check="b", result="failed", message="Bad."))
-    assert report.failed(found)
-    told = json.loads(report.as_json(found))
+    assert checklist.failed(found)
+    told = json.loads(checklist.as_json(found))
     assert told["ok"] is False
     assert told["checks"][0] == {"check": "a", "result": "ok", "message": "Good."}

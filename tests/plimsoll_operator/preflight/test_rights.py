@@ -16,7 +16,7 @@ from plimsoll_operator.api_server.transport import MemoryTransport
 from plimsoll_operator.kube import resources
 from plimsoll_operator.kube.errors import Rejected
 from plimsoll_operator.kube.kube_api import APPLY, HttpRequest, HttpResponse, KubeApi
-from plimsoll_operator.metalog.ring_log import KubernetesLog
+from plimsoll_operator.metalog.kubernetes_log import KubernetesLog
 from plimsoll_operator.preflight.rights import (
     READ_NODES,
     RIGHTS,

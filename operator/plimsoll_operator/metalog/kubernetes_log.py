@@ -16,7 +16,7 @@ from uuid import UUID
 
 from plimsoll_core.cluster.records import SnapshotTaken
 from plimsoll_operator.kube.kube_api import Transport
-from plimsoll_operator.metalog import codec, kube_objects, log_integrity, snapshot_due
+from plimsoll_operator.metalog import codec, kube_objects, log_integrity
 from plimsoll_operator.metalog.interface import (
     AppendConflict,
     AppendRefused,
@@ -29,12 +29,11 @@ from plimsoll_operator.metalog.interface import (
     OpenedLog,
     SnapshotRequired,
 )
-from plimsoll_operator.metalog.kube_api import Api, TransportApi
-from plimsoll_operator.metalog.kube_objects import ObjectReader, Place
+from plimsoll_operator.metalog.kube_objects import Api, ObjectReader, Place, TransportApi
 from plimsoll_operator.metalog.kube_snapshots import Index, SnapshotDraft, SnapshotStore
 from plimsoll_operator.metalog.ring import SLOTS_AT_FIRST, Ring
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("plimsoll.metalog")
 
 READS_MAX = 20
 KEEP_BYTES_MAX = 16 * 1024
@@ -76,7 +75,7 @@ class RingLog:
         self._covered_sequence = -1
         self._covered_by: str | None = None
         self._history = log_integrity.History()
-        self._weight = snapshot_due.Weight()
+        self._weight = codec.Weight()
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -90,7 +89,7 @@ class RingLog:
             self._ring = ring
             self._cover(view.covered)
             self._history.rebuild(opened.snapshot, opened.batches)
-            self._weight = snapshot_due.Weight(
+            self._weight = codec.Weight(
                 batch_bytes=sum(len(batch.records_json) for batch in opened.batches),
                 snapshot_bytes=view.snapshot_bytes,
             )
@@ -304,7 +303,7 @@ class RingLog:
             raise LogCorrupt(f"MetadataSnapshot {taken.name} was written but is incomplete")
         if index.spec.last_sequence >= self._covered_sequence:
             self._cover(index)
-        self._weight = snapshot_due.Weight(snapshot_bytes=index.spec.stored_size)
+        self._weight = codec.Weight(snapshot_bytes=index.spec.stored_size)
         self._history.forget_below(taken.end_offset)
         await self._snapshots.delete_older(taken.end_offset)
         for number in self._ring.large(self._covered_sequence, KEEP_BYTES_MAX):
