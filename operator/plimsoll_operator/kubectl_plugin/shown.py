@@ -1,4 +1,4 @@
-"""Prints the results and errors of `kubectl plimsoll`: tables for people, JSON or YAML for programs."""
+"""Prints results and errors of `kubectl plimsoll`: tables for people, JSON or YAML for programs."""
 
 from __future__ import annotations
 

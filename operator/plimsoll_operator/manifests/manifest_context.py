@@ -1,4 +1,4 @@
-"""Inputs of the manifest builders besides the LogCluster itself, and names derived from contents."""
+"""Inputs of the manifest builders beside the LogCluster, and names derived from contents."""
 
 from __future__ import annotations
 

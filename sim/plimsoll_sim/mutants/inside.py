@@ -40,7 +40,7 @@ INSIDE: tuple[Mutant, ...] = (
         edits=(
             Edit(
                 CONTROLLER + "controller_server.py",
-                "self._speaker.is_known(self._peer.cluster_id, self._peer.broker_id)",
+                "self._identity.is_known(self._peer.cluster_id, self._peer.broker_id)",
                 "pass",
             ),
         ),
