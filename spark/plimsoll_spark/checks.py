@@ -1,66 +1,268 @@
-"""The checks: read all records back through Spark's Kafka source and join them with the ledger.
+"""The checks: read every record back once, beside the ledger, in Spark's tasks.
 
-Called by `verification` when the ledger is complete. Writes the records it read as Parquet beside
-the ledger, so that each check reads the same bytes, once. Computes counts; `verdict` judges them.
+Called by `run` when the ledger is complete. Each task checks ranges of offsets (`range_check`), or
+measures the acks of a partition (`timeline`), and writes what it found to a file; `fold` joins the
+files in the order of the log. Computes counts; `verdict` judges them.
 """
 
 from __future__ import annotations
 
-import json
-import os
-from collections import Counter
-from collections.abc import Iterable, Mapping
+import contextlib
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow.parquet as pq
-from pyarrow import ArrowInvalid
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+import msgspec
+from pyspark.sql import SparkSession
 
-from plimsoll_spark.login import java
-from plimsoll_spark.records import salt_of
-from plimsoll_spark.schemas import ACKED, FAILED, LEDGER, RANGES, UNKNOWN
-from plimsoll_spark.settings import Settings
+from plimsoll_spark import ledger, range_check, timeline
+from plimsoll_spark.fold import Fold
+from plimsoll_spark.ledger import LedgerIndex, LedgerRows, RowGroup
+from plimsoll_spark.partition_reader import Reader
+from plimsoll_spark.range_check import Earlier, LogRows, RangeFindings, Span
+from plimsoll_spark.timeline import Clock, Timeline
 from plimsoll_spark.topics import OffsetRange, Ranges
-from plimsoll_spark.transforms import copies, fates, order, pace, parse, stalls
-from plimsoll_spark.transforms import gaps as gap
-from plimsoll_spark.values import Bin, Counts, Example, Findings, Latency, Stall
+from plimsoll_spark.values import Counts, Findings
 
-MAX_EXAMPLES = 20
-MAX_BINS = 240
+RANGE_RECORDS = 500_000
+"""Offsets that one check holds in memory: some 60 MB."""
+TASKS_A_CORE = 4
+BINS_MAX = 240
 SMALLEST_BIN_MS = 100
-MAX_POLL_RECORDS = 10_000
-"""After each poll of its consumer, Spark's source asks a broker for the log's start and its end.
-Kafka's default is 500 records, a quarter of what one Fetch returns here."""
-
-
-def read_ledger(spark: SparkSession, path: Path) -> DataFrame:
-    return spark.read.schema(LEDGER).parquet(str(path))
+PROGRESS_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
-    """Totals of the ledger."""
+class RangeItem:
+    """Work: check a range. Without `reads` the log holds nothing there; without `gaps` nothing has
+    to be there."""
 
-    # Number of records by outcome.
-    outcomes: Mapping[str, int]
-    # Per partition, the first acked offset and the one after the last.
-    acked: Mapping[int, tuple[int, int]]
+    span: Span
+    groups: tuple[RowGroup, ...]
+    reads: bool = True
+    gaps: bool = True
 
 
-def settled(ledger: DataFrame) -> Settled:
-    """Return both totals from one query."""
-    edges = (F.min("offset").alias("first"), (F.max("offset") + 1).alias("end"))
-    counted = ledger.groupBy("outcome", "partition").agg(F.count("*").alias("records"), *edges)
-    outcomes: Counter[str] = Counter()
-    acked = {}
-    for row in counted.collect():
-        outcomes[row["outcome"]] += row["records"]
-        # An ack may name no offset.
-        if row["outcome"] == ACKED and row["first"] is not None:
-            acked[row["partition"]] = (row["first"], row["end"])
-    return Settled(outcomes=outcomes, acked=acked)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineItem:
+    """Work: measure the acks of a partition."""
+
+    partition: int
+    groups: tuple[RowGroup, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckJob:
+    """What every task needs to know."""
+
+    bootstrap: str
+    topic: str
+    login: Mapping[str, str]
+    salt: bytes
+    keys: int
+    # True if a producer's order is kept within a key only.
+    order_by_key: bool
+    until_s: float
+    clock: Clock
+    results: Path
+
+
+def examine(
+    spark: SparkSession, job: CheckJob, items: Iterable[RangeItem | TimelineItem], cores: int
+) -> None:
+    """Carry the work out; the results are files in the job's directory."""
+    job.results.mkdir()
+    work = list(items)
+    slices = max(1, min(len(work), TASKS_A_CORE * cores))
+    spark.sparkContext.parallelize(work, slices).foreachPartition(
+        lambda some: examine_some(job, some)
+    )
+
+
+def examine_some(job: CheckJob, items: Iterable[RangeItem | TimelineItem]) -> None:
+    """Run one task."""
+    with a_reader(job) as reader:
+        for item in items:
+            if isinstance(item, RangeItem):
+                name = f"range-{item.span.partition}-{item.span.first}"
+                _write(job.results / name, range_findings(job, reader, item))
+            else:
+                name = f"timeline-{item.partition}"
+                _write(job.results / name, partition_timeline(job, item))
+
+
+@contextlib.contextmanager
+def a_reader(job: CheckJob) -> Iterator[Reader]:
+    reader = Reader(
+        bootstrap=job.bootstrap,
+        topic=job.topic,
+        login=job.login,
+        salt=job.salt,
+        keys=job.keys,
+        until_s=job.until_s,
+    )
+    try:
+        yield reader
+    finally:
+        reader.close()
+
+
+def range_findings(
+    job: CheckJob, reader: Reader, item: RangeItem, earlier: Earlier | None = None
+) -> RangeFindings:
+    """Read and check one range."""
+    span = item.span
+    progress = ProgressFile(job.results / f"read-{span.partition}-{span.first}.count")
+    log, unreadable = reader.read(span, progress.note) if item.reads else (LogRows.empty(), None)
+    progress.write(len(log))
+    rows = ledger.read(item.groups).between(span.first, span.end)
+    keys = job.keys if job.order_by_key else None
+    found = range_check.check_range(span, log, rows, keys=keys, earlier=earlier)
+    gaps = found.gaps if item.gaps else ()
+    return msgspec.structs.replace(found, gaps=gaps, unreadable=unreadable)
+
+
+def partition_timeline(job: CheckJob, item: TimelineItem) -> Timeline:
+    """Measure one partition."""
+    return timeline.timeline(item.partition, ledger.read(item.groups), job.clock)
+
+
+class ProgressFile:
+    """How many records of a range were read."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._next_s = 0.0
+
+    def note(self, read: int) -> None:
+        """Write the number, at most once a second."""
+        if time.monotonic() >= self._next_s:
+            self._next_s = time.monotonic() + PROGRESS_EVERY_S
+            self.write(read)
+
+    def write(self, read: int) -> None:
+        partial = self._path.with_suffix(".partial")
+        partial.write_text(str(read))
+        partial.replace(self._path)
+
+
+def records_so_far(results: Path) -> int:
+    """Return how many records were read, of every writer."""
+    return sum(int(path.read_text()) for path in results.glob("read-*.count"))
+
+
+def _write(path: Path, found: RangeFindings | Timeline) -> None:
+    partial = path.with_suffix(".partial")
+    partial.write_bytes(msgspec.msgpack.encode(found))
+    partial.replace(path.with_suffix(".found"))
+
+
+def work_items(
+    sent: LedgerIndex, expected: Ranges, readable: Ranges
+) -> list[RangeItem | TimelineItem]:
+    """Return all work, in the order of the log.
+
+    `expected`: offsets that must hold records; `readable`: the part that the logs hold. Acked
+    offsets outside, of records that expired or were lost with the log's end, are checked too.
+    """
+    items: list[RangeItem | TimelineItem] = []
+    acked = sent.acked
+    for partition, span in sorted(expected.items()):
+        first, end = acked.get(partition, (span.log_start_offset, span.log_start_offset))
+        there, groups = readable[partition], sent.of(partition)
+        parts = (
+            (min(first, span.log_start_offset), span.log_start_offset, False, False),
+            (there.log_start_offset, there.log_end_offset, True, True),
+            (there.log_end_offset, span.log_end_offset, False, True),
+            (span.log_end_offset, max(end, span.log_end_offset), False, False),
+        )
+        for begin, stop, reads, gaps in parts:
+            items += [
+                RangeItem(
+                    span=piece,
+                    groups=tuple(one for one in groups if one.overlaps(piece.first, piece.end)),
+                    reads=reads,
+                    gaps=gaps,
+                )
+                for piece in pieces(partition, begin, stop)
+            ]
+        items.append(TimelineItem(partition=partition, groups=groups))
+    return items
+
+
+def pieces(partition: int, first: int, end: int) -> Iterator[Span]:
+    """Yield the ranges of at most `RANGE_RECORDS` offsets that make up [first, end)."""
+    for start in range(first, end, RANGE_RECORDS):
+        yield Span(partition=partition, first=start, end=min(start + RANGE_RECORDS, end))
+
+
+def findings(
+    job: CheckJob,
+    items: Iterable[RangeItem | TimelineItem],
+    sent: LedgerIndex,
+    starts: Mapping[int, int],
+) -> Findings:
+    """Join what the tasks found. `starts`: where the logs began after they were read."""
+    ranges = {item.span: item for item in items if isinstance(item, RangeItem)}
+    with a_reader(job) as reader:
+
+        def recheck(span: Span, earlier: Earlier) -> RangeFindings:
+            return range_findings(job, reader, ranges[span], earlier)
+
+        fold = Fold(job.topic, recheck)
+        for span in sorted(ranges, key=lambda one: (one.partition, one.first)):
+            name = f"range-{span.partition}-{span.first}.found"
+            content = (job.results / name).read_bytes()
+            fold.add(msgspec.msgpack.decode(content, type=RangeFindings))
+    fold.settle(starts, unplaced_rows(sent))
+    parts = [
+        msgspec.msgpack.decode(path.read_bytes(), type=Timeline)
+        for path in sorted(job.results.glob("timeline-*.found"))
+    ]
+    latency, pace = timeline.joined(parts, job.clock)
+    stalls = sorted((part.stall for part in parts if part.stall), key=lambda one: one.partition)
+    return Findings(
+        counts=_counts(fold, sent),
+        latency=latency,
+        stalls=tuple(stalls),
+        pace=pace,
+        bin_ms=job.clock.bin_ms,
+        examples=tuple(fold.unreadable) or fold.examples,
+        unreadable=bool(fold.unreadable),
+    )
+
+
+def _counts(fold: Fold, sent: LedgerIndex) -> Counts:
+    return Counts(
+        sent=sum(sent.outcomes.values()),
+        acked=sent.outcomes.get(ledger.ACKED, 0),
+        failed=sent.outcomes.get(ledger.FAILED, 0),
+        unknown=sent.outcomes.get(ledger.UNKNOWN, 0),
+        read=fold.read,
+        foreign=fold.foreign,
+        lost=fold.lost,
+        misplaced=fold.misplaced,
+        mismatched=fold.mismatched,
+        expired=fold.expired,
+        duplicated=fold.duplicated,
+        out_of_order=fold.out_of_order,
+        gaps=fold.gaps,
+    )
+
+
+def unplaced_rows(sent: LedgerIndex) -> Iterator[LedgerRows]:
+    for group in sent.unplaced:
+        yield ledger.read((group,))
+
+
+def clock_of(sent: LedgerIndex) -> Clock:
+    """Return the clock of a run, from its ledger's times."""
+    start_ms = min((group.first_sent_ms for group in sent.groups), default=0.0)
+    end_ms = max((group.last_settled_ms for group in sent.groups), default=start_ms)
+    acks = (group.first_settled_ms for group in sent.groups if group.offsets is not None)
+    bin_ms = max(SMALLEST_BIN_MS, int((end_ms - start_ms) / BINS_MAX) + 1)
+    return Clock(start_ms=start_ms, first_ack_ms=min(acks, default=end_ms), bin_ms=bin_ms)
 
 
 def with_added(before: Ranges, partitions: Iterable[int]) -> Ranges:
@@ -105,145 +307,3 @@ def readable(wanted: Ranges, now: Ranges) -> Ranges:
         )
         for partition, span in wanted.items()
     }
-
-
-def read_log(spark: SparkSession, settings: Settings, ranges: Ranges, run: str) -> DataFrame:
-    """Return all records in the ranges, as rows of the log table."""
-    topic = settings.topic
-    starts = {str(p): r.log_start_offset for p, r in sorted(ranges.items())}
-    ends = {str(p): r.log_end_offset for p, r in sorted(ranges.items())}
-    options = {
-        "kafka.bootstrap.servers": settings.bootstrap,
-        "kafka.client.id": "plimsoll-verify",
-        "kafka.max.poll.records": str(MAX_POLL_RECORDS),
-        **java(settings.login),
-        "assign": json.dumps({topic: sorted(ranges)}),
-        "startingOffsets": json.dumps({topic: starts}),
-        "endingOffsets": json.dumps({topic: ends}),
-        # By default Spark stops at the first missing offset; the checks need all of them.
-        "failOnDataLoss": "false",
-        "fetchOffset.numRetries": "10",
-        "fetchOffset.retryIntervalMs": "500",
-    }
-    return parse.parse_log(spark.read.format("kafka").options(**options).load(), salt_of(run))
-
-
-def rows_so_far(copy: Path) -> int:
-    """Return how many rows Spark has copied, counting the files of finished tasks."""
-    rows = 0
-    # Unlike `rglob`, it goes on where Spark removes a directory meanwhile.
-    for directory, _, names in os.walk(copy):
-        for name in names:
-            if not name.endswith(".parquet"):
-                continue
-            try:
-                rows += pq.read_metadata(Path(directory, name)).num_rows
-            except (OSError, ArrowInvalid):
-                continue  # it is being written, or was just moved to its place
-    return rows
-
-
-def ranges_table(spark: SparkSession, ranges: Ranges) -> DataFrame:
-    rows = [(p, r.log_start_offset, r.log_end_offset) for p, r in sorted(ranges.items())]
-    return spark.createDataFrame(rows, RANGES)
-
-
-def examine(
-    settings: Settings, sent: Settled, ledger: DataFrame, log: DataFrame, ranges: DataFrame
-) -> Findings:
-    """Run every check, also those that do not decide the verdict: their counts are shown too."""
-    fated = fates.fates(ledger, log, ranges)
-    per = order.IDEMPOTENT if settings.produce.is_idempotent else order.PER_KEY
-    behind = order.out_of_order(log, per=per)
-    missing = gap.gaps(log, ranges)
-    owned = {row["ours"]: row for row in copies.counted(log).collect()}
-    read = owned[True]["records"] if True in owned else 0
-    tally = fates.tally(fated)
-    counts = Counts(
-        sent=sum(sent.outcomes.values()),
-        acked=sent.outcomes.get(ACKED, 0),
-        failed=sent.outcomes.get(FAILED, 0),
-        unknown=sent.outcomes.get(UNKNOWN, 0),
-        read=read,
-        foreign=owned[False]["records"] if False in owned else 0,
-        lost=tally[fates.LOST],
-        misplaced=tally[fates.MISPLACED],
-        mismatched=tally[fates.MISMATCHED],
-        expired=tally[fates.EXPIRED],
-        duplicated=read - owned[True]["different"] if read else 0,
-        out_of_order=behind.count(),
-        gaps=missing.count(),
-    )
-    wrong = fated.where(~F.col("fate").isin(fates.KEPT, fates.EXPIRED))
-    kinds = (
-        (wrong, F.col("fate"), counts.lost + counts.misplaced + counts.mismatched),
-        (copies.extra_copies(log), F.lit("duplicated"), counts.duplicated),
-        (behind, F.lit("outOfOrder"), counts.out_of_order),
-        (missing, F.lit("gap"), counts.gaps),
-    )
-    examples = _examples(settings.topic, kinds)
-    latency, bin_ms = _latency(ledger)
-    return Findings(
-        counts=counts,
-        latency=latency,
-        stalls=_stalls(ledger),
-        pace=_pace(ledger, bin_ms),
-        bin_ms=bin_ms,
-        examples=examples,
-    )
-
-
-def _examples(topic: str, kinds: tuple[tuple[DataFrame, Column, int], ...]) -> tuple[Example, ...]:
-    """Return a few examples of each kind, so that no kind crowds out the others. `kinds`: rows,
-    name and count; a kind with count 0 is skipped, since the query would cost as much."""
-    found: list[Example] = []
-    for rows, kind, count in kinds:
-        if not count:
-            continue
-        placed = rows.select("partition", "offset", kind.alias("kind"))
-        few = placed.orderBy("partition", "offset").limit(MAX_EXAMPLES // len(kinds)).collect()
-        found += [
-            Example(
-                topic=topic,
-                partition=row["partition"],
-                offset=row["offset"] if row["offset"] is not None else 0,
-                kind=row["kind"],
-            )
-            for row in few
-        ]
-    return tuple(found)
-
-
-def _latency(ledger: DataFrame) -> tuple[Latency, int]:
-    row = pace.latency(ledger).collect()[0]
-    if row["worst"] is None:
-        return Latency(), SMALLEST_BIN_MS
-    span_ms = row["last_ack_ms"] - row["first_send_ms"]
-    bin_ms = max(SMALLEST_BIN_MS, int(span_ms / MAX_BINS) + 1)
-    names = ("p50", "p90", "p99", "p999", "worst")
-    return Latency(**{name: round(row[name], 2) for name in names}), bin_ms
-
-
-def _stalls(ledger: DataFrame) -> tuple[Stall, ...]:
-    return tuple(
-        Stall(
-            partition=row["partition"],
-            milliseconds=round(row["ms"], 1),
-            from_ms=row["from_ms"],
-            to_ms=row["to_ms"],
-        )
-        for row in stalls.stalls(ledger).collect()
-    )
-
-
-def _pace(ledger: DataFrame, bin_ms: int) -> tuple[Bin, ...]:
-    return tuple(
-        Bin(
-            start_ms=row["start_ms"],
-            acked=row["acked"],
-            p50=round(row["p50"], 2),
-            p99=round(row["p99"], 2),
-            worst=round(row["worst"], 2),
-        )
-        for row in pace.pace(ledger, bin_ms).collect()
-    )

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from plimsoll_spark import ledger
 from plimsoll_spark.login import librdkafka
-from plimsoll_spark.producer import ARROW_LEDGER, Plan, Sender
+from plimsoll_spark.producer import Plan, Sender
 from plimsoll_spark.settings import Produce, Settings
 
 MESSAGE_TIMEOUT_S = 120
@@ -56,15 +56,10 @@ def run_drive(spark: SparkSession, drive: Drive) -> None:
 
 
 def write_ledger(plan: Plan) -> None:
-    """Run one task: send its share. The ledger file gets its name when it is complete."""
-    path = plan.ledger
-    partial = path.with_name(
-        f"_{path.name}"
-    )  # readers of Parquet folders skip a leading underscore
-    with pq.ParquetWriter(partial, ARROW_LEDGER) as writer:
-        for batch in Sender(plan).run():
-            writer.write_batch(batch)
-    partial.replace(path)
+    """Run one task: send its share, and write the ledger's files as outcomes become known."""
+    for number, rows in enumerate(Sender(plan).run()):
+        name = f"producer-{plan.producer}-{number:06d}.parquet"
+        ledger.write_chunk(plan.ledger / name, rows)
 
 
 def plan(drive: Drive) -> tuple[Plan, ...]:
@@ -86,7 +81,7 @@ def plan(drive: Drive) -> tuple[Plan, ...]:
             message_timeout_s=MESSAGE_TIMEOUT_S,
             stop_at_s=drive.stop_at_s,
             progress=drive.progress / f"{number}.json",
-            ledger=drive.ledger / f"producer-{number}.parquet",
+            ledger=drive.ledger,
         )
         for number in range(drive.producers)
     )

@@ -17,28 +17,14 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from plimsoll_spark.records import Encoder, hash_of, key_of, sequence_of
-from plimsoll_spark.schemas import ACKED, FAILED, UNKNOWN
+from plimsoll_spark.ledger import ACKED, CHUNK_ROWS, FAILED, SCHEMA, UNKNOWN
+from plimsoll_spark.records import Encoder, key_of, sequence_of
 
-CHUNK_ROWS = 20_000
+CHUNK_S = 5.0
 TICK_S = 0.005
 FULL_QUEUE_WAIT_S = 0.05
 PROGRESS_EVERY_S = 0.5
 FLUSH_MARGIN_S = 10.0
-
-ARROW_LEDGER = pa.schema(
-    [
-        pa.field("key", pa.string(), nullable=False),
-        pa.field("producer", pa.int32(), nullable=False),
-        pa.field("sequence", pa.int64(), nullable=False),
-        pa.field("content_hash", pa.string(), nullable=False),
-        pa.field("outcome", pa.string(), nullable=False),
-        pa.field("partition", pa.int32()),
-        pa.field("offset", pa.int64()),
-        pa.field("send_ms", pa.float64(), nullable=False),
-        pa.field("settled_ms", pa.float64(), nullable=False),
-    ]
-)
 
 # Refusals that every attempt of a producer meets, the first too: the record is not in the log.
 # Others may follow an appended attempt, the answer to which was lost: meanwhile a right was
@@ -48,12 +34,14 @@ ARROW_LEDGER = pa.schema(
 NEVER_APPENDED = frozenset({KafkaError.INVALID_REQUIRED_ACKS})
 
 
-class Settlement(NamedTuple):
-    """The outcome of one record: the last five columns of the ledger."""
+class Row(NamedTuple):
+    """One record's row of the ledger."""
 
-    outcome: str
     partition: int | None
     offset: int | None
+    producer: int
+    sequence: int
+    outcome: str
     send_ms: float
     settled_ms: float
 
@@ -85,7 +73,8 @@ class Sender:
             run=plan.run, producer=plan.producer, record_bytes=plan.record_bytes
         )
         self._pending: dict[int, float] = {}  # sequence -> send time, ms; bounded by the queue
-        self._rows: list[tuple[Any, ...]] = []
+        self._rows: list[Row] = []
+        self._taken_s = time.monotonic()  # when rows were last taken
         self._counts = {"sent": 0, ACKED: 0, FAILED: 0, UNKNOWN: 0}
         self._stopped: str | None = None
         self._next_progress_s = 0.0
@@ -101,7 +90,7 @@ class Sender:
             while sent < due and self._stopped is None and self._send(sent):
                 sent += 1
             self._tick(0.0 if sent < due else TICK_S)
-            if len(self._rows) >= CHUNK_ROWS:
+            if self._chunk_is_due():
                 yield self._take_rows()
             if sent < self._plan.records and time.time() >= self._plan.stop_at_s:
                 self._stopped = "the deadline came before every record was sent"
@@ -147,19 +136,25 @@ class Sender:
         until_s = time.monotonic() + self._plan.message_timeout_s + FLUSH_MARGIN_S
         while self._pending and time.monotonic() < until_s:
             self._tick(FULL_QUEUE_WAIT_S)
-            if len(self._rows) >= CHUNK_ROWS:
+            if self._chunk_is_due():
                 yield self._take_rows()
         now_ms = time.time() * 1000
         for sequence, send_ms in sorted(self._pending.items()):
-            content = hash_of(self._encoder.value(sequence))
-            self._enter(sequence, content, Settlement(UNKNOWN, None, None, send_ms, now_ms))
+            producer = self._plan.producer
+            self._enter(Row(None, None, producer, sequence, UNKNOWN, send_ms, now_ms))
         self._pending.clear()
         self._write_progress()
-        yield self._take_rows()
+        if self._rows:
+            yield self._take_rows()
+
+    def _chunk_is_due(self) -> bool:
+        """Return True if there are enough rows, or some that have waited long: rows in memory are
+        lost with the process."""
+        waited_s = time.monotonic() - self._taken_s
+        return len(self._rows) >= CHUNK_ROWS or (bool(self._rows) and waited_s >= CHUNK_S)
 
     def _settle(self, error: KafkaError | None, message: Message) -> None:
-        value = message.value()
-        sequence = sequence_of(value)
+        sequence = sequence_of(message.value())
         send_ms = self._pending.pop(sequence)
         partition = message.partition()
         offset = message.offset()
@@ -176,27 +171,24 @@ class Sender:
         else:
             outcome = ACKED
         partition = partition if partition is not None and partition >= 0 else None
-        settlement = Settlement(outcome, partition, offset, send_ms, settled_ms)
-        self._enter(sequence, hash_of(value), settlement)
+        producer = self._plan.producer
+        self._enter(Row(partition, offset, producer, sequence, outcome, send_ms, settled_ms))
 
-    def _enter(self, sequence: int, content: str, settlement: Settlement) -> None:
-        plan = self._plan
-        key = key_of(plan.producer, sequence, plan.keys)
-        self._rows.append((key, plan.producer, sequence, content, *settlement))
-        self._counts[settlement.outcome] += 1
+    def _enter(self, row: Row) -> None:
+        self._rows.append(row)
+        self._counts[row.outcome] += 1
 
     def _note_fatal(self, error: KafkaError) -> None:
         if error.fatal():
             self._stopped = f"the producer gave up: {error.str()}"
 
     def _take_rows(self) -> pa.RecordBatch:
-        columns = list(zip(*self._rows, strict=True)) or [()] * len(ARROW_LEDGER)
-        self._rows = []
+        columns = list(zip(*self._rows, strict=True)) or [()] * len(SCHEMA)
+        self._rows, self._taken_s = [], time.monotonic()
         arrays = [
-            pa.array(column, field.type)
-            for column, field in zip(columns, ARROW_LEDGER, strict=True)
+            pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)
         ]
-        return pa.RecordBatch.from_arrays(arrays, schema=ARROW_LEDGER)
+        return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
     def _write_progress(self) -> None:
         path = self._plan.progress

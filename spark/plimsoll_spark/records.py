@@ -6,8 +6,7 @@
     +------+----------+----------------+---------
 
 The hash covers the run's salt, producer, sequence and payload; so a record proves by itself that it
-is whole and that this run wrote it.  Called by the producer (here) and by the log parser (the same
-layout in Spark's own functions, `transforms/parse.py`).  Pure.
+is whole and that this run wrote it. Called by `producer` and `partition_reader`. Pure.
 """
 
 from __future__ import annotations
@@ -61,8 +60,3 @@ def content_hash(salt: bytes, prefix: bytes, payload: bytes) -> bytes:
 def sequence_of(value: bytes) -> int:
     """Return the sequence in a value."""
     return int.from_bytes(value[PRODUCER_BYTES:PREFIX_BYTES], "big")
-
-
-def hash_of(value: bytes) -> str:
-    """Return the content hash in a value, in hexadecimal."""
-    return value[PREFIX_BYTES:HEADER_BYTES].hex()

@@ -19,13 +19,13 @@ from typing import Any, TypeVar
 import msgspec
 from pyspark.sql import SparkSession
 
-from plimsoll_spark import checks, drive, report, session
+from plimsoll_spark import checks, drive, ledger, report, session
 from plimsoll_spark.login import librdkafka
 from plimsoll_spark.publish import Publisher, PublishFailed
+from plimsoll_spark.records import salt_of
 from plimsoll_spark.settings import Refusal, Refused, Settings, check
 from plimsoll_spark.topics import Ranges, TopicClient
-from plimsoll_spark.unreadable import unreadable
-from plimsoll_spark.values import Counts, Example, Findings, Latency, Outcome, Progress, Timing
+from plimsoll_spark.values import Counts, Findings, Outcome, Progress, Timing
 from plimsoll_spark.verdict import Reason, Verdict, judge, judge_unreadable
 
 PROGRESS_EVERY_S = 2.0
@@ -41,6 +41,10 @@ T = TypeVar("T")
 
 class TimeUp(Exception):
     """The deadline, or the time for verifying, has passed."""
+
+
+class Unreadable(Exception):
+    """The log could not be read to its end, and no check asks for that."""
 
 
 class Run:
@@ -71,11 +75,10 @@ class Run:
                 name=settings.name,
                 cores=cores,
                 work=self._work,
-                produce=settings.produce,
             )
             try:
                 planned = self._drive(spark, cores)
-                findings = self._verify(spark, planned, client, before)
+                findings = self._verify(spark, planned, client, before, cores)
             finally:
                 spark.stop()
             recreated = topic_id != client.topic_id(TOPIC_WITHIN_S)
@@ -86,6 +89,8 @@ class Run:
         stopped = drive.progress(planned)[1]
         if recreated:
             findings = without_fates(findings)
+        if findings.unreadable and "NoLoss" not in settings.checks:
+            raise Unreadable(judge_unreadable(findings.examples).message)
         if findings.unreadable:
             return self._publish_verdict(judge_unreadable(findings.examples), findings)
         verdict = judge(settings, findings.counts, stopped=stopped, recreated=recreated)
@@ -126,9 +131,14 @@ class Run:
         return planned
 
     def _verify(
-        self, spark: SparkSession, planned: drive.Drive, client: TopicClient, before: Ranges
+        self,
+        spark: SparkSession,
+        planned: drive.Drive,
+        client: TopicClient,
+        before: Ranges,
+        cores: int,
     ) -> Findings:
-        settings, copy = self._settings, self._work / "log"
+        settings, results = self._settings, self._work / "results"
         until_s = min(self._deadline_s, time.time() + settings.verify.timeout_seconds)
 
         def left_s() -> float:
@@ -136,42 +146,39 @@ class Run:
             return max(1.0, until_s - time.time())
 
         def tell() -> None:
-            self._progress("Verifying", read=checks.rows_so_far(copy))
+            self._progress("Verifying", read=checks.records_so_far(results))
 
         def examined() -> Findings:
-            ledger = checks.read_ledger(spark, planned.ledger)
-            sent = checks.settled(ledger)
+            sent = ledger.index(planned.ledger)
             acked = sent.acked
             begun = checks.with_added(before, (*client.partitions(left_s()), *acked))
             ends = {p: max(r.log_end_offset, acked.get(p, (0, 0))[1]) for p, r in begun.items()}
             now = client.readable_ranges(ends, left_s())
             ranges = checks.expected(now, begun, acked)
-            reading = checks.readable(ranges, now)
-            try:
-                checks.read_log(spark, settings, reading, self._id).write.parquet(str(copy))
-            except Exception:
-                if "NoLoss" not in settings.checks:
-                    raise
-                found = unreadable(settings, reading, until_s)
-                if not found:
-                    raise
-                return self._unreadable(found)
-            log_table = spark.read.parquet(str(copy))
+            job = self._check_job(sent, results, until_s)
+            items = checks.work_items(sent, ranges, checks.readable(ranges, now))
+            checks.examine(spark, job, items, cores)
             then = client.ranges(tuple(sorted(ranges)), left_s())
-            table = checks.ranges_table(spark, checks.left_by(ranges, then))
-            return checks.examine(settings, sent, ledger, log_table, table)
+            left = checks.left_by(ranges, then)
+            starts = {p: span.log_start_offset for p, span in left.items()}
+            return checks.findings(job, items, sent, starts)
 
         return self._watch(spark, examined, tell, until_s)
 
-    def _unreadable(self, examples: tuple[Example, ...]) -> Findings:
-        return Findings(
-            counts=self._counts,
-            latency=Latency(),
-            stalls=(),
-            pace=(),
-            bin_ms=checks.SMALLEST_BIN_MS,
-            examples=examples,
-            unreadable=True,
+    def _check_job(
+        self, sent: ledger.LedgerIndex, results: Path, until_s: float
+    ) -> checks.CheckJob:
+        settings = self._settings
+        return checks.CheckJob(
+            bootstrap=settings.bootstrap,
+            topic=settings.topic,
+            login=librdkafka(settings.login),
+            salt=salt_of(self._id),
+            keys=settings.produce.keys,
+            order_by_key=not settings.produce.is_idempotent,
+            until_s=until_s,
+            clock=checks.clock_of(sent),
+            results=results,
         )
 
     @property

@@ -16,25 +16,11 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
-from plimsoll_spark.settings import Produce, Refusal, Refused
+from plimsoll_spark.settings import Refusal, Refused
 
 JARS_VARIABLE = "PLIMSOLL_SPARK_JARS"
 MEMORY_VARIABLE = "PLIMSOLL_SPARK_DRIVER_MEMORY"
 DEFAULT_MEMORY = "768m"
-OPTIMISED_BYTES = 2**31
-"""A job that reads less ends before the optimising compiler has paid for itself, and its
-compilation takes processor time from the brokers under measurement. Without it no JVM decrypts more
-than some 25 MB/s, which would slow a long job over TLS."""
-FEW_RECORDS = 50_000
-"""Up to here Spark's interpreted plans join and sort about as fast as generating and compiling code
-for them; 300,000 records take half as long again without code."""
-FOR_FEW = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.shuffle.partitions": "1",
-}
-"""Generate no code, do not replan adaptively, and shuffle into one partition."""
 CONNECTOR = "spark-sql-kafka-0-10_2.13-*.jar"
 
 
@@ -65,11 +51,10 @@ def build(
     name: str,
     cores: int,
     work: Path,
-    produce: Produce | None = None,
     archives_to: Path | None = None,
 ) -> SparkSession:
-    """Start the JVM. `work`: for Spark's temporary files; `produce`: the workload it will read
-    back, None: unknown; `archives_to`: the file for the classes that it has loaded at its end."""
+    """Start the JVM. `work`: for Spark's temporary files; `archives_to`: the file for the classes
+    that it has loaded at its end."""
     # Workers must run the interpreter that has this package, not PATH's `python3`.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -89,11 +74,8 @@ def build(
         # A producer that is run twice would write its records twice.
         "spark.task.maxFailures": "1",
         "spark.speculation": "false",
-        "spark.driver.extraJavaOptions": " ".join(
-            java_options(0 if produce is None else produce.data_bytes, archives_to)
-        ),
+        "spark.driver.extraJavaOptions": " ".join(java_options(archives_to)),
     }
-    options |= sql_options(produce)
     builder = SparkSession.builder.appName(name).master(f"local[{cores}]")
     for key, value in options.items():
         builder = builder.config(key, value)
@@ -102,16 +84,13 @@ def build(
     return session
 
 
-def sql_options(produce: Produce | None) -> dict[str, str]:
-    """Return the options of Spark SQL that depend on the workload."""
-    return FOR_FEW if produce is not None and produce.records <= FEW_RECORDS else {}
+def java_options(archives_to: Path | None = None) -> list[str]:
+    """Return the JVM's options, quoted for Spark.
 
-
-def java_options(data_bytes: int = 0, archives_to: Path | None = None) -> list[str]:
-    """Return the JVM's options, quoted for Spark."""
-    options = ["-XX:+UseSerialGC"]
-    if data_bytes < OPTIMISED_BYTES:
-        options.append("-XX:TieredStopAtLevel=1")
+    The optimising compiler is left out: the JVM only schedules, and the compiler would take
+    processor time from the brokers under measurement.
+    """
+    options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     if archives_to is not None:
         return [*options, "-Xlog:disable", f'"-XX:ArchiveClassesAtExit={archives_to}"']
     archive = class_archive()

@@ -66,11 +66,6 @@ class Produce(_Camel, frozen=True):
     def is_idempotent(self) -> bool:
         return self.acks == "All" if self.idempotent is None else self.idempotent
 
-    @property
-    def data_bytes(self) -> int:
-        """Bytes of all values, before compression."""
-        return self.records * self.record_bytes
-
 
 class Verify(_Camel, frozen=True):
     """The properties to prove."""

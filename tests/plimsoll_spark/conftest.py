@@ -40,12 +40,10 @@ def spark_jars() -> Path:
 @pytest.fixture(scope="session")
 def spark(spark_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     from plimsoll_spark import session
-    from plimsoll_spark.settings import Produce
 
     patch = pytest.MonkeyPatch()
     patch.setitem(os.environ, session.JARS_VARIABLE, str(spark_jars))
-    work, few = tmp_path_factory.mktemp("spark"), Produce(records=20)
-    started = session.build(name="tests", cores=2, work=work, produce=few)
+    started = session.build(name="tests", cores=2, work=tmp_path_factory.mktemp("spark"))
     yield started
     started.stop()
     patch.undo()

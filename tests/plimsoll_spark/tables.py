@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from unittest import mock
 
-from pyspark.sql import DataFrame, SparkSession
+import numpy as np
+import pyarrow as pa
 
-from plimsoll_spark.producer import ARROW_LEDGER
-from plimsoll_spark.records import Encoder, hash_of, key_of
-from plimsoll_spark.schemas import ACKED, LEDGER, LOG, RANGES
+from plimsoll_spark import checks, ledger
+from plimsoll_spark.checks import CheckJob
+from plimsoll_spark.ledger import ACKED
+from plimsoll_spark.range_check import LogRows, Span
+from plimsoll_spark.records import Encoder, salt_of
+from plimsoll_spark.topics import OffsetRange
+from plimsoll_spark.values import Findings
 
 RUN = "run-of-the-tests"
 KEYS = 4
@@ -29,28 +36,19 @@ class Sent:
     settled_ms: float = T0_MS + 1
 
     @property
-    def key(self) -> str:
-        return key_of(self.producer, self.sequence, KEYS)
-
-    @property
-    def content_hash(self) -> str:
-        return hash_of(self.value)
-
-    @property
     def value(self) -> bytes:
         return Encoder(run=RUN, producer=self.producer, record_bytes=32).value(self.sequence)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """A row of the log."""
+    """A record of the log. Another writer's has no producer and no sequence (-1)."""
 
     partition: int
     offset: int
-    key: str
-    producer: int
-    sequence: int
-    content_hash: str
+    producer: int = -1
+    sequence: int = -1
+    key: int = 0
     ours: bool = True
 
     @staticmethod
@@ -61,10 +59,8 @@ class Read:
         return Read(
             partition=sent.partition,
             offset=sent.offset,
-            key=sent.key,
             producer=sent.producer,
             sequence=sent.sequence,
-            content_hash=sent.content_hash,
         )
 
 
@@ -83,18 +79,86 @@ def moved(read: Read, *, offset: int) -> Read:
     return replace(read, offset=offset)
 
 
-def ledger_table(spark: SparkSession, rows: Iterable[Sent]) -> DataFrame:
-    """The ledger as Spark sees it."""
-    names = ARROW_LEDGER.names
-    return spark.createDataFrame([tuple(getattr(r, n) for n in names) for r in rows], LEDGER)
+def foreign(read: Read) -> Read:
+    """Another writer's record in its place."""
+    return Read(partition=read.partition, offset=read.offset, ours=False, key=-1)
 
 
-def log_table(spark: SparkSession, rows: Iterable[Read]) -> DataFrame:
-    """The log as Spark sees it."""
-    names = LOG.names
-    return spark.createDataFrame([tuple(getattr(r, n) for n in names) for r in rows], LOG)
+def write_ledger(directory: Path, sent: Sequence[Sent], chunk: int = 7) -> None:
+    """Several files, as a producer writes them."""
+    directory.mkdir(exist_ok=True)
+    for number, start in enumerate(range(0, len(sent), chunk)):
+        rows = [
+            {name: getattr(one, name) for name in ledger.SCHEMA.names}
+            for one in sent[start : start + chunk]
+        ]
+        batch = pa.RecordBatch.from_pylist(rows, schema=ledger.SCHEMA)
+        ledger.write_chunk(directory / f"producer-0-{number:06d}.parquet", batch)
 
 
-def ranges_table(spark: SparkSession, *ranges: tuple[int, int, int]) -> DataFrame:
-    """(partition, start, end) as Spark sees them."""
-    return spark.createDataFrame(list(ranges), RANGES)
+class KnownLog:
+    """Stands in for `partition_reader.Reader`."""
+
+    def __init__(self, read: Iterable[Read]) -> None:
+        self._read = sorted(read, key=lambda one: (one.partition, one.offset))
+        self.spans: list[Span] = []
+
+    def read(self, span: Span, progress: Callable[[int], None]) -> tuple[LogRows, int | None]:
+        self.spans.append(span)
+        rows = [
+            one
+            for one in self._read
+            if one.partition == span.partition and span.first <= one.offset < span.end
+        ]
+        progress(len(rows))
+        columns = {
+            name: np.array([getattr(one, name) for one in rows], np.int64)
+            for name in ("offset", "producer", "sequence", "key")
+        }
+        return LogRows(**columns, ours=np.array([one.ours for one in rows], np.bool_)), None
+
+    def close(self) -> None:
+        pass
+
+
+def examined(
+    directory: Path,
+    sent: Sequence[Sent],
+    read: Sequence[Read],
+    ranges: Mapping[int, tuple[int, int]],
+    *,
+    starts: Mapping[int, int] | None = None,
+    piece: int = 3,
+    order_by_key: bool = False,
+    log: KnownLog | None = None,
+) -> Findings:
+    """What a run finds. `ranges`: the offsets that each log holds; `starts`: where the logs begin
+    once they were read."""
+    write_ledger(directory / "ledger", sent)
+    known = ledger.index(directory / "ledger")
+    held = {
+        partition: OffsetRange(log_start_offset=start, log_end_offset=end)
+        for partition, (start, end) in ranges.items()
+    }
+    results = directory / "results"
+    results.mkdir()
+    job = CheckJob(
+        bootstrap="none",
+        topic="t",
+        login={},
+        salt=salt_of(RUN),
+        keys=KEYS,
+        order_by_key=order_by_key,
+        until_s=0.0,
+        clock=checks.clock_of(known),
+        results=results,
+    )
+    reader = log or KnownLog(read)
+    with (
+        mock.patch.object(checks, "RANGE_RECORDS", piece),
+        mock.patch.object(checks, "Reader", return_value=reader),
+    ):
+        items = checks.work_items(known, held, held)
+        checks.examine_some(job, items)
+        begin = {p: start for p, (start, _) in ranges.items()} | dict(starts or {})
+        return checks.findings(job, items, known, begin)

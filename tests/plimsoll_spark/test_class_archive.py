@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from plimsoll_spark import session
-from plimsoll_spark.settings import Produce
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,18 +36,3 @@ def test_archive_that_is_not_there_is_not_named_to_the_jvm() -> None:
     archive = session.class_archive()
     archive.touch()
     assert f'"-XX:SharedArchiveFile={archive}"' in session.java_options()
-
-
-def test_code_is_generated_and_plans_are_adapted_for_many_records_alone() -> None:
-    few = session.sql_options(Produce(records=22_500))
-    assert few["spark.sql.codegen.factoryMode"] == "NO_CODEGEN"
-    assert few["spark.sql.adaptive.enabled"] == "false"
-    assert session.sql_options(Produce(records=300_000)) == {}
-    assert session.sql_options(None) == {}
-
-
-@pytest.mark.usefixtures("jars")
-def test_optimising_compiler_of_the_jvm_is_left_out_of_short_jobs_alone() -> None:
-    assert "-XX:TieredStopAtLevel=1" in session.java_options(Produce(records=2**20).data_bytes)
-    long = Produce(records=2**22, record_bytes=1024)
-    assert not any("Tiered" in option for option in session.java_options(long.data_bytes))

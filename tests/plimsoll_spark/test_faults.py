@@ -2,181 +2,256 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from confluent_kafka import KafkaError
 from tests.plimsoll_spark.tables import (
+    KEYS,
     RUN,
+    KnownLog,
     Read,
     Sent,
     agreeing,
-    ledger_table,
-    log_table,
+    examined,
+    foreign,
     moved,
-    ranges_table,
+    write_ledger,
 )
 
-from plimsoll_spark.checks import examine, settled
-from plimsoll_spark.records import salt_of
-from plimsoll_spark.schemas import ACKED, UNKNOWN
+from plimsoll_spark import ledger, partition_reader
+from plimsoll_spark.ledger import ACKED, UNKNOWN
+from plimsoll_spark.partition_reader import Reader
+from plimsoll_spark.range_check import Span
+from plimsoll_spark.records import key_of, salt_of
 from plimsoll_spark.settings import Produce, Settings
-from plimsoll_spark.transforms import copies, fates, gaps, order
-from plimsoll_spark.transforms.parse import parse_log
+from plimsoll_spark.values import Counts
 from plimsoll_spark.verdict import Reason, judge
 
-pytestmark = [
-    pytest.mark.spark,
-    # Py4J leaves its idle sockets to the garbage collector.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-
-RANGES = ((0, 0, 10), (1, 0, 10))
+RANGES = {0: (0, 10), 1: (0, 10)}
 Fault = Callable[[list[Sent], list[Read]], None]
 
 
-def tally(spark: SparkSession, fault: Fault, ranges: tuple[tuple[int, int, int], ...] = RANGES):
+def tally(directory: Path, fault: Fault) -> Counts:
     sent, read = agreeing()
     fault(sent, read)
-    table = ranges_table(spark, *ranges)
-    return fates.tally(fates.fates(ledger_table(spark, sent), log_table(spark, read), table))
+    return examined(directory, sent, read, RANGES).counts
 
 
-def test_ack_of_a_record_that_is_not_there_is_a_loss(spark: SparkSession) -> None:
-    found = tally(spark, lambda sent, read: read.pop(3))
-    assert (found["lost"], found["kept"]) == (1, 19)
+def test_agreeing_tables_show_no_fault(tmp_path: Path) -> None:
+    found = examined(tmp_path, *agreeing(), RANGES)
+    assert found.counts == Counts(sent=20, acked=20, read=20)
+    assert found.examples == ()
 
 
-def test_other_content_at_the_acked_offset_is_a_mismatch(spark: SparkSession) -> None:
+def test_missing_acknowledged_record_is_lost(tmp_path: Path) -> None:
+    found = tally(tmp_path, lambda sent, read: read.pop(3) and None)
+    assert (found.lost, found.gaps, found.mismatched) == (1, 1, 0)
+
+
+def test_other_content_at_offset_is_mismatch(tmp_path: Path) -> None:
     def corrupt(sent: list[Sent], read: list[Read]) -> None:
-        read[3] = replace(read[3], content_hash="0" * 16, ours=False)
+        read[3] = foreign(read[3])
 
-    assert tally(spark, corrupt)["mismatched"] == 1
+    found = tally(tmp_path, corrupt)
+    assert (found.mismatched, found.foreign, found.lost) == (1, 1, 0)
 
 
-def test_changed_key_is_a_mismatch_even_when_the_value_is_whole(spark: SparkSession) -> None:
+def test_changed_key_is_a_misplacement(tmp_path: Path) -> None:
+    """The record is whole, so it is found; but not as it was acked."""
+
     def rename(sent: list[Sent], read: list[Read]) -> None:
-        read[3] = replace(read[3], key="somebody-else")
+        read[3] = replace(read[3], key=-1)
 
-    found = tally(spark, rename)
-    assert found["kept"] == 19
+    assert tally(tmp_path, rename).misplaced == 1
 
 
-def test_record_at_another_offset_than_acked_is_misplaced(spark: SparkSession) -> None:
+def test_record_at_another_offset_is_misplaced(tmp_path: Path) -> None:
     def swap(sent: list[Sent], read: list[Read]) -> None:
         read[3], read[4] = moved(read[3], offset=4), moved(read[4], offset=3)
 
-    assert tally(spark, swap)["misplaced"] == 2
+    assert tally(tmp_path, swap).misplaced == 2
 
 
-def test_record_below_the_logs_start_has_expired_and_is_not_called_lost(
-    spark: SparkSession,
-) -> None:
-    def expire(sent: list[Sent], read: list[Read]) -> None:
-        del read[:3]
-
-    found = tally(spark, expire, ((0, 3, 10), (1, 0, 10)))
-    assert (found["expired"], found["lost"]) == (3, 0)
+def test_record_in_another_partition_is_misplaced(tmp_path: Path) -> None:
+    sent, read = agreeing()
+    read[3] = replace(read[3], partition=1, offset=10)
+    counts = examined(tmp_path, sent, read, {0: (0, 10), 1: (0, 11)}).counts
+    assert (counts.misplaced, counts.lost, counts.duplicated, counts.gaps) == (1, 0, 0, 1)
 
 
-def test_ack_without_an_offset_is_kept_wherever_the_record_is(spark: SparkSession) -> None:
+def test_record_below_log_start_has_expired(tmp_path: Path) -> None:
+    sent, read = agreeing()
+    counts = examined(tmp_path, sent, read[3:], {0: (3, 10), 1: (0, 10)}).counts
+    assert (counts.expired, counts.lost, counts.gaps) == (3, 0, 0)
+
+
+def test_record_beyond_the_log_end_is_lost(tmp_path: Path) -> None:
+    """An unclean election shortened the log; what is gone there is no gap."""
+    sent, read = agreeing()
+    counts = examined(tmp_path, sent, read[:8] + read[10:], {0: (0, 8), 1: (0, 10)}).counts
+    assert (counts.lost, counts.gaps) == (2, 0)
+
+
+def test_ack_without_offset_is_kept_anywhere(tmp_path: Path) -> None:
     def forget(sent: list[Sent], read: list[Read]) -> None:
         sent[3] = replace(sent[3], offset=None)
 
-    assert tally(spark, forget)["kept"] == 20
+    assert tally(tmp_path, forget) == Counts(sent=20, acked=20, read=20)
 
 
-def test_duplicates_are_the_copies_after_the_first(spark: SparkSession) -> None:
-    _, read = agreeing()
-    read += [moved(read[3], offset=10), moved(read[3], offset=11)]
-    rows = copies.extra_copies(log_table(spark, read)).collect()
-    assert sorted((r["partition"], r["offset"]) for r in rows) == [(0, 10), (0, 11)]
+def test_ack_without_offset_or_record_is_lost(tmp_path: Path) -> None:
+    def lose(sent: list[Sent], read: list[Read]) -> None:
+        sent[3] = replace(sent[3], offset=None)
+        read[3] = foreign(read[3])
+
+    assert tally(tmp_path, lose).lost == 1
 
 
-def test_record_behind_a_later_one_is_out_of_order_once(spark: SparkSession) -> None:
-    _, read = agreeing()
+@pytest.mark.parametrize("partition", [0, 1])
+def test_duplicates_are_copies_after_the_first(tmp_path: Path, partition: int) -> None:
+    """In the same partition, and in another one."""
+    sent, read = agreeing()
+    copies = [replace(read[3], partition=partition, offset=offset) for offset in (10, 11)]
+    found = examined(tmp_path, sent, read + copies, {0: (0, 10), 1: (0, 10), partition: (0, 12)})
+    places = [(one.partition, one.offset) for one in found.examples if one.kind == "duplicated"]
+    assert places == [(partition, 10), (partition, 11)]
+    assert (found.counts.duplicated, found.counts.out_of_order) == (2, 0)
+
+
+def test_record_behind_later_one_counts_once(tmp_path: Path) -> None:
+    sent, read = agreeing()
+    read[2], read[8] = moved(read[2], offset=8), moved(read[8], offset=2)
+    found = examined(tmp_path, sent, read, RANGES)
+    places = [one.offset for one in found.examples if one.kind == "outOfOrder"]
+    assert (found.counts.out_of_order, places) == (6, [3, 4, 5, 6, 7])
+
+
+def test_order_within_a_key_ignores_other_keys(tmp_path: Path) -> None:
+    sent, read = agreeing()
+    read = [replace(one, key=one.sequence % 2) for one in read]
     read[3], read[4] = moved(read[3], offset=4), moved(read[4], offset=3)
-    rows = order.out_of_order(log_table(spark, read), per=order.IDEMPOTENT).collect()
-    assert [(r["partition"], r["offset"], r["sequence"]) for r in rows] == [(0, 4, 3)]
+    assert examined(tmp_path, sent, read, RANGES, order_by_key=True).counts.out_of_order == 0
 
 
-def test_late_copy_is_a_duplicate_and_not_disorder(spark: SparkSession) -> None:
-    _, read = agreeing()
-    read.append(moved(read[3], offset=10))
-    assert order.out_of_order(log_table(spark, read), per=order.IDEMPOTENT).count() == 0
+def test_healthy_log_is_read_once(tmp_path: Path) -> None:
+    sent, read = agreeing()
+    log = KnownLog(read)
+    examined(tmp_path, sent, read, RANGES, log=log)
+    assert len(log.spans) == len(set(log.spans)) == 8
 
 
-def test_gaps_are_found_inside_and_at_both_ends(spark: SparkSession) -> None:
-    _, read = agreeing()
+def test_gaps_are_found_inside_and_at_both_ends(tmp_path: Path) -> None:
+    sent, read = agreeing()
     kept = [r for r in read if r.partition == 1 or 2 <= r.offset <= 4 or 6 <= r.offset <= 8]
-    rows = gaps.gaps(log_table(spark, kept), ranges_table(spark, *RANGES)).collect()
-    found = sorted((r["partition"], r["offset"], r["missing"]) for r in rows)
-    assert found == [(0, 0, 2), (0, 5, 1), (0, 9, 1)]
+    found = examined(tmp_path, sent, kept, RANGES)
+    places = [(one.partition, one.offset) for one in found.examples if one.kind == "gap"]
+    assert (found.counts.gaps, places) == (3, [(0, 0), (0, 5), (0, 9)])
 
 
-def test_partition_that_lost_everything_is_one_gap(spark: SparkSession) -> None:
-    _, read = agreeing()
+def test_partition_that_lost_everything_is_one_gap(tmp_path: Path) -> None:
+    sent, read = agreeing()
     kept = [r for r in read if r.partition == 1]
-    rows = gaps.gaps(log_table(spark, kept), ranges_table(spark, *RANGES)).collect()
-    assert [(r["partition"], r["offset"], r["missing"]) for r in rows] == [(0, 0, 10)]
+    assert examined(tmp_path, sent, kept, RANGES).counts.gaps == 1
 
 
-def test_what_was_deleted_while_it_was_read_is_neither_lost_nor_a_gap(spark: SparkSession) -> None:
+def test_records_deleted_during_read_are_expired(tmp_path: Path) -> None:
     """The start was 0 when the reading began, and is 7: offsets 3 to 6 were gone before."""
     sent, read = agreeing()
     left = [r for r in read if r.partition == 1 or not 3 <= r.offset < 7]
-    counts = examined(spark, sent, left, ((0, 7, 10), (1, 0, 10))).counts
+    counts = examined(tmp_path, sent, left, RANGES, starts={0: 7}).counts
     assert (counts.expired, counts.lost, counts.gaps) == (4, 0, 0)
 
 
-def test_records_tell_whose_they_are_and_whether_they_are_whole(spark: SparkSession) -> None:
+class Polled:
+    """A message, as `confluent_kafka.Message` shows it."""
+
+    def __init__(self, offset: int, value: bytes | None, key: bytes | None, error: int = 0) -> None:
+        self._shown = (offset, value, key, KafkaError(error) if error else None)
+
+    def offset(self) -> int:
+        return self._shown[0]
+
+    def value(self) -> bytes | None:
+        return self._shown[1]
+
+    def key(self) -> bytes | None:
+        return self._shown[2]
+
+    def error(self) -> KafkaError | None:
+        return self._shown[3]
+
+
+class Polling:
+    """A consumer of some messages."""
+
+    def __init__(self, messages: list[Polled]) -> None:
+        self._messages = messages
+
+    def assign(self, partitions: list[object]) -> None:
+        pass
+
+    def consume(self, count: int, timeout: float) -> list[Polled]:
+        taken, self._messages = self._messages, []
+        return taken
+
+
+def reader_of(monkeypatch: pytest.MonkeyPatch, messages: list[Polled]) -> Reader:
+    monkeypatch.setattr(partition_reader, "Consumer", lambda _: Polling(messages))
+    return Reader(bootstrap="b", topic="t", login={}, salt=salt_of(RUN), keys=KEYS, until_s=2.0**40)
+
+
+def test_records_identify_run_and_completeness(monkeypatch: pytest.MonkeyPatch) -> None:
     mine = Sent(producer=1, sequence=2**33, partition=0, offset=0)
+    key = key_of(1, 2**33, KEYS).encode()
     broken = mine.value[:-1] + bytes([mine.value[-1] ^ 1])
-    values = [mine.value, broken, b"short", b"", None]
-    source = spark.createDataFrame(
-        [
-            (0, n, bytearray(b"k1"), None if v is None else bytearray(v))
-            for n, v in enumerate(values)
-        ],
-        "partition int, offset long, key binary, value binary",
-    )
-    rows = sorted(parse_log(source, salt_of(RUN)).collect(), key=lambda row: row["offset"])
-    assert [row["ours"] for row in rows] == [True, False, False, False, False]
-    first = rows[0]
-    assert (first["producer"], first["sequence"], first["key"]) == (1, 2**33, "k1")
-    assert first["content_hash"] == mine.content_hash
-    other = parse_log(source, salt_of("another run")).where("ours").count()
-    assert other == 0
+    values = [(mine.value, key), (mine.value, b"k"), (broken, key), (b"short", key), (None, None)]
+    messages = [Polled(offset, value, name) for offset, (value, name) in enumerate(values)]
+    span = Span(partition=0, first=0, end=5)
+    log, unreadable = reader_of(monkeypatch, messages).read(span, lambda _: None)
+    assert log.ours.tolist() == [True, True, False, False, False]
+    assert (log.producer[0], log.sequence[0], f"k{log.key[0]}".encode()) == (1, 2**33, key)
+    assert (log.key[1], unreadable) == (-1, None)
 
 
-def test_ledger_tells_outcomes_and_between_which_offsets_each_partition_was_acked(
-    spark: SparkSession,
-) -> None:
+def test_batch_with_wrong_crc_ends_the_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    good = Sent(producer=0, sequence=0, partition=0, offset=0)
+    messages = [Polled(0, good.value, b"k0"), Polled(4, None, None, KafkaError._BAD_MSG)]
+    span = Span(partition=0, first=0, end=9)
+    log, unreadable = reader_of(monkeypatch, messages).read(span, lambda _: None)
+    assert (log.offset.tolist(), unreadable) == ([0], 4)
+
+
+def test_ledger_counts_outcomes_and_offset_ranges(tmp_path: Path) -> None:
     sent, _ = agreeing()
     sent[3] = replace(sent[3], offset=None)
     sent[5] = replace(sent[5], outcome=UNKNOWN, partition=None, offset=None)
     sent.append(replace(sent[6], sequence=20, partition=2, offset=None))
-    found = settled(ledger_table(spark, sent))
+    write_ledger(tmp_path / "ledger", sent)
+    found = ledger.index(tmp_path / "ledger")
     assert found.outcomes == {ACKED: 20, UNKNOWN: 1}
     assert found.acked == {0: (0, 10), 1: (0, 10)}
+    assert sum(len(ledger.read((group,))) for group in found.unplaced) == 3
 
 
-def test_nothing_of_ours_in_the_log_is_all_lost_and_nothing_twice(spark: SparkSession) -> None:
+def test_unfinished_ledger_file_is_ignored(tmp_path: Path) -> None:
+    write_ledger(tmp_path / "ledger", agreeing()[0])
+    (tmp_path / "ledger" / "_producer-0-000009.parquet").write_bytes(b"PAR1 and then nothing")
+    assert ledger.index(tmp_path / "ledger").outcomes == {ACKED: 20}
+
+
+def test_foreign_log_is_lost_not_duplicated(tmp_path: Path) -> None:
     sent, read = agreeing()
-    foreign = [replace(one, ours=False, producer=None, sequence=None) for one in read]
-    counts = examined(spark, sent, foreign, RANGES).counts
-    assert (counts.read, counts.foreign, counts.duplicated) == (0, 20, 0)
-    assert counts.mismatched == 20
+    counts = examined(tmp_path, sent, [foreign(one) for one in read], RANGES).counts
+    assert (counts.read, counts.foreign, counts.duplicated, counts.mismatched) == (0, 20, 0, 20)
 
 
-def test_faults_all_at_once_are_counted_shown_and_judged(spark: SparkSession) -> None:
+def test_simultaneous_faults_are_counted_and_judged(tmp_path: Path) -> None:
     sent, read = agreeing()
-    clean = examined(spark, sent, read, RANGES)
-    assert judge(settings(20), clean.counts, stopped=None, recreated=False).verdict == "Passed"
-    assert clean.examples == ()
     read[4], read[5] = moved(read[4], offset=5), moved(read[5], offset=4)
     read.append(moved(read[12], offset=10))
     del read[7]
-    found = examined(spark, sent, read, ((0, 0, 10), (1, 0, 11)))
+    found = examined(tmp_path, sent, read, {0: (0, 10), 1: (0, 11)})
     counts = found.counts
     assert (counts.sent, counts.acked, counts.read) == (20, 20, 20)
     assert (counts.lost, counts.misplaced, counts.duplicated) == (1, 2, 1)
@@ -184,25 +259,6 @@ def test_faults_all_at_once_are_counted_shown_and_judged(spark: SparkSession) ->
     assert {e.kind for e in found.examples} == {
         *("lost", "misplaced", "duplicated", "outOfOrder", "gap")
     }
-    verdict = judge(settings(20), counts, stopped=None, recreated=False)
+    asked = Settings(name="faults", bootstrap="b", topic="t", produce=Produce(records=20))
+    verdict = judge(asked, counts, stopped=None, recreated=False)
     assert (verdict.verdict, verdict.reason) == ("Violated", Reason.RECORDS_LOST)
-
-
-def settings(records: int) -> Settings:
-    return Settings(name="faults", bootstrap="b", topic="t", produce=Produce(records=records))
-
-
-def examined(
-    spark: SparkSession,
-    sent: list[Sent],
-    read: list[Read],
-    ranges: tuple[tuple[int, int, int], ...],
-):
-    ledger = ledger_table(spark, sent)
-    return examine(
-        settings(len(sent)),
-        settled(ledger),
-        ledger,
-        log_table(spark, read),
-        ranges_table(spark, *ranges),
-    )

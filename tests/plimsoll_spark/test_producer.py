@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError
 
 from plimsoll_spark.drive import client_config
 from plimsoll_spark.producer import Plan, Sender
-from plimsoll_spark.records import Encoder, hash_of, key_of
+from plimsoll_spark.records import Encoder
 from plimsoll_spark.settings import Produce
 
 NO_SERVER = "127.0.0.1:9"
@@ -32,7 +32,7 @@ def a_plan(directory: Path, *, records: int, stop_in_s: float = 60.0, **client: 
         message_timeout_s=0.3,
         stop_at_s=time.time() + stop_in_s,
         progress=directory / "2.json",
-        ledger=directory / "ledger.parquet",
+        ledger=directory / "ledger",
     )
 
 
@@ -46,9 +46,7 @@ def test_records_that_nobody_answered_are_unknown_and_all_are_told(tmp_path: Pat
     assert [row["sequence"] for row in rows] == list(range(50))
     assert {row["outcome"] for row in rows} == {"unknown"}
     assert {row["offset"] for row in rows} == {None}
-    encoder = Encoder(run="r", producer=2, record_bytes=64)
-    assert rows[7]["content_hash"] == hash_of(encoder.value(7))
-    assert rows[7]["key"] == key_of(2, 7, 10)
+    assert {row["producer"] for row in rows} == {2}
     assert all(row["settled_ms"] >= row["send_ms"] for row in rows)
     told = json.loads(plan.progress.read_text())
     assert told == {"sent": 50, "acked": 0, "failed": 0, "unknown": 50, "stopped": None}

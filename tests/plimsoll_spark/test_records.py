@@ -1,6 +1,10 @@
 """A driven record names itself, and can be told from every other."""
 
-from plimsoll_spark.records import HEADER_BYTES, Encoder, hash_of, key_of, sequence_of
+from plimsoll_spark.records import HEADER_BYTES, PREFIX_BYTES, Encoder, key_of, sequence_of
+
+
+def hash_of(value: bytes) -> bytes:
+    return value[PREFIX_BYTES:HEADER_BYTES]
 
 
 def test_value_has_the_size_asked_for_and_carries_its_sequence() -> None:

@@ -4,7 +4,7 @@ from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 from plimsoll_spark import report
-from plimsoll_spark.checks import MAX_BINS
+from plimsoll_spark.checks import BINS_MAX
 from plimsoll_spark.settings import Produce, Settings
 from plimsoll_spark.svg import nice_ceiling
 from plimsoll_spark.values import (
@@ -57,7 +57,7 @@ def test_page_of_a_large_run_fits_in_a_config_map() -> None:
         Example(topic="t" * 249, partition=p, offset=p, kind="lost") for p in range(20)
     )
     page = report.render(
-        SETTINGS, outcome(Counts(sent=10**9), examples), findings(partitions=5_000, bins=MAX_BINS)
+        SETTINGS, outcome(Counts(sent=10**9), examples), findings(partitions=5_000, bins=BINS_MAX)
     )
     assert len(page.encode()) < report.MAX_BYTES
 

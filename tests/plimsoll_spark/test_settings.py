@@ -89,7 +89,7 @@ def test_plans_share_out_every_record_and_the_whole_rate(tmp_path: Path) -> None
     plans = plan(drive)
     assert sorted(p.records for p in plans) == [333, 334, 334]
     assert sum(p.records_per_second or 0 for p in plans) == pytest.approx(500)
-    assert len({p.ledger for p in plans}) == 3
+    assert len({p.producer for p in plans}) == 3
 
 
 def test_producer_without_sequence_numbers_sends_one_request_at_a_time() -> None:

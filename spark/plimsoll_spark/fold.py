@@ -1,0 +1,141 @@
+"""Joins the findings of all ranges into the counts of a run. Pure.
+
+Called by `checks` with the ranges in the order (partition, offset). A copy, and a record behind a
+later one, are judged by what stands before them in that order. A range that could hold either is
+checked once more with what stands before it: `recheck`. No healthy log needs that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+
+from plimsoll_spark.ledger import LedgerRows
+from plimsoll_spark.range_check import Earlier, Gap, RangeFindings, Span, Strays
+from plimsoll_spark.seen import Seen
+from plimsoll_spark.values import Example
+
+EXAMPLES_OF_A_KIND = 5
+STRAYS_MAX = 5_000_000
+"""Records that were not at their offsets and are looked for elsewhere; any more are lost."""
+Recheck = Callable[[Span, Earlier], RangeFindings]
+
+
+class Fold:
+    """Counts of the ranges added so far. `add` each range, then `settle`, then read the counts."""
+
+    def __init__(self, topic: str, recheck: Recheck) -> None:
+        self._topic = topic
+        self._recheck = recheck
+        self._seen = Seen()
+        # Of the present partition: the highest sequence of each stream, and the last gap.
+        self._partition = -1
+        self._highest: dict[int, int] = {}
+        self._gaps: dict[int, list[Gap]] = {}
+        self._strays: list[tuple[int, Strays]] = []
+        self._held = 0
+        self._examples: dict[str, list[Example]] = {}
+        self.read = self.foreign = self.duplicated = self.out_of_order = 0
+        self.lost = self.misplaced = self.mismatched = self.expired = self.gaps = 0
+        self.unreadable: list[Example] = []
+
+    def add(self, found: RangeFindings) -> None:
+        """Add the next range."""
+        span = found.span
+        if span.partition != self._partition:
+            self._partition, self._highest = span.partition, {}
+        if self._crosses(found):
+            earlier = Earlier(seen=self._seen.bits(), highest=self._highest)
+            found = self._recheck(span, earlier)
+        self.read += found.read
+        self.foreign += found.foreign
+        self.duplicated += found.duplicated
+        self.out_of_order += found.out_of_order
+        self._note("duplicated", span.partition, found.duplicates)
+        self._note("outOfOrder", span.partition, found.disordered)
+        if found.unreadable is not None:
+            self.unreadable.append(self._example("unreadable", span.partition, found.unreadable))
+        for stream in found.streams:
+            self._highest[stream.number] = max(self._highest.get(stream.number, -1), stream.highest)
+        self._add_gaps(span.partition, found.gaps)
+        self._hold(span.partition, found.strays)
+        self._seen.add(found.seen)
+
+    def settle(self, starts: Mapping[int, int], unplaced: Iterable[LedgerRows]) -> None:
+        """Judge what needs every range: acked records that were not at their offset, and gaps.
+
+        `starts`: per partition, the log's start after it was read; offsets below it have expired.
+        `unplaced`: the ledger's records without an acked offset; an acked one, whose offset the log
+        did not return, is kept wherever it is.
+        """
+        for partition, strays in self._strays:
+            self._judge(partition, strays, starts[partition])
+        for rows in unplaced:
+            acked = np.flatnonzero(rows.acked)
+            kept = self._seen.has(rows.producer[acked], rows.sequence[acked])
+            self.lost += int((~kept).sum())
+            for row in acked[~kept][:EXAMPLES_OF_A_KIND].tolist():
+                self._note("lost", int(rows.partition[row]), (0,))
+        for partition, gaps in sorted(self._gaps.items()):
+            left = [
+                max(gap.first, starts[partition]) for gap in gaps if gap.end > starts[partition]
+            ]
+            self.gaps += len(left)
+            self._note("gap", partition, left)
+
+    @property
+    def examples(self) -> tuple[Example, ...]:
+        """A few examples of each kind, so that no kind crowds out the others."""
+        return tuple(example for kind in self._examples.values() for example in kind)
+
+    def _crosses(self, found: RangeFindings) -> bool:
+        """Return True if what stands before the range may change its findings."""
+        return self._seen.overlaps(found.seen) or any(
+            stream.lowest < self._highest.get(stream.number, -1) for stream in found.streams
+        )
+
+    def _hold(self, partition: int, strays: Strays) -> None:
+        """Keep strays until every range is known, at most `STRAYS_MAX`."""
+        if not len(strays):
+            return
+        self._held += len(strays)
+        if self._held <= STRAYS_MAX:
+            self._strays.append((partition, strays))
+        else:
+            self.lost += len(strays)
+
+    def _judge(self, partition: int, strays: Strays, start: int) -> None:
+        producer, sequence, offset = (
+            np.frombuffer(column, np.int64)
+            for column in (strays.producer, strays.sequence, strays.offset)
+        )
+        elsewhere = self._seen.has(producer, sequence)
+        expired = ~elsewhere & (offset < start)
+        occupied = np.frombuffer(strays.occupied, np.bool_) & ~elsewhere & ~expired
+        lost = ~(elsewhere | expired | occupied)
+        self.expired += int(expired.sum())
+        self.misplaced += int(elsewhere.sum())
+        self.mismatched += int(occupied.sum())
+        self.lost += int(lost.sum())
+        for kind, rows in (("misplaced", elsewhere), ("mismatched", occupied), ("lost", lost)):
+            self._note(kind, partition, offset[rows][:EXAMPLES_OF_A_KIND].tolist())
+
+    def _add_gaps(self, partition: int, gaps: Iterable[Gap]) -> None:
+        """Join a gap at the start of a range with one at the end of the range before it."""
+        known = self._gaps.setdefault(partition, [])
+        for gap in gaps:
+            if known and known[-1].end == gap.first:
+                known[-1] = Gap(first=known[-1].first, end=gap.end)
+            else:
+                known.append(gap)
+
+    def _note(self, kind: str, partition: int, offsets: Iterable[int]) -> None:
+        known = self._examples.setdefault(kind, [])
+        for offset in offsets:
+            if len(known) == EXAMPLES_OF_A_KIND:
+                return
+            known.append(self._example(kind, partition, offset))
+
+    def _example(self, kind: str, partition: int, offset: int) -> Example:
+        return Example(topic=self._topic, partition=partition, offset=offset, kind=kind)

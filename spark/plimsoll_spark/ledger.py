@@ -1,0 +1,179 @@
+"""The ledger: the outcome of every record of a run, as Parquet files that a check can read in part.
+
+Written by `drive` (a `LedgerWriter` in each producer's task), read by `checks`. A producer writes a
+file each time it has `CHUNK_ROWS` rows. In a file the acknowledged records with an offset stand in
+the order (partition, offset), each partition in a row group of its own; the last row group holds
+all other records. A check of some offsets reads the row groups that can hold them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from plimsoll_spark.arrays import Bools, Floats, Ints
+
+ACKED = "acked"
+FAILED = "failed"  # certainly not appended
+UNKNOWN = "unknown"  # may or may not have been appended
+CHUNK_ROWS = 100_000
+NONE = -1
+"""In an array: no partition, or no offset."""
+SCHEMA = pa.schema(
+    [
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("producer", pa.int32(), nullable=False),
+        pa.field("sequence", pa.int64(), nullable=False),
+        pa.field("outcome", pa.string(), nullable=False),
+        pa.field("send_ms", pa.float64(), nullable=False),
+        # When the outcome became known.
+        pa.field("settled_ms", pa.float64(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerRows:
+    """Columns of some records, of one length. `NONE` stands for no partition and no offset."""
+
+    partition: Ints
+    offset: Ints
+    producer: Ints
+    sequence: Ints
+    acked: Bools
+    send_ms: Floats
+    settled_ms: Floats
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+    def between(self, first: int, end: int) -> LedgerRows:
+        """Return the rows with an offset in [first, end)."""
+        rows = (self.offset >= first) & (self.offset < end)
+        return LedgerRows(
+            partition=self.partition[rows],
+            offset=self.offset[rows],
+            producer=self.producer[rows],
+            sequence=self.sequence[rows],
+            acked=self.acked[rows],
+            send_ms=self.send_ms[rows],
+            settled_ms=self.settled_ms[rows],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowGroup:
+    """One row group: records of one partition, or of none."""
+
+    path: str
+    number: int
+    partition: int | None
+    # Smallest and largest offset; None if the records have no acked offset.
+    offsets: tuple[int, int] | None
+    first_sent_ms: float
+    first_settled_ms: float
+    last_settled_ms: float
+
+    def overlaps(self, first: int, end: int) -> bool:
+        """Return True if an acked offset can be in [first, end)."""
+        return self.offsets is not None and self.offsets[0] < end and self.offsets[1] >= first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerIndex:
+    """All row groups of a ledger, and its totals."""
+
+    groups: tuple[RowGroup, ...]
+    # Number of records by outcome.
+    outcomes: Mapping[str, int]
+
+    @property
+    def acked(self) -> dict[int, tuple[int, int]]:
+        """Per partition, the first acked offset and the one after the last."""
+        found: dict[int, tuple[int, int]] = {}
+        for group in self.groups:
+            if group.partition is not None and group.offsets is not None:
+                low, high = group.offsets
+                first, end = found.get(group.partition, (low, high + 1))
+                found[group.partition] = (min(first, low), max(end, high + 1))
+        return found
+
+    @property
+    def unplaced(self) -> tuple[RowGroup, ...]:
+        """Row groups of records without an acked offset."""
+        return tuple(group for group in self.groups if group.offsets is None)
+
+    def of(self, partition: int) -> tuple[RowGroup, ...]:
+        """Return all row groups of a partition."""
+        return tuple(group for group in self.groups if group.partition == partition)
+
+
+def write_chunk(path: Path, rows: pa.RecordBatch) -> None:
+    """Write one file. It gets its name when it is complete: a run that dies leaves whole files."""
+    partial = path.with_name(f"_{path.name}")
+    table = pa.Table.from_batches([rows])
+    placed = pc.is_valid(table["offset"])
+    order = [("partition", "ascending"), ("offset", "ascending")]
+    with pq.ParquetWriter(partial, SCHEMA) as writer:
+        for part in (table.filter(placed), table.filter(pc.invert(placed))):
+            sorted_part = part.sort_by(order)
+            for start, end in _runs(pc.fill_null(sorted_part["partition"], NONE).to_numpy()):
+                writer.write_table(sorted_part.slice(start, end - start), row_group_size=end)
+    partial.replace(path)
+
+
+def _runs(values: Ints) -> Iterable[tuple[int, int]]:
+    """Yield start and end of each run of equal values."""
+    if len(values):
+        edges = (np.flatnonzero(np.diff(values)) + 1).tolist()
+        yield from zip([0, *edges], [*edges, len(values)], strict=True)
+
+
+def index(directory: Path) -> LedgerIndex:
+    """Return the index of a ledger's directory."""
+    groups: list[RowGroup] = []
+    outcomes: Counter[str] = Counter()
+    for path in sorted(directory.glob("[!_]*.parquet")):
+        file = pq.ParquetFile(path)
+        groups += (_group(file, path, number) for number in range(file.num_row_groups))
+        for value in pc.value_counts(file.read(["outcome"])["outcome"]).to_pylist():
+            outcomes[value["values"]] += value["counts"]
+    return LedgerIndex(groups=tuple(groups), outcomes=outcomes)
+
+
+def _group(file: pq.ParquetFile, path: Path, number: int) -> RowGroup:
+    group = file.metadata.row_group(number)
+    stats = {SCHEMA.names[n]: group.column(n).statistics for n in range(group.num_columns)}
+    partition, offset = stats["partition"], stats["offset"]
+    return RowGroup(
+        path=str(path),
+        number=number,
+        partition=partition.min if partition.has_min_max else None,
+        offsets=(offset.min, offset.max) if offset.has_min_max else None,
+        first_sent_ms=stats["send_ms"].min,
+        first_settled_ms=stats["settled_ms"].min,
+        last_settled_ms=stats["settled_ms"].max,
+    )
+
+
+def read(groups: Sequence[RowGroup]) -> LedgerRows:
+    """Return the rows of some row groups, in their order."""
+    tables = [pq.ParquetFile(group.path).read_row_group(group.number) for group in groups]
+    table = pa.concat_tables(tables) if tables else SCHEMA.empty_table()
+    return LedgerRows(
+        partition=pc.fill_null(table["partition"], NONE).to_numpy(),
+        offset=pc.fill_null(table["offset"], NONE).to_numpy(),
+        producer=table["producer"].to_numpy(),
+        sequence=table["sequence"].to_numpy(),
+        acked=pc.equal(table["outcome"], ACKED).to_numpy(),
+        send_ms=table["send_ms"].to_numpy(),
+        settled_ms=table["settled_ms"].to_numpy(),
+    )

@@ -1,1 +1,0 @@
-"""Transformations from DataFrame to DataFrame, without session, files or sockets."""
