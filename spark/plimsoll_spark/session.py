@@ -20,7 +20,7 @@ from plimsoll_spark.settings import Refusal, Refused
 
 JARS_VARIABLE = "PLIMSOLL_SPARK_JARS"
 MEMORY_VARIABLE = "PLIMSOLL_SPARK_DRIVER_MEMORY"
-DEFAULT_MEMORY = "768m"
+DEFAULT_MEMORY = "512m"
 CONNECTOR = "spark-sql-kafka-0-10_2.13-*.jar"
 
 
