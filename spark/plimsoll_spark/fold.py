@@ -66,8 +66,8 @@ class Fold:
         """Judge what needs every range: acked records that were not at their offset, and gaps.
 
         `starts`: per partition, the log's start after it was read; offsets below it have expired.
-        `unplaced`: the ledger's records without an acked offset; an acked one, whose offset the log
-        did not return, is kept wherever it is.
+        `unplaced`: the ledger's records without an acked offset. If one was acked, the log did not
+        return its offset, and it is kept wherever it is.
         """
         for partition, strays in self._strays:
             self._judge(partition, strays, starts[partition])

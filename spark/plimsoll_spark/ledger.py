@@ -23,7 +23,7 @@ from plimsoll_spark.arrays import Bools, Floats, Ints
 ACKED = "acked"
 FAILED = "failed"  # certainly not appended
 UNKNOWN = "unknown"  # may or may not have been appended
-CHUNK_ROWS = 100_000
+CHUNK_ROWS = 50_000
 NONE = -1
 """In an array: no partition, or no offset."""
 SCHEMA = pa.schema(

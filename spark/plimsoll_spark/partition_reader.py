@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from array import array
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -85,7 +86,7 @@ class Reader:
 
         `progress` is called with the number of records read so far. Raises `OutOfTime`.
         """
-        rows: list[tuple[int, int, int, int, bool]] = []
+        rows = Columns()
         position, end_seen_s = span.first, 0.0
         self._consumer.assign([TopicPartition(self._topic, span.partition, position)])
         while position < span.end:
@@ -98,9 +99,9 @@ class Reader:
                     position, end_seen_s = message.offset() + 1, 0.0
                     if position > span.end:
                         break
-                    rows.append(self._row(message))
+                    rows.append(message.offset() or 0, *self._identity(message))
                 elif error.code() in SPOILT:
-                    return _as_rows(rows), _place(message, position)
+                    return rows.as_log(), _place(message, position)
                 elif error.code() == KafkaError._PARTITION_EOF:
                     end_seen_s = end_seen_s or time.time()
                     position = max(position, message.offset())
@@ -112,7 +113,7 @@ class Reader:
             progress(len(rows))
             if end_seen_s and time.time() >= end_seen_s + SETTLE_S:
                 break
-        return _as_rows(rows), None
+        return rows.as_log(), None
 
     def _after_deletion(self, span: Span, position: int) -> int:
         """Go on at the log's start, which retention moved."""
@@ -123,32 +124,46 @@ class Reader:
         self._consumer.assign([TopicPartition(self._topic, span.partition, position)])
         return position
 
-    def _row(self, message: Message) -> tuple[int, int, int, int, bool]:
-        """Return offset, producer, sequence, key and whether the record is this run's."""
-        offset = int(message.offset() or 0)
+    def _identity(self, message: Message) -> tuple[int, int, int]:
+        """Return producer, sequence and key; all -1 if the record is not this run's, or not
+        whole."""
         value = message.value() or b""
         stated = value[PREFIX_BYTES:HEADER_BYTES]
         whole = hashlib.sha256(self._salt + value[:PREFIX_BYTES] + value[HEADER_BYTES:])
         if len(value) < HEADER_BYTES or whole.digest()[:HASH_BYTES] != stated:
-            return offset, -1, -1, -1, False
+            return -1, -1, -1
         producer = int.from_bytes(value[:PRODUCER_BYTES], "big")
         sequence = int.from_bytes(value[PRODUCER_BYTES:PREFIX_BYTES], "big")
         key = key_of(producer, sequence, self._keys)
-        number = int(key[1:]) if message.key() == key.encode() else -1
-        return offset, producer, sequence, number, True
+        return producer, sequence, int(key[1:]) if message.key() == key.encode() else -1
+
+
+class Columns:
+    """The columns of `LogRows` while they grow: eight bytes a value."""
+
+    def __init__(self) -> None:
+        self._offset, self._producer, self._sequence, self._key = (array("q") for _ in range(4))
+
+    def __len__(self) -> int:
+        return len(self._offset)
+
+    def append(self, offset: int, producer: int, sequence: int, key: int) -> None:
+        """Add a record; producer -1: not this run's."""
+        self._offset.append(offset)
+        self._producer.append(producer)
+        self._sequence.append(sequence)
+        self._key.append(key)
+
+    def as_log(self) -> LogRows:
+        """Return the records."""
+        offset, producer, sequence, key = (
+            np.frombuffer(column, np.int64)
+            for column in (self._offset, self._producer, self._sequence, self._key)
+        )
+        ours = producer >= 0
+        return LogRows(offset=offset, producer=producer, sequence=sequence, key=key, ours=ours)
 
 
 def _place(message: Message, position: int) -> int:
     offset = message.offset()
     return position if offset is None or offset < 0 else offset
-
-
-def _as_rows(rows: list[tuple[int, int, int, int, bool]]) -> LogRows:
-    offset, producer, sequence, key, ours = zip(*rows, strict=True) if rows else ((),) * 5
-    return LogRows(
-        offset=np.array(offset, np.int64),
-        producer=np.array(producer, np.int64),
-        sequence=np.array(sequence, np.int64),
-        key=np.array(key, np.int64),
-        ours=np.array(ours, np.bool_),
-    )

@@ -113,7 +113,7 @@ def check_range(
     keys: int | None = None,
     earlier: Earlier | None = None,
 ) -> RangeFindings:
-    """Return the findings of a range. `ledger`: the acked rows whose offset is in the range;
+    """Return the findings of a range. `ledger`: the acked rows with offsets in the range;
     `keys`: the number of keys if order is kept within a key only, else None."""
     mine = np.flatnonzero(log.ours)
     producer, sequence = log.producer[mine], log.sequence[mine]

@@ -89,7 +89,7 @@ def broken(kinds: list[tuple[str, tuple[int, int], tuple[int, int]]]) -> list[Re
     return list(log.values())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(kinds=faults, cut=st.integers(0, SIZE), short=st.integers(0, 3), piece=st.integers(1, 9))
 def test_ranges_find_what_the_model_finds(
     kinds: list[tuple[str, tuple[int, int], tuple[int, int]]], cut: int, short: int, piece: int
