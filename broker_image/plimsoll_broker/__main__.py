@@ -13,6 +13,7 @@ import logging
 import resource
 import signal
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from plimsoll_broker.replication.cleaning_process import CleaningProcess
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_core.cluster.cluster_configs import OWN_DEFAULTS
 from plimsoll_process.collector import tune
-from plimsoll_process.hang_watch import HangWatch
+from plimsoll_process.hang_watch import HangWatch, waited_ms
 from plimsoll_process.log_lines import LineOutput
 from plimsoll_process.loop_watch import LoopWatch
 from plimsoll_process.parent import die_with_parent
@@ -49,6 +50,7 @@ async def _run(config: BrokerConfig, output: LineOutput) -> None:
     loop.set_default_executor(ThreadPoolExecutor(THREADS_MAX, "work"))
     watch = LoopWatch()
     node.holds = watch.holds
+    node.thread_waited_ms = lambda: waited_ms(threading.get_native_id())
     hang_watch = HangWatch(watch.holds)
     watch.start()
     hang_watch.start()

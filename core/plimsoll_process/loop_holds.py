@@ -18,13 +18,16 @@ RECENT_S = 60.0
 
 
 class LoopTurn(NamedTuple):
-    """`late_s`: by how much a timer ran late; `cpu_s`: how much of that the loop's thread computed.
+    """`late_s`: by how much a timer ran late; `cpu_s`: how much of that the loop's thread computed;
+    `waited_s`: how much of it the thread waited for a processor.
 
     A machine that gives the process no turn makes it late as well, and that is no fault of ours.
+    The rest is a wait for the interpreter's lock, for a disk, or for the end of a CPU limit.
     """
 
     late_s: float
     cpu_s: float
+    waited_s: float = 0.0
 
 
 class LoopHolds:
@@ -77,5 +80,7 @@ class LoopHolds:
         more = self._limit.due(now_s)
         if more is None:
             return None
-        late_ms, cpu_ms = round(turn.late_s * 1000), round(turn.cpu_s * 1000)
-        return f"the event loop was held for {late_ms} ms, {cpu_ms} ms of CPU: {where}{more}"
+        late_ms, cpu_ms, waited_ms = (round(seconds * 1000) for seconds in turn)
+        without = f", {waited_ms} ms without a processor" if waited_ms else ""
+        held = f"the event loop was held for {late_ms} ms, {cpu_ms} ms of CPU{without}"
+        return f"{held}: {where}{more}"

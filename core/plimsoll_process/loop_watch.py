@@ -1,9 +1,9 @@
 """A watch over an event loop: how long each turn holds it, and what was running when it was long.
 
-Entry points start one in the loop.  A timer says by how much it ran late, and how much CPU time the
-loop's thread used meanwhile; a thread looks at what the loop runs when the timer does not come, and
-sleeps else.  It costs 50 timers a second, and an idle loop half as many.  What is counted is
-`loop_holds`' to say.
+Entry points start one in the loop.  A timer says by how much it ran late, how much CPU time the
+loop's thread used meanwhile, and how long it waited for a processor; a thread looks at what the
+loop runs when the timer does not come, and sleeps else.  It costs 50 timers a second, and an idle
+loop half as many.  What is counted is `loop_holds`' to say.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from prometheus_client.core import Metric
 
 from plimsoll_process.loop_holds import HELD_S_MAX, LoopHolds, LoopTurn
 from plimsoll_process.metric_table import MetricTable, loop_rows
+from plimsoll_process.processor_waits import ThreadWaits
 from plimsoll_process.put_off_alarm import Alarm
 
 logger = logging.getLogger("plimsoll.loop")
@@ -44,11 +45,12 @@ class LoopWatch:
         self._stopped = False
         # From `start` on.
         self._alarm: Alarm | None = None
+        self._waits: ThreadWaits | None = None
         self._thread = threading.Thread(target=self._look, name="loop watch", daemon=True)
         self._loop_thread = 0
         self._due_s = 0.0
         self._after_s = TICK_S  # from the last tick until the next is due
-        self._cpu_s = 0.0
+        self._cpu_s = self._waited_s = 0.0
         self._seen: list[str] = []  # what the thread saw, a look each; it only ever appends
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -57,6 +59,7 @@ class LoopWatch:
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._alarm = Alarm(LOOK_S)
+        self._waits = ThreadWaits(threading.get_native_id())
         self._again(self._loop, TICK_S, time.monotonic(), time.thread_time())
         self._thread.start()
 
@@ -66,6 +69,8 @@ class LoopWatch:
             self._alarm.ring()
         if self._timer is not None:
             self._timer.cancel()
+        if self._waits is not None:
+            self._waits.close()
 
     def _again(
         self, loop: asyncio.AbstractEventLoop, after_s: float, now_s: float, cpu_s: float
@@ -73,6 +78,7 @@ class LoopWatch:
         if self._alarm is not None and not self._stopped:
             self._alarm.put_off(after_s + LOOK_S)
         self._cpu_s = cpu_s
+        self._waited_s = 0.0 if self._waits is None else self._waits.seconds()
         self._after_s = after_s
         self._due_s = now_s + after_s
         self._timer = loop.call_later(after_s, self._tick)
@@ -86,7 +92,11 @@ class LoopWatch:
             # Work that began right after the last tick counts its whole delay.
             late_s = min(used_s, late_s + self._after_s - TICK_S)
         cpu_s = min(used_s, late_s)
-        line = self.holds.note(LoopTurn(late_s, cpu_s), now_s, self._seen_most())
+        waited_s = 0.0
+        if late_s > HELD_S_MAX and self._waits is not None:
+            waited_s = min(self._waits.seconds() - self._waited_s, late_s - cpu_s)
+        turn = LoopTurn(late_s, cpu_s, waited_s)
+        line = self.holds.note(turn, now_s, self._seen_most())
         if line is not None:
             logger.log(logging.WARNING if cpu_s > HELD_S_MAX else logging.INFO, "%s", line)
         assert self._loop is not None

@@ -171,6 +171,33 @@ async def test_waiting_work_is_bounded_by_a_share_each() -> None:
     assert [str(one) for one in results if one is not None] == ["too-much-waiting"] * 8
 
 
+async def test_principal_rests_when_its_work_waited_for_a_processor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Others are served meanwhile, and it is served when it has rested."""
+    monkeypatch.setattr(fair_work, "REST_S_MAX", 3_600.0)
+    work, hostile = FairWork(), connection_of("mallory")
+    waits = iter([0, 500_000])
+    work.thread_waited_ms = lambda: next(waits, 500_000)
+    await asks(work, hostile, lambda: None)
+    assert work.rested_s == 500 * fair_work.RESTS
+    later = [asks(work, hostile, lambda: "later") for _ in range(2)]
+    assert await asks(work, connection_of("victim"), lambda: "at once") == "at once"
+    assert work.waiting.held("User:mallory") == 2
+    work._rested("User:mallory")
+    assert await asyncio.gather(*later) == ["later", "later"]
+
+
+async def test_rest_is_bounded_and_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fair_work, "REST_S_MAX", 0.001)
+    work, connection = FairWork(), connection_of("alice")
+    waits = iter(range(0, 10**9, 10**6))
+    work.thread_waited_ms = lambda: next(waits)
+    for _ in range(3):
+        await asks(work, connection, lambda: None)
+    assert work.rested_s == pytest.approx(0.003)
+
+
 async def test_work_before_a_login_is_counted_for_the_address() -> None:
     work, connection = FairWork(), ConnectionState()
     connection.address = "10.0.0.7"

@@ -77,9 +77,10 @@ async def test_loop_watch_counts_its_looks_while_its_thread_makes_another(
 def test_process_that_gets_no_turn_holds_nothing() -> None:
     """Stopped, swapped out, or on a machine that is too busy: late, but not by computing."""
     holds = LoopHolds()
-    line = holds.note(LoopTurn(late_s=3.0, cpu_s=0.001), now_s=1.0, where="asleep")
+    line = holds.note(LoopTurn(late_s=3.0, cpu_s=0.001, waited_s=2.9), now_s=1.0, where="asleep")
     assert holds.too_long == 0
-    assert line == "the event loop was held for 3000 ms, 1 ms of CPU: asleep"
+    held = "the event loop was held for 3000 ms, 1 ms of CPU, 2900 ms without a processor"
+    assert line == f"{held}: asleep"
 
 
 def test_loop_holds_make_at_most_one_log_line_a_second() -> None:

@@ -92,6 +92,8 @@ class BrokerNode:
         self.holds: LoopHolds | None = None
         # Sets the format of log lines; replaced by the owner of the log output.
         self.write_lines: Callable[[LogOutput], None] = lambda _: None
+        # How long the calling thread has waited for a processor; replaced by the process.
+        self.thread_waited_ms: Callable[[], int] = lambda: 0
         self.state = BrokerState.NOT_RUNNING
         self._started_ms = monotonic_ms()
         self._stop_wanted = asyncio.Event()
@@ -255,6 +257,7 @@ class BrokerNode:
         self.state = BrokerState.RECOVERY
         own = OwnLifetime(broker_epoch=self._epoch, lease=lease, register=self._register_anew)
         self._serving = assemble(self.config, self._store, self._client, stream, own)
+        self._serving.long_work.thread_waited_ms = self.thread_waited_ms
         await self._serving.start()
         for name, work in self._serving.tasks():
             self._spawn(name, work)

@@ -219,6 +219,8 @@ QUOTA_ROWS = (
     _row("long_work_running", "gauge", "Threads that work for clients"),
     _row("long_work_waiting", "gauge", "Clients' work that waits for a thread"),
     _row("long_work_wait_seconds", "counter", "Total time for which it waited"),
+    _row("long_work_rest_seconds", "counter",
+         "Total time for which principals rested, because their work waited for a processor"),
     _row("long_work_refused", "counter",
          "Work that cost its connection, because too much of its principal's waited"),
     _row("long_work_dropped", "counter", "Work dropped because its client left"),

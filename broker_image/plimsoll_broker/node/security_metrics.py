@@ -53,6 +53,7 @@ def long_work_metrics(prefix: str, work: FairWork) -> Iterator[Metric]:
     yield TABLE.gauge(prefix + "long_work_running", work.threads.used)
     yield TABLE.gauge(prefix + "long_work_waiting", work.waiting.used)
     yield TABLE.counter(prefix + "long_work_wait_seconds", work.waited_s)
+    yield TABLE.counter(prefix + "long_work_rest_seconds", work.rested_s)
     yield TABLE.counter(prefix + "long_work_refused", work.waiting.refused)
     yield TABLE.counter(prefix + "long_work_dropped", work.dropped)
 

@@ -6,8 +6,14 @@ logs by time, authorizing thousands of names, encoding long replies. There are t
 principal uses at most the threads of its share (`FairPool`), so that a thread is left for the next
 one. Of waiting principals the one goes first that has used the least processor time since the queue
 was last empty (start-time fair queueing: Goyal, Vin and Cheng, 1996). Waiting work is bounded by a
-share each, and dropped when its connection is lost. It decides nothing about requests. Metrics
-report its counts.
+share each, and dropped when its connection is lost.
+
+Where processors are short, long work would keep event loops waiting, those of other brokers on the
+machine too: a nice value counts within one container only, and a thread of low priority that holds
+the interpreter's lock keeps its own loop waiting. So a principal rests after a piece of work for a
+multiple of the time that the thread waited for a processor, and others are served meanwhile. The
+idea is LEDBAT's (RFC 6817): traffic in the background gives way as soon as it meets a queue. It
+decides nothing about requests. Metrics report its counts.
 """
 
 from __future__ import annotations
@@ -38,6 +44,10 @@ REMEMBERED_MAX = 1000
 """The number of principals whose processor time is remembered. Beyond it, the smallest are counted
 together."""
 
+RESTS = 3
+"""A principal rests this many times as long as its work waited for a processor."""
+REST_S_MAX = 0.25
+
 BROKERS_OWN = ""
 """The principal of work that no connection asks for."""
 
@@ -65,18 +75,23 @@ class _WaitingWork:
 
 
 class Thread:
-    """A thread that `FairWork` gives to a principal. `took_ns`: processor time used."""
+    """A thread that `FairWork` gives to a principal. `took_ns`: processor time used; `waited_ms`:
+    how long it waited for a processor."""
 
-    def __init__(self) -> None:
+    def __init__(self, thread_waited_ms: Callable[[], int]) -> None:
         self.took_ns = 0
+        self.waited_ms = 0
+        self._thread_waited_ms = thread_waited_ms
 
     async def __call__(self, work: Callable[[], T]) -> T:
         def timed() -> T:
+            waited_ms = self._thread_waited_ms()
             began_ns = time.thread_time_ns()
             try:
                 return work()
             finally:
                 self.took_ns += time.thread_time_ns() - began_ns
+                self.waited_ms += self._thread_waited_ms() - waited_ms
 
         return await in_charged_thread(timed)
 
@@ -91,7 +106,14 @@ class FairWork:
         """Pieces of work whose clients disconnected before their turn; a metric."""
         self.waited_s = 0.0
         """Total time that work has waited for its turn; a metric."""
+        self.rested_s = 0.0
+        """Total time that principals have rested; a metric."""
         self.used = UsedTime()
+        self.thread_waited_ms: Callable[[], int] = lambda: 0
+        """Returns how long the calling thread has waited for a processor since it began; replaced
+        by the owner of the process."""
+        # Principals that rest. At most a few pieces of work end in `REST_S_MAX`.
+        self._resting: set[str] = set()
         # Waiting work by principal. No line is empty.
         self._lines: dict[str, _Line] = {}
         # By principal: processor time, counted from the least of those that waited when it came.
@@ -113,14 +135,16 @@ class FairWork:
         owner = SERVING.get()
         principal = BROKERS_OWN if owner is None else owner.holder
         await self._turn(principal, owner)
-        thread = Thread()
+        thread = Thread(self.thread_waited_ms)
         try:
             yield thread
         finally:
+            if thread.waited_ms:
+                self._rest(principal, min(RESTS * thread.waited_ms / 1000, REST_S_MAX))
             self._ended(principal, thread.took_ns)
 
     async def _turn(self, principal: str, owner: WorkOwner | None) -> None:
-        if principal not in self._lines and self.threads.admits(principal, 1):
+        if principal not in self._lines and self._may_begin(principal):
             self._begin(principal)
             return
         if not self.waiting.admit(principal, 1):
@@ -161,6 +185,20 @@ class FairWork:
             del self._lines[waiting.principal]
         self.waiting.give_back(waiting.principal, 1)
 
+    def _may_begin(self, principal: str) -> bool:
+        return principal not in self._resting and self.threads.admits(principal, 1)
+
+    def _rest(self, principal: str, rest_s: float) -> None:
+        """Begin no work of the principal for this long."""
+        if principal not in self._resting:
+            self._resting.add(principal)
+            self.rested_s += rest_s
+            asyncio.get_running_loop().call_later(rest_s, self._rested, principal)
+
+    def _rested(self, principal: str) -> None:
+        self._resting.discard(principal)
+        self._begin_next()
+
     def _begin(self, principal: str) -> None:
         served_ns = max(self._served_ns.get(principal, 0), self._least_ns)
         self._served_ns[principal] = self._least_ns = served_ns
@@ -181,7 +219,7 @@ class FairWork:
     def _begin_next(self) -> None:
         """Begin waiting work while threads are free: the principal with the least service first, of
         equals the one that came first."""
-        while able := [p for p in self._lines if self.threads.admits(p, 1)]:
+        while able := [p for p in self._lines if self._may_begin(p)]:
             principal = min(able, key=lambda p: max(self._served_ns.get(p, 0), self._least_ns))
             waiting = next(iter(self._lines[principal]))
             if waiting.turn.cancelled():
