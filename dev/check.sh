@@ -13,6 +13,7 @@ gate "imports" .venv/bin/lint-imports --no-logo
 gate "commit subjects" .venv/bin/python -m dev.commit_subjects
 if [ "${1:-}" != --but-tidy ]; then
   gate "tidy" .venv/bin/python -m pytest -q --no-header tests/test_tidy.py
+  gate "mutants apply" .venv/bin/python -m plimsoll_sim.mutants --apply
   gate "tests import" tests_import
 fi
 [ ${#failed[@]} -eq 0 ] || { echo "make check: ${failed[*]}" >&2; exit 1; }

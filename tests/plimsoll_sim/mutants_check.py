@@ -1,4 +1,4 @@
-"""One check of all mutants (`plimsoll_sim.mutants --check`), for all tests of a session."""
+"""One check of all mutants (`python -m plimsoll_sim.mutants`), for all tests of a session."""
 
 import json
 import os
@@ -11,12 +11,13 @@ TIMEOUT_S = 3_000
 
 
 @cache
-def noticed() -> tuple[dict[str, Any], str]:
-    """All in one process, whose children are the mutants; and what it says meanwhile."""
-    command = [sys.executable, "-W", "ignore", "-m", "plimsoll_sim.mutants", "--check", "--json"]
+def noticed(how: str) -> tuple[dict[str, Any], str]:
+    """Return the results by mutant and the progress lines. `how` is `--scenarios` or `--check`.
+    All mutants are children of one process."""
+    command = [sys.executable, "-W", "ignore", "-m", "plimsoll_sim.mutants", how, "--json"]
     jobs = str(os.cpu_count() or 1)
     done = subprocess.run([*command, "--jobs", jobs], capture_output=True, timeout=TIMEOUT_S)
-    said = done.stderr.decode()
-    assert done.returncode in (0, 1), said
+    lines = done.stderr.decode()
+    assert done.returncode in (0, 1), lines
     found: dict[str, Any] = json.loads(done.stdout)
-    return found, said
+    return found, lines

@@ -1,5 +1,5 @@
-"""The tests of the tests: each guard of the protocol is taken out, and a seed must notice.
+"""Tests of the tests: each guard is removed in turn, and a scenario and a seed must notice.
 
-`guards` holds the protocol's own list, `unlisted_guards` ours; `mutant` says what a mutant is and
-makes Python import the mutated text, `hunt` looks for the seeds that catch it.
+`mutants.txt` lists the mutants, `tree_edits` changes their code, `mutant` turns a process into one,
+`hunt` looks for what notices them, `kills` keeps what was found in `kills.json`.
 """

@@ -16,7 +16,8 @@ from multiprocessing.pool import Pool
 from pathlib import Path
 
 from plimsoll_sim.cluster.patience import Patience
-from plimsoll_sim.mutants.mutant import ROOT, Mutant, become
+from plimsoll_sim.mutants.mutant import Mutant, become
+from plimsoll_sim.mutants.tree_edits import ROOT
 
 SCENARIOS = ROOT / "tests" / "scenarios"
 STEPS = 2_500
@@ -34,7 +35,7 @@ WARM = ("plimsoll_sim.runs.run", "plimsoll_sim.scenario.runner")
 """Modules that every child would import for itself otherwise: half of a mutant's cost."""
 LIVENESS = "liveness"
 NONSENSE = ("AttributeError", "NameError", "TypeError", "UnboundLocalError")
-"""A mutant that makes these takes no guard out, but Python's ground."""
+"""Errors of code that cannot run. A mutant that raises them removes no guard."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -76,9 +77,13 @@ class Chase:
     scenarios: dict[str, list[str]] = field(default_factory=dict)
 
     @property
+    def survived(self) -> bool:
+        """Return True if no random run noticed the mutant though one should."""
+        return bool(self.tries) and not self.kills and not self.mutant.rare
+
+    @property
     def noticed(self) -> bool:
-        by_seed = bool(self.kills) or not self.mutant.by_chance
-        return by_seed and bool(self.scenarios) and all(self.scenarios.values())
+        return not self.survived and bool(self.scenarios) and all(self.scenarios.values())
 
 
 def hunt(
@@ -193,7 +198,7 @@ def _try(profile: str | None, one: Try, patience: Patience) -> tuple[Kill | None
 def _play(chase: Chase) -> None:
     paths = sorted(SCENARIOS.glob("*.txt"))
     files = {path.name.partition("-")[0]: path for path in paths}
-    for scenario in chase.mutant.scenarios:
+    for scenario in chase.mutant.noticed_by:
         known = chase.known_files.get(scenario, [])
         # A name without a letter stands for the whole family.
         family = [name for name in files if scenario in (name, name.rstrip("abcdefg"))]

@@ -1,4 +1,4 @@
-"""`kills.json`: the seeds and scenarios that notice each mutant, where the test starts from.
+"""`kills.json`: the seeds and scenarios that notice each mutant, which a check tries first.
 
 Written by `python -m plimsoll_sim.mutants --write`; with `--check`, only entries that no longer
 hold (`make mutants`).
@@ -7,25 +7,25 @@ hold (`make mutants`).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from plimsoll_sim.mutants.hunt import Chase, Kill
-from plimsoll_sim.mutants.mutant import Mutant
+from plimsoll_sim.mutants.mutant import MUTANTS
 
-KNOWN = Path(__file__).with_name("kills.json")
+FILE = Path(__file__).with_name("kills.json")
 
 
 def known() -> dict[str, Any]:
     """Return the results of the last search by mutant."""
-    found: dict[str, Any] = json.loads(KNOWN.read_text()) if KNOWN.exists() else {}
+    found: dict[str, Any] = json.loads(FILE.read_text()) if FILE.exists() else {}
     return found
 
 
-def told(chases: Iterable[Chase]) -> dict[str, Any]:
-    """Return the results as JSON has them."""
+def as_json(chases: Iterable[Chase]) -> dict[str, Any]:
+    """Return the results by mutant."""
     return {
         chase.mutant.name: {
             "tried": chase.tried,
@@ -36,14 +36,14 @@ def told(chases: Iterable[Chase]) -> dict[str, Any]:
     }
 
 
-def write(mutants: Sequence[Mutant], chase: Chase) -> None:
-    """Replace the chase's entry, keep those of other mutants, drop those of no mutant."""
-    now = known() | told([chase])
-    kept = {mutant.name: now[mutant.name] for mutant in mutants if mutant.name in now}
-    KNOWN.write_text(json.dumps(kept, indent=1) + "\n")
+def write(chase: Chase) -> None:
+    """Replace the entry of the chase's mutant; drop entries of mutants that no longer exist."""
+    now = known() | as_json([chase])
+    lines = [f'"{one.name}": {json.dumps(now[one.name])}' for one in MUTANTS if one.name in now]
+    FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
-def renew(mutants: Sequence[Mutant], chase: Chase) -> None:
+def renew(chase: Chase) -> None:
     """Update a mutant's entry after a check. A new run replaces those that no longer notice it or
     take longer. A check plays no more scenarios than it must, so the known scenarios stay."""
     old = known().get(chase.mutant.name, {"kills": [], "scenarios": {}})
@@ -52,4 +52,4 @@ def renew(mutants: Sequence[Mutant], chase: Chase) -> None:
     files = {name: old["scenarios"].get(name) or saw for name, saw in chase.scenarios.items()}
     if unknown or files != old["scenarios"]:
         kills = chase.kills if unknown else [Kill(**kill) for kill in old["kills"]]
-        write(mutants, replace(chase, kills=kills, scenarios=files))
+        write(replace(chase, kills=kills, scenarios=files))
