@@ -1,24 +1,22 @@
 #!/usr/bin/env bash
-# An earlier release, from its commit: what upgrades are tried from, and gone back to.
-#   dev/release.sh tree 0.1     extract its sources; prints the directory
-#   dev/release.sh path 0.1     prints what PYTHONPATH must be to run it with this .venv
-#   dev/release.sh wheel 0.1    make its wheel; prints the file
-#   dev/release.sh images 0.1   build its images and load them into the local node; prints their names
-# dev/releases.txt says which commit it is.  What is made stays under build/releases/, and is made
-# once.
+# The release before this one, from its commit: what upgrades are tried from, and gone back to.
+#   dev/release.sh name     print its name, such as 0.2
+#   dev/release.sh tree     extract its sources; prints the directory
+#   dev/release.sh path     print what PYTHONPATH must be to run it with this .venv
+#   dev/release.sh images   build its images and load them into the local node; prints their names
+# It is the newest tag v* before HEAD; in a clone without tags, the commit in dev/releases.txt. What
+# is made stays under build/releases/, and is made once.
 set -euo pipefail
 
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 die() { echo "release: $*" >&2; exit 1; }
 
-[ $# -eq 2 ] || die "usage: dev/release.sh tree|path|wheel|images RELEASE"
-what=$1 release=$2
-commit=$(awk -v wanted="$release" '$1 == wanted {print $2}' "$TOP/dev/releases.txt")
-[ -n "$commit" ] || die "dev/releases.txt does not know release $release"
-git -C "$TOP" cat-file -e "$commit^{commit}" 2>/dev/null \
-  || die "this clone lacks commit $commit (release $release); fetch the whole history"
-place=$TOP/build/releases/$release
+commit=$(git -C "$TOP" describe --tags --abbrev=0 --match 'v[0-9]*' HEAD 2>/dev/null) ||
+  commit=$(awk '!/^#/ {print $2}' "$TOP/dev/releases.txt")
+commit=$(git -C "$TOP" rev-parse --verify --quiet "$commit^{commit}") \
+  || die "this clone lacks commit $commit; fetch the whole history"
+place=$TOP/build/releases/${commit:0:12}
 tree=$place/tree
 
 # Whole or not at all: two that make it at once must not see half of each other's.
@@ -30,20 +28,12 @@ if [ ! -d "$tree" ]; then
   mv -T "$new" "$tree" 2>/dev/null || rm -rf "$new"
   [ -d "$tree" ] || die "$tree could not be made"
 fi
+release=$(sed -n 's/^RELEASE = "\(.*\)"$/\1/p' "$tree/core/plimsoll_core/release.py")
 
-case $what in
+case ${1:-} in
+  name) echo "$release" ;;
   tree) echo "$tree" ;;
   path) echo "$tree/core:$tree/operator:$tree/broker_image:$tree/spark" ;;
-  wheel)
-    if ! ls "$place"/*.whl >/dev/null 2>&1; then
-      new=$(mktemp -d "$place/wheel.XXXXXX")
-      "$TOP/.venv/bin/python" -m pip wheel -q --disable-pip-version-check --no-deps \
-        -w "$new" "$tree" >&2
-      mv "$new"/*.whl "$place"/
-      rmdir "$new"
-    fi
-    ls "$place"/*.whl
-    ;;
   images)
     # shellcheck source=dev/node.sh
     source "$TOP/dev/node.sh"
@@ -59,5 +49,5 @@ case $what in
     done
     rm -rf "$kept"
     ;;
-  *) die "usage: dev/release.sh tree|path|wheel|images RELEASE" ;;
+  *) die "usage: dev/release.sh name|tree|path|images" ;;
 esac

@@ -51,7 +51,7 @@ def commands(document: Path) -> list[str]:
 
 
 DOCUMENTED = "tests/integration/test_documented_commands.py"
-INSTALL = "helm upgrade --install plimsoll dist/plimsoll-0.2.0.tgz -n plimsoll-system"
+INSTALL = "helm upgrade --install plimsoll dist/plimsoll-0.3.0.tgz -n plimsoll-system"
 PATCH = "kubectl patch logcluster main -n kafka --type merge -p"
 SECURED = '{"name": "secured", "port": 9094, "tls": {}, "authentication": ["ScramSha512"]}'
 RUN_BY: dict[str, tuple[str, ...]] = {
@@ -146,7 +146,7 @@ RUN_BY: dict[str, tuple[str, ...]] = {
     "tests/integration/test_wheel.py": (
         "make wheel",
         "python3 -m venv ~/plimsoll",
-        "~/plimsoll/bin/pip install dist/plimsoll-0.2.0-py3-none-any.whl",
+        "~/plimsoll/bin/pip install dist/plimsoll-0.3.0-py3-none-any.whl",
         "export PATH=~/plimsoll/bin:$PATH",
         "plimsoll version",
         "plimsoll local",
@@ -157,10 +157,10 @@ RUN_BY: dict[str, tuple[str, ...]] = {
         "export PATH=$PWD/.venv/bin:$PATH",
     ),
     "tests/dev/test_publish.py::test_documented_targets_hand_over_version_and_registry": (
-        "make images VERSION=0.2.0 REGISTRY=registry.example.com/acme",
-        "make chart VERSION=0.2.0 REGISTRY=oci://registry.example.com/acme/charts",
-        "make images VERSION=0.2.0",
-        "make chart VERSION=0.2.0",
+        "make images VERSION=0.3.0 REGISTRY=registry.example.com/acme",
+        "make chart VERSION=0.3.0 REGISTRY=oci://registry.example.com/acme/charts",
+        "make images VERSION=0.3.0",
+        "make chart VERSION=0.3.0",
     ),
     "tests/helm/test_documented_install.py::test_documented_installation_renders": (
         f"{INSTALL} --create-namespace -f values.yaml --wait",

@@ -1,3 +1,3 @@
 """The release of this software; the wheel, the chart and the images carry the same number."""
 
-RELEASE = "0.2"
+RELEASE = "0.3"

@@ -5,17 +5,22 @@ for it: nothing builds images at the same time, or one would load what the other
 """
 
 import subprocess
+from functools import cache
 
 from dev.kubectl import ROOT
-
-EARLIER = "0.1"
 
 
 def release(what: str) -> str:
     """What dev/release.sh prints at last."""
-    command = [str(ROOT / "dev" / "release.sh"), what, EARLIER]
+    command = [str(ROOT / "dev" / "release.sh"), what]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=1200)
     return done.stdout.strip().splitlines()[-1]
+
+
+@cache
+def earlier() -> str:
+    """Return the name of the release before, such as 0.2."""
+    return release("name")
 
 
 if __name__ == "__main__":

@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 from dev.kubectl import ROOT, Cluster, is_true, wait_for
 from tests.e2e.drill import SYSTEM, TOPICS, Drill, assert_all_passed, verified
-from tests.e2e.earlier import EARLIER, release
+from tests.e2e.earlier import earlier, release
 from tests.e2e.test_operator import ready
 
-PRESENT = "0.2"
+from plimsoll_core.cluster.record_versions import NEWEST, release_of
+from plimsoll_core.release import RELEASE as PRESENT
+
 ROLL_S = 300
 STEP_S, AND_NEXT_S = 40, 60
 """What a step takes twice over where processors are idle; so long is then written for the others:
@@ -41,7 +43,7 @@ def install(cluster: Cluster, chart: Path, *values: str) -> None:
 
 def install_earlier(cluster: Cluster) -> None:
     chart = Path(release("tree")) / "helm" / "plimsoll"
-    install(cluster, chart, "--set", f"image.tag={EARLIER}")
+    install(cluster, chart, "--set", f"image.tag={earlier()}")
 
 
 def install_present(cluster: Cluster) -> None:
@@ -68,6 +70,7 @@ def drill(operator: Cluster) -> Iterator[Drill]:
     ready(operator, namespace, "logcluster", "main")
     for name in TOPICS:
         ready(operator, namespace, "topic", name)
+    wait_for("the metadata version to be finalised", lambda: finalised(made), ROLL_S)
     yield made
     operator.delete_namespace(namespace)
     install_present(operator)
@@ -84,6 +87,18 @@ def versions(drill: Drill) -> dict[str, Any]:
         "versions", {}
     )
     return found
+
+
+def finalised(drill: Drill) -> str | None:
+    """Return the metadata version once no newer one can be finalised."""
+    found = versions(drill)
+    same = "metadata" in found and found["metadata"] == found.get("metadataFinalizable")
+    return str(found["metadata"]) if same else None
+
+
+def inside_mode(drill: Drill) -> str:
+    status = drill.get("logcluster", "main")["status"]
+    return str(status["certificates"]["internal"]["mode"])
 
 
 def says(drill: Drill, **wanted: Any) -> None:
@@ -109,8 +124,9 @@ def test_new_operator_restarts_no_broker_of_the_release_before(drill: Drill):
     with verified(drill, STEP_S, AND_NEXT_S) as watch:
         before = pods(drill)
         assert len(before) == 3
+        metadata, inside = finalised(drill), inside_mode(drill)
         install_present(drill.cluster)
-        says(drill, operator=PRESENT, pinned=EARLIER, metadata=EARLIER, brokers={EARLIER: 3})
+        says(drill, operator=PRESENT, pinned=earlier(), metadata=metadata, brokers={earlier(): 3})
         assert pods(drill) == before
         wait_for(
             "the cluster to be Ready under the operator that leads now",
@@ -118,15 +134,16 @@ def test_new_operator_restarts_no_broker_of_the_release_before(drill: Drill):
             60,
         )
         assert pods(drill) == before
+        assert inside_mode(drill) == inside
     assert not watch.below
 
 
 @pytest.mark.timeout(900)
 def test_brokers_are_rolled_by_their_version_and_a_pinned_metadata_version_waits(drill: Drill):
     with verified(drill, STEP_S, AND_NEXT_S) as watch:
-        before = pods(drill)
-        change(drill, version=PRESENT, metadataVersion=EARLIER)
-        says(drill, pinned=PRESENT, metadata=EARLIER, brokers={PRESENT: 3})
+        before, metadata = pods(drill), finalised(drill)
+        change(drill, version=PRESENT, metadataVersion=metadata)
+        says(drill, pinned=PRESENT, metadata=metadata, brokers={PRESENT: 3})
         assert not set(pods(drill).values()) & set(before.values())
     assert not watch.below
 
@@ -134,8 +151,8 @@ def test_brokers_are_rolled_by_their_version_and_a_pinned_metadata_version_waits
 @pytest.mark.timeout(900)
 def test_brokers_and_operator_go_back_while_nothing_newer_is_finalised(drill: Drill):
     with verified(drill, STEP_S, AND_NEXT_S) as watch:
-        change(drill, version=EARLIER)
-        says(drill, pinned=EARLIER, metadata=EARLIER, brokers={EARLIER: 3})
+        change(drill, version=earlier())
+        says(drill, pinned=earlier(), metadata=versions(drill)["metadata"], brokers={earlier(): 3})
         install_earlier(drill.cluster)
         wait_for("an operator of the release before to lead", drill.settled, 120)
     assert not watch.below
@@ -145,12 +162,10 @@ def test_brokers_and_operator_go_back_while_nothing_newer_is_finalised(drill: Dr
 def test_forward_again_the_new_metadata_version_is_finalised_by_itself(drill: Drill):
     with verified(drill, STEP_S, 0) as watch:
         install_present(drill.cluster)
-        says(drill, operator=PRESENT, metadata=EARLIER)
+        says(drill, operator=PRESENT, pinned=earlier())
         change(drill, version=PRESENT, metadataVersion=None)
-        says(drill, pinned=PRESENT, metadata=PRESENT, brokers={PRESENT: 3})
+        says(drill, pinned=PRESENT, metadata=release_of(NEWEST), brokers={PRESENT: 3})
     assert not watch.below
-    shown = drill.get("logcluster", "main")["status"]["certificates"]["internal"]
-    assert shown == {"mode": "Off", "pinned": "Off"}, "nobody has asked for certificates"
 
 
 @pytest.mark.timeout(900)

@@ -98,11 +98,11 @@ def test_notes_name_the_watched_namespace_and_its_pull_secret(tmp_path: Path):
 def test_registry_reaches_all_three_images_of_every_pod():
     prefix = "registry.example:5000/mirror/plimsoll/"
     for name, pod in pods(*PRIVATE).items():
-        assert pod["containers"][0]["image"] == f"{prefix}operator:0.2", name
+        assert pod["containers"][0]["image"] == f"{prefix}operator:0.3", name
     found = options(*PRIVATE)
-    assert found.images == {"0.1": f"{prefix}broker:0.1", "0.2": f"{prefix}broker:0.2"}
-    assert found.broker_image == f"{prefix}broker:0.2"
-    assert found.spark_image == f"{prefix}spark:0.2"
+    assert found.images == {"0.2": f"{prefix}broker:0.2", "0.3": f"{prefix}broker:0.3"}
+    assert found.broker_image == f"{prefix}broker:0.3"
+    assert found.spark_image == f"{prefix}spark:0.3"
 
 
 @pytest.mark.parametrize(

@@ -15,20 +15,17 @@ import sys
 from pathlib import Path
 from uuid import UUID
 
+from plimsoll_core.controller.kernel.settings import Settings
+from plimsoll_core.messages.requests import SetMembers
+from plimsoll_operator.controller.controller_server import ControllerServer
 from plimsoll_operator.metalog.directory import DirectoryLog
 
 try:
-    from plimsoll_core.controller.kernel.settings import Settings
-    from plimsoll_core.messages.requests import SetMembers
-    from plimsoll_operator.controller.controller_server import ControllerServer
     from plimsoll_operator.controller.controller_term import Controller, ControllerOptions, Outcome
-except ModuleNotFoundError:  # where 0.1 has them
-    from plimsoll_core.controller.turn import Settings
-    from plimsoll_operator.controller.runtime import Controller, Outcome
-    from plimsoll_operator.controller.runtime import Options as ControllerOptions
-    from plimsoll_operator.controller.server import ControllerServer
+except ImportError:  # where release 0.2 has them
+    from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
 
-    from plimsoll_core.messages import SetMembers
+    from plimsoll_operator.controller.controller_term import Controller
 
 
 def arguments() -> argparse.Namespace:
@@ -41,18 +38,13 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def settings(pinned: int | None) -> Settings:
-    """0.1 has no such setting."""
-    return Settings() if pinned is None else Settings(metadata_version=pinned)
-
-
 async def serve(asked: argparse.Namespace) -> int:
     log = DirectoryLog(asked.data, asked.cluster_id)
     controller = Controller(
         cluster_id=asked.cluster_id,
         name="releases",
         log=log,
-        settings=settings(asked.metadata_version),
+        settings=Settings(metadata_version=asked.metadata_version),
         identity="test",
         options=ControllerOptions(always_confirmed=True),
     )

@@ -15,12 +15,8 @@ from uuid import UUID
 
 import msgspec
 
+from plimsoll_core.messages.metadata_stream import FetchMetadata, MetadataUpdate
 from plimsoll_wire import control
-
-try:
-    from plimsoll_core.messages.metadata_stream import FetchMetadata, MetadataUpdate
-except ModuleNotFoundError:  # where 0.1 has them
-    from plimsoll_core.stream_messages import FetchMetadata, MetadataUpdate
 
 
 def sample(kind: Any) -> Any:

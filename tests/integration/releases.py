@@ -1,6 +1,6 @@
 """Clusters of processes of different releases: each broker and the controller of any release.
 
-The sources of an earlier release come from `dev/release.sh`; its processes run with this
+The sources of the release before come from `dev/release.sh`; its processes run with this
 environment's libraries, and import nothing of ours from here.
 """
 
@@ -27,7 +27,9 @@ from plimsoll_operator.local.ports import HeldPorts
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PRESENT = "present"
-EARLIER = "0.1"
+EARLIER = "earlier"
+NEXT = "next"
+"""The present sources with one metadata version more: see next_release.py."""
 HOST = "127.0.0.1"
 STOP_S = 60
 START_S = 120
@@ -36,10 +38,18 @@ PAUSE_S = 0.02
 
 
 def python_path(release: str) -> str:
-    if release == PRESENT:
+    if release != EARLIER:
         return ":".join(str(ROOT / part) for part in ("core", "operator", "broker_image", "spark"))
-    words = [str(ROOT / "dev" / "release.sh"), "path", release]
+    words = [str(ROOT / "dev" / "release.sh"), "path"]
     return subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def newest_metadata_version(release: str) -> int:
+    """Return the newest metadata version that a release understands."""
+    code = "from plimsoll_core.cluster.record_versions import NEWEST; print(NEWEST)"
+    env = {**os.environ, "PYTHONPATH": python_path(release)}
+    found = subprocess.check_output([sys.executable, "-c", code], env=env)
+    return int(found) + (release == NEXT)
 
 
 class Process:
@@ -48,6 +58,8 @@ class Process:
     def __init__(self, name: str, release: str, words: list[str], log: Path) -> None:
         self.release = release
         self.log = log
+        if release == NEXT:
+            words = [str(Path(__file__).with_name("next_release.py")), *words]
         with log.open("ab") as stderr:
             self.popen = subprocess.Popen(
                 [sys.executable, *words],
@@ -141,9 +153,8 @@ class Releases:
             "controllers": [f"{HOST}:{self.controller_port}"],
             "metrics": {"host": HOST, "port": metrics},
             "configs": {},
+            "replication": {"host": HOST, "port": replication},
         }
-        if release == PRESENT:
-            config["replication"] = {"host": HOST, "port": replication}
         path = self.directory / f"broker-{broker_id}.json"
         path.write_text(json.dumps(config))
         log = self.directory / f"broker-{broker_id}-{release}.log"

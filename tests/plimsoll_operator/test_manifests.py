@@ -5,7 +5,6 @@ and read the diff.
 """
 
 import dataclasses
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -106,26 +105,8 @@ def test_manifests_are_what_the_golden_file_says(name: str):
     assert text == path.read_text()
 
 
-@pytest.mark.parametrize(
-    ("name", "spec", "broker_id"),
-    [("cluster", {}, BrokerId(0)), ("configured", CONFIGURED, BrokerId(7))],
-    ids=["cluster", "configured"],
-)
-def test_brokers_that_stay_with_release_0_1_keep_their_revision_under_this_operator(
-    name: str, spec: dict[str, Any], broker_id: BrokerId
-) -> None:
-    """The golden files are 0.1's own: another revision would roll every broker at an upgrade of
-    the operator, and 0.1 starts with no key in its configuration that it does not know."""
-    path = GOLDEN / f"release-0.1-{name}.yaml"
-    configured, stored = yaml.safe_load_all(path.read_text())
-    context = a_context("0.1", **spec)
-    assert config_map(context) == configured
-    (made,) = broker_sets(context, [broker_id])
-    assert json.loads(json.dumps(made["spec"]["template"])) == stored["spec"]["template"]
-
-
 def test_another_release_is_another_revision() -> None:
-    assert revision(a_context("0.1")) != revision(a_context())
+    assert revision(a_context("0.2")) != revision(a_context())
 
 
 def pod_of(manifests: list[dict[str, Any]]) -> dict[str, Any]:
@@ -133,9 +114,8 @@ def pod_of(manifests: list[dict[str, Any]]) -> dict[str, Any]:
     return dict(found)
 
 
-@pytest.mark.parametrize("version", [RELEASE, "0.1"])
-def test_pull_secrets_reach_brokers_and_restart_them_in_turn(version: str) -> None:
-    context = a_context(version)
+def test_pull_secrets_reach_brokers_and_restart_them_in_turn() -> None:
+    context = a_context()
     assert "imagePullSecrets" not in pod_of(broker_sets(context, [BrokerId(0)]))
     private = dataclasses.replace(context, image_pull_secrets=("a", "b"))
     pod = pod_of(broker_sets(private, [BrokerId(0)]))
@@ -143,9 +123,8 @@ def test_pull_secrets_reach_brokers_and_restart_them_in_turn(version: str) -> No
     assert revision(private) != revision(context)
 
 
-@pytest.mark.parametrize("version", [RELEASE, "0.1"])
-def test_brokers_state_no_user_where_the_cluster_gives_one(version: str) -> None:
-    context = dataclasses.replace(a_context(version), set_user=False)
+def test_brokers_state_no_user_where_the_cluster_gives_one() -> None:
+    context = dataclasses.replace(a_context(), set_user=False)
     security = pod_of(broker_sets(context, [BrokerId(0)]))["securityContext"]
     assert not {"runAsUser", "runAsGroup", "fsGroup"} & set(security)
     assert security["runAsNonRoot"] is True

@@ -20,13 +20,12 @@ from plimsoll_core.controller.kernel.volatile_state import Contact
 from plimsoll_core.release import RELEASE
 from plimsoll_operator.api.broker_configs import settings_of
 from plimsoll_operator.kube.errors import Unavailable
-from plimsoll_operator.kube.resources import LOG_CLUSTERS, PODS, STATEFUL_SETS
+from plimsoll_operator.kube.resources import LOG_CLUSTERS
 from plimsoll_operator.options import BadOption, OperatorOptions, from_environment
 from plimsoll_operator.reconcile.cluster import pinned_choices, release_versions
 from plimsoll_operator.reconcile.restarts.restart_memory import restarts_of
 from plimsoll_operator.reconcile.work_queue import Retry
 
-GOLDEN = Path(__file__).parent / "golden"
 BEFORE = "0.1"
 IMAGES = {BEFORE: "plimsoll/broker:1", RELEASE: "plimsoll/broker:2"}
 OPTIONS = OperatorOptions(
@@ -46,20 +45,19 @@ def a_scene(committed: ClusterImage | None = None, **spec: Any) -> Cluster:
     return made
 
 
-def made_by_release_0_1(scene: Scene) -> None:
-    """What its operator left on the API server, to the byte: no status.versions either."""
-    for body in yaml.safe_load_all((GOLDEN / "release-0.1-cluster.yaml").read_text()):
-        if body["kind"] == "StatefulSet":
-            body["metadata"] |= {"generation": 1, "uid": "set-0"}
-            scene.kube.put(STATEFUL_SETS, body)
-            template = body["spec"]["template"]
-            meta = {**template["metadata"], "name": "main-broker-0-0", "namespace": "kafka"}
-            scene.kube.put(PODS, {"metadata": meta, "spec": template["spec"]})
-
-
 async def look(made: Cluster) -> None:
     await pinned_choices.read(made.scene.term)
     await made.look()
+
+
+async def made_by_the_release_before(made: Cluster) -> None:
+    """Leave what its operator left on the API server, without status.versions."""
+    made.scene.declare(brokers={"count": 1}, version=BEFORE)
+    await look(made)
+    made.start_pods()
+    made.take_part(0)
+    made.scene.declare(brokers={"count": 1})
+    made.scene.term.pinned = None
 
 
 def shown(scene: Scene, **fields: str) -> None:
@@ -78,7 +76,7 @@ class TestTheReleaseThatBrokersRun:
     async def test_release_is_kept_under_a_newer_operator_and_no_broker_is_restarted(self) -> None:
         """Before: a helm upgrade with another broker image rolled every broker of every cluster."""
         made = a_scene()
-        made_by_release_0_1(made.scene)
+        await made_by_the_release_before(made)
         before = made.template(0), made.pod(0)
         await look(made)
         assert made.scene.term.version == BEFORE
@@ -116,7 +114,7 @@ class TestTheReleaseThatBrokersRun:
 
     async def test_release_in_the_spec_changes_by_restarts(self) -> None:
         made = a_scene()
-        made_by_release_0_1(made.scene)
+        await made_by_the_release_before(made)
         await look(made)
         made.scene.declare(brokers={"count": 1}, version=RELEASE)
         await look(made)
@@ -127,13 +125,13 @@ class TestTheReleaseThatBrokersRun:
         self,
     ) -> None:
         made = a_scene()
-        made_by_release_0_1(made.scene)
+        await made_by_the_release_before(made)
         before = made.template(0)
         made.scene.declare(brokers={"count": 1}, version="9.9")
         await look(made)
         stalled = made.scene.term.notes["Stalled"]
         assert (stalled.status, stalled.reason) == ("True", "UnknownVersion")
-        assert "this operator has images for 0.1, 0.2" in stalled.message
+        assert f"this operator has images for {BEFORE}, {RELEASE}" in stalled.message
         assert made.template(0) == before
         assert not made.image.grants
 
@@ -264,8 +262,8 @@ class TestTheChartsImages:
     ENV = {"PLIMSOLL_BROKER_IMAGE": "b:2", "PLIMSOLL_CONTROLLERS": "c:1"}  # noqa: RUF012
 
     def test_images_are_known_by_release(self) -> None:
-        options = from_environment({**self.ENV, "PLIMSOLL_BROKER_IMAGES": "0.1=b:1,0.2=b:2"})
-        assert options.images == {"0.1": "b:1", "0.2": "b:2"}
+        options = from_environment({**self.ENV, "PLIMSOLL_BROKER_IMAGES": f"0.1=b:1,{RELEASE}=b:2"})
+        assert options.images == {"0.1": "b:1", RELEASE: "b:2"}
         assert from_environment(self.ENV).images == {RELEASE: "b:2"}
 
     def test_images_without_a_release_are_refused(self) -> None:
@@ -280,4 +278,4 @@ def test_release_is_stated_alike_in_chart_images_and_packages() -> None:
     assert chart["appVersion"] == RELEASE
     assert chart["version"] == f"{RELEASE}.0"
     assert f'version = "{RELEASE}.0"' in (root / "pyproject.toml").read_text()
-    assert set(values["images"]["broker"]) == set(RELEASES.values())
+    assert list(values["images"]["broker"]) == ["0.2", RELEASE]

@@ -211,7 +211,7 @@ class LogClusterSpec(Api, frozen=True, kw_only=True):
             Release,
             Meta(
                 description=(
-                    "The release of the brokers, such as 0.2; a change restarts them in turn. "
+                    "The release of the brokers, such as 0.3; a change restarts them in turn. "
                     "Unset: the release at creation (status.versions.pinned); an upgrade of the "
                     "operator does not change it."
                 )

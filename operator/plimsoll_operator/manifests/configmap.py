@@ -14,7 +14,6 @@ from plimsoll_core.errors import Refusal
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.broker_configs import broker_configs_of
 from plimsoll_operator.api.labels import Manifest
-from plimsoll_operator.manifests import release_0_1
 from plimsoll_operator.manifests.listener_secrets import DIRECTORY as TLS_DIRECTORY
 from plimsoll_operator.manifests.manifest_context import Context, digest, once_for_a_context
 
@@ -37,8 +36,6 @@ def _data(context: Context) -> dict[str, str]:
 def _text(context: Context) -> str:
     """Return the file that `python -m plimsoll_broker --config` reads; ids and host names come from
     the environment."""
-    if context.version == release_0_1.RELEASE:
-        return _rendered(release_0_1.broker_config(context, _configs(context)))
     config: dict[str, Any] = {
         "cluster_id": str(context.cluster_id),
         "data_dir": f"{DATA}/log",

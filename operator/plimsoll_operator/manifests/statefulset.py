@@ -17,7 +17,6 @@ import msgspec
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.labels import USER_ID, Manifest
 from plimsoll_operator.api.logcluster import Brokers, PodTemplate
-from plimsoll_operator.manifests import release_0_1
 from plimsoll_operator.manifests.configmap import DATA, DIRECTORY, FILE, config_map_name
 from plimsoll_operator.manifests.listener_secrets import DIRECTORY as TLS_DIRECTORY
 from plimsoll_operator.manifests.manifest_context import Context, digest, once_for_a_context
@@ -100,9 +99,6 @@ def _template(context: Context, broker_id: int) -> Manifest:
 
 
 def _bare_template(context: Context, broker_id: int) -> Manifest:
-    if context.version == release_0_1.RELEASE:
-        name = config_map_name(context)
-        return _where_it_runs(context, release_0_1.template(context, broker_id, name))
     added = _added(context)
     meta = added.metadata
     own = labels.labels(context.name, context.cluster_id, "broker")
@@ -115,16 +111,6 @@ def _bare_template(context: Context, broker_id: int) -> Manifest:
         metadata["annotations"] = annotations
     extra = msgspec.to_builtins(added.spec) if added.spec else {}
     return {"metadata": metadata, "spec": _pod(context, broker_id) | extra}
-
-
-def _where_it_runs(context: Context, template: Manifest) -> Manifest:
-    """Adapt a template of 0.1, which knew neither pull secrets nor clusters that assign users.
-    Without either it stays the same to the byte."""
-    pod = template["spec"] | pull_secrets(context.image_pull_secrets)
-    if not context.set_user:
-        stated = pod["securityContext"].items()
-        pod["securityContext"] = {key: one for key, one in stated if key not in USER_FIELDS}
-    return template | {"spec": pod}
 
 
 def _added(context: Context) -> PodTemplate:

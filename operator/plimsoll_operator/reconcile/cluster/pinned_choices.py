@@ -18,7 +18,6 @@ from plimsoll_operator.api import labels
 from plimsoll_operator.api.cluster_status import CertificatesStatus, Versions
 from plimsoll_operator.kube.errors import ApiError, NotFound
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, STATEFUL_SETS
-from plimsoll_operator.manifests import release_0_1
 from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.work_queue import Retry
 
@@ -65,9 +64,12 @@ async def _made(term: Term) -> str | None:
     ours = f"{labels.CLUSTER}={name},{labels.COMPONENT}=broker"
     sets = await term.kube.list(STATEFUL_SETS, namespace, label_selector=ours)
     made = [
-        (item["spec"]["template"]["metadata"].get("labels") or {}).get(
-            labels.VERSION, release_0_1.RELEASE
-        )
+        release
         for item in sets.items
+        if (
+            release := (item["spec"]["template"]["metadata"].get("labels") or {}).get(
+                labels.VERSION
+            )
+        )
     ]
     return max(made, key=numbers, default=None)
