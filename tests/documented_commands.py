@@ -135,7 +135,6 @@ RUN_BY: dict[str, tuple[str, ...]] = {
     "tests/dev/test_grafana.py::test_dashboards_of_the_chart_are_made_from_their_descriptions": (
         ".venv/bin/python -m dev.grafana",
     ),
-    "tests/integration/test_prometheus.py": (".venv/bin/python -m dev.dashboard_pictures",),
     "tests/conformance/test_delete_records.py::test_kafkas_own_tools_delete_records_and_say_it": (
         "kafka-get-offsets.sh --bootstrap-server BOOTSTRAP --topic orders --time earliest",
         """echo '{"version": 1, "partitions":"""
