@@ -19,10 +19,6 @@ check: setup ## Format, lint, types, import contracts, tidy (under a minute when
 quick: setup ## Before a commit: make check, the unit tests that are not slow, a few simulated clusters
 	@$(PY) -m dev.quick
 
-.PHONY: slow-tests
-slow-tests: setup ## Measure the unit tests, and write which ones make quick leaves out
-	@$(PY) -m dev.slow_tests
-
 .PHONY: format
 format: setup ## Rewrite the sources the way the formatter wants them
 	@.venv/bin/ruff format -q . && .venv/bin/ruff check -q --fix .

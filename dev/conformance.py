@@ -26,7 +26,7 @@ TEST_S = 1800
 def main(words: list[str]) -> int:
     """The exit code of pytest, after the table has been written."""
     options = ["--full", "--beside-kafka", "--record", str(results.RESULTS)]
-    options += ["-o", f"timeout={TEST_S}", "-o", f"stacks_after_s={TEST_S}"]
+    options += ["-o", f"timeout={TEST_S}"]
     command = [sys.executable, "-m", "pytest", "-v", "--no-header", *options, *PATHS, *words]
     environment = {**os.environ, "PATH": f"{_go().parent}:{os.environ['PATH']}"}
     code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode

@@ -1,9 +1,9 @@
 """The tiers of `make test`, and the lanes that they run in.
 
 `dev/tiers.py` runs them. On Kubernetes all tests share one release of the chart, in three stages:
-those that only use it, in two lanes; those that kill or restart one of its pods, after which
-another leads within seconds, in two lanes again; then, in turn, those that upgrade it, stop all of
-its pods or cut them off, or must be the only ones that kill one.
+those that only use it; those that kill or restart one of its pods, after which another leads within
+seconds; then, one by one, those that upgrade it, stop all of its pods or cut them off, or must be
+the only ones that kill one. pytest-xdist runs two files of the first two stages at a time.
 """
 
 import enum
@@ -16,24 +16,16 @@ ROOT = Path(__file__).resolve().parent.parent
 class Lane(enum.Enum):
     """Groups of tiers. The tiers of a lane run in turn; lanes run beside each other."""
 
-    RELEASE_A = enum.auto()  # on the one Kubernetes of this machine, using the release
-    RELEASE_B = enum.auto()  # the same
-    KILLS_A = enum.auto()  # when both are over: killing the operator's pods
-    KILLS_B = enum.auto()  # the same
-    RELEASE_ALONE = enum.auto()  # when these are over, too: disturbing the operator
+    RELEASE = enum.auto()  # on the Kubernetes of this machine, using the release
     BARE_NODE = enum.auto()  # on the same, but looking at nothing of the operator's
     PROCESSES = enum.auto()  # local clusters of real processes
     CLIENTS = enum.auto()  # programs of others, which take a local cluster for Kafka
+    # These two bound no real time: they get the processor time that others leave.
     COMPUTING = enum.auto()
     SIMULATION = enum.auto()
 
 
-STAGES = ((Lane.RELEASE_A, Lane.RELEASE_B), (Lane.KILLS_A, Lane.KILLS_B), (Lane.RELEASE_ALONE,))
-"""One after the other; the lanes of a stage run beside each other."""
-ON_RELEASE = tuple(lane for stage in STAGES for lane in stage)
-"""The lanes that share the release that `tests/e2e/release.py` installs, and keep it."""
 PATIENT = frozenset({Lane.COMPUTING, Lane.SIMULATION})
-"""Lanes that bound no real time: they get the processor time that others leave."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +38,8 @@ class Tier:
     limit_s: int
     lane: Lane
     paths: tuple[str, ...] = ("tests",)  # where its tests are: collecting all takes its time
-    quiet_s: int = 120  # a test that takes longer has its stacks printed
     ignored: tuple[str, ...] = ()  # what lies there and is another tier's
-    needs_tools: bool = False  # helm, promtool: built from their modules
+    workers: int = 0  # files at a time, by pytest-xdist; 0: one after the other
 
     def selection(self, *, long: bool) -> str:
         """Return the expression for pytest's -m. The long tests are those of `make long`."""
@@ -63,7 +54,7 @@ class Tier:
     def has_long_tests(self) -> bool:
         """Return True if a file of the tier marks tests as long."""
         for under in (ROOT / path for path in self.paths):
-            files = [under] if under.is_file() else under.rglob("test_*.py")
+            files = [under] if under.is_file() else under.rglob("*.py")
             for file in files:
                 if "pytest.mark.long" in file.read_text() and self.looks_at(file.relative_to(ROOT)):
                     return True
@@ -79,24 +70,19 @@ MARKED = ("tests/integration", "tests/conformance", "tests/e2e", "tests/plimsoll
 # Tests with namespaces and kinds of their own.
 BARE = e2e("node", "metalog", "api_contract")
 # Tests that leave the release and the operator's pods as they are: each may run beside any other.
-USING_A = e2e("demo", "operator", "dead_replica")
-USING_B = e2e("cli", "mishaps", "racks", "admission", "tokens")
+USING = e2e("demo", "operator", "cli", "mishaps", "racks", "admission", "tokens", "dead_replica")
 # Tests that kill or restart operators in turn, and tolerate it when another test does.
-KILLING_A, KILLING_B = e2e("operations"), e2e("inside", "listeners")
+KILLING = e2e("operations", "inside", "listeners")
 TIERS = (
-    Tier(name="e2e-demo", about="a real Kubernetes: the demo, topics and deletions",
-         lane=Lane.RELEASE_A, marker="e2e", limit_s=1800, paths=USING_A, quiet_s=900),
-    Tier(name="e2e-cli", about="beside it: kubectl plimsoll, mishaps, racks, admission, tokens",
-         lane=Lane.RELEASE_B, marker="e2e", limit_s=1800, paths=USING_B, quiet_s=900),
-    Tier(name="e2e-moves", about="growing, shrinking, moving, rolling, the operator killed",
-         lane=Lane.KILLS_A, marker="e2e", limit_s=2700, paths=KILLING_A, quiet_s=900),
-    Tier(name="e2e-secured", about="beside it: authorities and listeners, the operator killed",
-         lane=Lane.KILLS_B, marker="e2e", limit_s=2700, paths=KILLING_B, quiet_s=900),
+    Tier(name="e2e-using", about="a real Kubernetes: the demo, topics, kubectl plimsoll, mishaps",
+         lane=Lane.RELEASE, marker="e2e", limit_s=1800, paths=USING, workers=2),
+    Tier(name="e2e-killing", about="growing, moving, rolling, authorities, the operator killed",
+         lane=Lane.RELEASE, marker="e2e", limit_s=2700, paths=KILLING, workers=2),
     Tier(name="e2e-alone", about="what disturbs all clusters: upgrades, outages, alerts",
-         lane=Lane.RELEASE_ALONE, marker="e2e", limit_s=3600, paths=("tests/e2e",), quiet_s=900,
-         ignored=(*BARE, *USING_A, *USING_B, *KILLING_A, *KILLING_B)),
+         lane=Lane.RELEASE, marker="e2e", limit_s=3600, paths=("tests/e2e",),
+         ignored=(*BARE, *USING, *KILLING)),
     Tier(name="node", about="the Kubernetes itself, its API, and the metadata log in it",
-         lane=Lane.BARE_NODE, marker="e2e", limit_s=1800, paths=BARE, quiet_s=900),
+         lane=Lane.BARE_NODE, marker="e2e", limit_s=1800, paths=BARE),
     Tier(name="integration", about="local clusters of real processes, kill -9",
          lane=Lane.PROCESSES, marker="integration", limit_s=2400, paths=("tests/integration",)),
     Tier(name="conformance", about="unmodified Kafka clients and tools",
@@ -107,7 +93,7 @@ TIERS = (
          lane=Lane.SIMULATION, marker="simulation", limit_s=4500, paths=("tests/plimsoll_sim",)),
     Tier(name="unit", about="pure tests, properties, chart, manifests", lane=Lane.COMPUTING,
          marker="not (simulation or integration or conformance or spark or e2e)", limit_s=2700,
-         ignored=MARKED, needs_tools=True),
+         ignored=MARKED),
 )  # fmt: skip
 
 

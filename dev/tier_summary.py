@@ -4,19 +4,18 @@ A person who follows a run from afar may see only its last 25 lines: failures ar
 with the beginning of each reason, in 20 lines at most.
 """
 
-import re
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass, field
 from pathlib import Path
 
 SLOWEST = 10
-PROGRESS = re.compile(r"^(\S+::\S.*) (?:PASSED|FAILED|ERROR|SKIPPED).*\[ *(\d+)%\]", re.MULTILINE)
 FAILURES_TOLD = 10
 REASON_LINES = 3
 """The lines of one failure; fewer when more failed, so that all take `FAILURES_LINES` at most."""
 FAILURES_LINES = 20
 LINE_WIDTH = 160
 LOG_TAIL_BYTES = 4000
+PROGRESS_WIDTH = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +33,8 @@ class Outcome:
 
     name: str
     seconds: float = 0.0
-    # Seconds of a processor, of what is no pod; None: not known.
-    processor_s: int | None = None
+    # Seconds of a processor, without pods.
+    processor_s: float = 0.0
     passed: int = 0
     failed: int = 0
     skipped: int = 0
@@ -52,25 +51,18 @@ class Outcome:
 
 
 def last_lines(log: Path, count: int) -> list[str]:
-    """Those that say something; none without a log."""
-    return [line for line in tail(log).splitlines() if line.strip()][-count:]
-
-
-def tail(log: Path) -> str:
+    """Return those that say something; none without a log."""
     if not log.exists():
-        return ""
+        return []
     with log.open("rb") as file:
         file.seek(max(log.stat().st_size - LOG_TAIL_BYTES, 0))
-        return file.read().decode(errors="replace")
+        text = file.read().decode(errors="replace")
+    return [line for line in text.splitlines() if line.strip()][-count:]
 
 
 def progress(log: Path) -> str:
-    """Return pytest's progress and the test that ended last; else the log's last line."""
-    if found := PROGRESS.findall(tail(log)):
-        test, percent = found[-1]
-        return f", {percent} %, after {test.rpartition('::')[2]}"
-    last = last_lines(log, 1)
-    return f", {last[0].strip()[:80]}" if last else ""
+    """Return the log's last line."""
+    return "".join(f", {line.strip()[-PROGRESS_WIDTH:]}" for line in last_lines(log, 1))
 
 
 def judge(outcome: Outcome, code: int, report: Path, limit_s: int) -> None:
@@ -87,8 +79,6 @@ def judge(outcome: Outcome, code: int, report: Path, limit_s: int) -> None:
             outcome.failed += bad
             outcome.skipped += skipped
             outcome.passed += total - bad - skipped
-            if (used := suite.find("properties/property[@name='processor_s']")) is not None:
-                outcome.processor_s = int(used.get("value", 0))
             for case in suite.iter("testcase"):
                 outcome.tests.append((float(case.get("time", 0)), case.get("name", "")))
                 outcome.failures += failures_of(case)
@@ -124,7 +114,7 @@ def told(outcomes: list[Outcome]) -> list[str]:
 
 
 def summary(outcomes: list[Outcome], seconds: float, where: str = "") -> int:
-    """Prints it; the exit code.  `where`: what the machine's processors did meanwhile."""
+    """Print it and return the exit code. `where`: what the machine's processors did meanwhile."""
     slow = sorted(
         ((took, name, one.name) for one in outcomes for took, name in one.tests), reverse=True
     )
@@ -134,10 +124,9 @@ def summary(outcomes: list[Outcome], seconds: float, where: str = "") -> int:
             print(f"{took:6.0f} s  {tier:<12}{name}")
     print("\ntier           time  processor  passed  failed  skipped")
     for one in outcomes:
-        processor = "" if one.processor_s is None else f"{one.processor_s} s"
         print(
-            f"{one.name:<12}{one.seconds:6.0f} s {processor:>10} {one.passed:7} {one.failed:7}"
-            f" {one.skipped:8}  {one.note}"
+            f"{one.name:<12}{one.seconds:6.0f} s {one.processor_s:8.0f} s {one.passed:7}"
+            f" {one.failed:7} {one.skipped:8}  {one.note}"
         )
     passed, failed, skipped = (
         sum(getattr(one, what) for one in outcomes) for what in ("passed", "failed", "skipped")

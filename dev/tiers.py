@@ -1,15 +1,13 @@
-"""`make test`: every tier, in lanes beside each other, one summary, one closing line that counts.
+"""`make test` and `make long`: every tier, in lanes beside each other, then one summary.
 
-`make long` (`--long`) runs the tests with the mark `long`, which `make test` leaves out.
+`make long` (`--long`) runs the tests with the mark `long`, which `make test` leaves out. A real
+Kubernetes waits most of the time, and so do local clusters and their clients: each has lanes. What
+only computes runs beside all of it at the lowest priority. `dev/tier_lanes.py` says what runs in
+which lane.
 
-A real Kubernetes waits most of the time, and so do local clusters and those who are their clients:
-each has lanes, whose tiers run in turn.  What only computes runs beside all of it at the lowest
-priority, in two lanes, so that both processors have work until the end.  `dev/tier_lanes.py` says
-what runs in which.
-
-A failing tier does not stop the others: one run tells all that is wrong.  Each tier's output is in
-`.cache/tests/`; what failed is printed.  `python -m dev.tiers unit integration` runs just those,
-`e2e` all whose name begins with it; a single one's output is shown as it comes.
+A failing tier does not stop the others. Each tier's output is in `.cache/tests/`; failures are
+printed. `python -m dev.tiers unit integration` runs just those, `e2e` all tiers with names that
+begin with it; the output of a single one is shown as it comes.
 """
 
 import os
@@ -19,235 +17,150 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TextIO
 
-from dev import processor_time
-from dev.tier_lanes import ON_RELEASE, PATIENT, STAGES, TIERS, Lane, Tier, named
+from dev.processor_time import Busy
+from dev.tier_lanes import PATIENT, ROOT, TIERS, Lane, Tier, named
 from dev.tier_summary import Outcome, judge, progress, summary
 
-ROOT = Path(__file__).resolve().parent.parent
-PYTHON = ROOT / ".venv" / "bin" / "python"
-NODE = ROOT / "dev" / "node.sh"
+PYTHON = str(ROOT / ".venv" / "bin" / "python")
+NODE = str(ROOT / "dev" / "node.sh")
 LOGS = ROOT / ".cache" / "tests"
 TOLD_S = 15
 FAILURE_LINES = 300
 TIMED_OUT = 124
+STEP_LIMIT_S = 1800
 LONG_LIMIT_S = 3 * 3600
 """The limit of one tier of `make long`."""
+PATIENCE_S = 3600
+"""The limit of one test that gets only the processor time that others leave."""
 
 
 def environment() -> dict[str, str]:
-    """Ours, but that Python keeps what it compiled.  Many containers forbid it
+    """Return ours, but that Python keeps what it compiled. Many containers forbid it
     (PYTHONDONTWRITEBYTECODE); then each of a thousand processes compiles what it imports, half of
     what starting it costs."""
     return {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A child's exit code, and the seconds of a processor of it and of all that it waited for."""
-
-    code: int
-    processor_s: float
-
-
-class Processes:
-    """Children, each in a group of its own, so that one that hangs takes its children along."""
-
-    def __init__(self) -> None:
-        self._running: set[int] = set()
-        # Set when no more may be started.
-        self._ended = False
-
-    def run(
-        self,
-        command: list[str],
-        limit_s: float,
-        output: TextIO | None = None,
-        *,
-        low_priority: bool = False,
-    ) -> Ended:
-        if self._ended:
-            return Ended(130, 0.0)
-        command = ["nice", "-n", "19", *command] if low_priority else command
-        process = subprocess.Popen(
-            command, cwd=ROOT, start_new_session=True, stdout=output, stderr=subprocess.STDOUT,
-            env=environment(),
-        )  # fmt: skip
-        self._running.add(process.pid)
-        if low_priority:
-            # Sessions share the processor among each other, whatever the niceness within them.
-            with suppress(OSError):
-                Path(f"/proc/{process.pid}/autogroup").write_text("19")
-        late = threading.Event()
-
-        def end() -> None:
-            late.set()
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-
-        limit = threading.Timer(limit_s, end)
-        limit.start()
-        try:
-            _, status, used = os.wait4(process.pid, 0)
-        finally:
-            limit.cancel()
-            self._running.discard(process.pid)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        code = TIMED_OUT if late.is_set() else process.returncode
-        return Ended(code, used.ru_utime + used.ru_stime)
-
-    def end(self) -> None:
-        self._ended = True
-        for pid in list(self._running):
-            os.killpg(pid, signal.SIGTERM)
-
-
 class Run:
-    """One call of this script: its children, what has ended, and what is under way."""
+    """One call of this script: its children, each in a process group of its own, so that one that
+    hangs takes its children along; what has ended, and what is under way."""
 
     def __init__(self, *, live: bool, long: bool = False) -> None:
         # True if the output of the only tier is shown as it comes.
         self.live = live
         # True if the long tests are run, False if all others.
         self.long = long
-        self.processes = Processes()
         self.outcomes: list[Outcome] = []
         # Log of each tier that runs, and when it began (monotonic seconds).
         self.under_way: dict[str, tuple[Path, float]] = {}
         self.began = time.monotonic()
         # Set when helm and promtool are there, or cannot be built.
         self.tools = threading.Event()
+        self._children: set[int] = set()
+        self._ended = False
 
-    # --- what tiers need ------------------------------------------------------------------------
+    def child(
+        self, command: list[str], limit_s: float, output: TextIO | None, *, patient: bool = False
+    ) -> tuple[int, float]:
+        """Return a child's exit code, and the seconds of a processor of it and of all that it
+        waited for."""
+        if self._ended:
+            return 130, 0.0
+        process = subprocess.Popen(
+            ["nice", "-n", "19", *command] if patient else command, cwd=ROOT,
+            start_new_session=True, stdout=output, stderr=subprocess.STDOUT, env=environment(),
+        )  # fmt: skip
+        self._children.add(process.pid)
+        if patient:
+            # Sessions share the processor among each other, whatever the niceness within them.
+            with suppress(OSError):
+                Path(f"/proc/{process.pid}/autogroup").write_text("19")
+        late = threading.Event()
 
-    def check(self) -> None:
-        """Run the gates but for tidy, whose tests are in the unit tier."""
-        gates = [str(ROOT / "dev" / "check.sh"), "--but-tidy"]
-        self._step("check", "format, lint, types, contracts", gates)
+        def kill() -> None:
+            late.set()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
-    def node(self) -> bool:
-        """Kubernetes with our images in it: minutes when cold, nothing when all is done."""
-        return self._step(
-            "kubernetes",
-            "Kubernetes and our images, built and started",
-            [str(NODE), "up", "images"],
-            [str(ROOT / "dev" / "images.sh")],
-        )
-
-    def release(self) -> bool:
-        """The chart, once for all tiers that use it."""
-        command = [str(PYTHON), "-m", "tests.e2e.release"]
-        return self._step("release", "the chart, installed", command)
-
-    def earlier(self) -> None:
-        """The release before: what tests that upgrade begin with."""
-        command = [str(PYTHON), "-m", "tests.e2e.earlier"]
-        self._step("earlier", "images of the release before", command)
-
-    def install(self) -> None:
-        """helm and promtool, built from their modules."""
+        limit = threading.Timer(limit_s, kill)
+        limit.start()
         try:
-            self._step("tools", "helm, promtool", [str(NODE), "install"])
+            _, status, used = os.wait4(process.pid, 0)
         finally:
-            self.tools.set()
+            limit.cancel()
+            self._children.discard(process.pid)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        code = TIMED_OUT if late.is_set() else process.returncode
+        return code, used.ru_utime + used.ru_stime
 
-    def _step(self, name: str, about: str, *commands: list[str]) -> bool:
-        """Commands that must succeed, one after another; counted as one test."""
+    def end(self) -> None:
+        """End all children, and start no more."""
+        self._ended = True
+        for pid in list(self._children):
+            os.killpg(pid, signal.SIGTERM)
+
+    def step(self, name: str, about: str, *commands: list[str]) -> bool:
+        """Run commands that must succeed, one after another; they count as one test."""
         outcome = Outcome(name=name)
-        with self._output(name, about) as (output, began):
-            used, good = 0.0, True
-            for one in commands:
-                ended = self.processes.run(one, 1800, output)
-                used, good = used + ended.processor_s, ended.code == 0
+        with self._output(outcome, about) as output:
+            good = True
+            for command in commands:
+                code, used = self.child(command, STEP_LIMIT_S, output)
+                outcome.processor_s += used
+                good = good and code == 0
                 if not good:
                     break
-            outcome.seconds, outcome.processor_s = time.monotonic() - began, round(used)
-        outcome.passed, outcome.failed = int(good), int(not good)
-        if not self.live:
-            outcome.explain(LOGS / f"{name}.log")
-        self._over(outcome)
+            outcome.passed, outcome.failed = int(good), int(not good)
         return good
-
-    # --- tiers ----------------------------------------------------------------------------------
 
     def tiers(self, tiers: list[Tier]) -> None:
         """Run tiers in turn."""
         for tier in tiers:
-            self._over(self._tier(tier))
+            self.tier(tier)
 
-    def tiers_on_release(self, of: dict[Lane, list[Tier]]) -> None:
-        """Stage by stage; within a stage beside each other."""
-
-        def run(lane: Lane) -> None:
-            # This is the shorter lane of a stage without tests that build images.
-            if lane is Lane.KILLS_B and of[lane] and of[Lane.RELEASE_ALONE]:
-                self.earlier()
-            self.tiers(of[lane])
-
-        for stage in STAGES:
-            lanes = [threading.Thread(target=run, args=(lane,), daemon=True) for lane in stage]
-            for lane in lanes:
-                lane.start()
-            for lane in lanes:
-                lane.join()
-
-    def _tier(self, tier: Tier) -> Outcome:
-        if tier.needs_tools:
-            self.tools.wait()
+    def tier(self, tier: Tier) -> None:
         outcome, report = Outcome(name=tier.name), LOGS / f"{tier.name}.xml"
-        limit_s = LONG_LIMIT_S if self.long else tier.limit_s
+        if tier.name == "unit":
+            self.tools.wait()
         report.unlink(missing_ok=True)
-        with self._output(tier.name, tier.about) as (output, began):
-            patient = tier.lane in PATIENT
-            # These lanes get only the processor time that others leave, so their limit is long.
-            patience = ["-o", "timeout=3600"] if patient else []
-            kept = ["env", "KEEP_RELEASE=1"] if tier.lane in ON_RELEASE else []
-            ended = self.processes.run(
-                [*kept, str(PYTHON), "-m", "pytest", "-q" if self.live else "-v", "--no-header",
-                 "-m", tier.selection(long=self.long), *tier.paths, f"--junitxml={report}",
-                 *(f"--ignore={path}" for path in tier.ignored),
-                 "-o", f"stacks_after_s={tier.quiet_s}", *patience],
-                limit_s, output, low_priority=patient and not self.live,
-            )  # fmt: skip
-            judge(outcome, ended.code, report, limit_s)
-            outcome.processor_s = round(ended.processor_s)
-            if not self.live:
-                outcome.explain(LOGS / f"{tier.name}.log")
-            outcome.seconds = time.monotonic() - began
-        return outcome
-
-    def _over(self, outcome: Outcome) -> None:
-        self.outcomes.append(outcome)
-        self.say(f"{outcome.name}: {outcome.passed} passed, {outcome.failed} failed {outcome.note}")
-        log = LOGS / f"{outcome.name}.log"
-        if outcome.failed and not self.live and log.exists():
-            text = log.read_text(errors="replace")
-            begin = max(text.find("= FAILURES ="), 0) or max(text.find("= ERRORS ="), 0)
-            lines = text[begin:].splitlines()
-            print("\n".join(lines[-FAILURE_LINES:]), flush=True)
-            print(f"(all of it: {log.relative_to(ROOT)})", flush=True)
-
-    # --- what is shown --------------------------------------------------------------------------
+        limit_s, patient = LONG_LIMIT_S if self.long else tier.limit_s, tier.lane in PATIENT
+        command = [PYTHON, "-m", "pytest", "-q" if self.live else "-v", "--no-header"]
+        command += ["-m", tier.selection(long=self.long), f"--junitxml={report}", *tier.paths]
+        command += [f"--ignore={path}" for path in tier.ignored]
+        if tier.workers:
+            command += ["-n", str(tier.workers), "--dist", "loadfile"]
+        if patient:
+            command += ["-o", f"timeout={PATIENCE_S}"]
+        if tier.lane is Lane.RELEASE:
+            command = ["env", "KEEP_RELEASE=1", *command]
+        with self._output(outcome, tier.about) as output:
+            lowered = patient and not self.live
+            code, outcome.processor_s = self.child(command, limit_s, output, patient=lowered)
+            judge(outcome, code, report, limit_s)
 
     @contextmanager
-    def _output(self, name: str, about: str) -> Iterator[tuple[TextIO | None, float]]:
-        """Yield the children's output, None: the terminal; and the time when it began."""
-        began = time.monotonic()
-        self.say(f"{name}: {about}")
-        if self.live:
-            yield None, began
-            return
-        path = LOGS / f"{name}.log"
-        with path.open("w") as output:
-            self.under_way[name] = (path, began)
-            try:
-                yield output, began
-            finally:
-                del self.under_way[name]
+    def _output(self, outcome: Outcome, about: str) -> Iterator[TextIO | None]:
+        """Yield the children's output, None for the terminal; then count and print the outcome."""
+        began, log = time.monotonic(), LOGS / f"{outcome.name}.log"
+        self.say(f"{outcome.name}: {about}")
+        with nullcontext() if self.live else log.open("w") as output:
+            self.under_way[outcome.name] = (log, began)
+            yield output
+        del self.under_way[outcome.name]
+        outcome.seconds = time.monotonic() - began
+        self.outcomes.append(outcome)
+        found = f"{outcome.passed} passed, {outcome.failed} failed {outcome.note}"
+        self.say(f"{outcome.name}: {found}")
+        if outcome.failed and not self.live:
+            outcome.explain(log)
+            text = log.read_text(errors="replace")
+            begin = max(text.find("= FAILURES ="), 0) or max(text.find("= ERRORS ="), 0)
+            print("\n".join(text[begin:].splitlines()[-FAILURE_LINES:]), flush=True)
+            print(f"(all of it: {os.path.relpath(log, ROOT)})", flush=True)
 
     def say(self, text: str) -> None:
         print(f"[{time.monotonic() - self.began:5.0f} s] {text}", flush=True)
@@ -256,56 +169,65 @@ class Run:
         """Print the progress of all tiers."""
         now = time.monotonic()
         told = [
-            f"{name} {now - began:.0f} s{progress(path)}"
-            for name, (path, began) in list(self.under_way.items())
+            f"{name} {now - began:.0f} s{progress(log)}"
+            for name, (log, began) in list(self.under_way.items())
         ]
-        if told:
+        if told and not self.live:
             self.say("  under way: " + "; ".join(told))
 
 
-def node_was_running() -> bool:
-    return NODE.exists() and subprocess.run(
-        [str(NODE), "status"], cwd=ROOT, capture_output=True, check=False
-    ).returncode == 0  # fmt: skip
-
-
 def beside(run: Run, tiers: list[Tier], *, everything: bool) -> None:
-    """The lanes, until all are done."""
+    """Run all lanes until the last is done."""
     of = {lane: [tier for tier in tiers if tier.lane is lane] for lane in Lane}
-
-    def on_the_node() -> None:
-        on_release = [of[lane] for lane in ON_RELEASE if of[lane]]
-        up = not (on_release or of[Lane.BARE_NODE]) or run.node()
-        # promtool is compiled while the node is in use already.
-        tools = threading.Thread(target=run.install, daemon=True)
-        if any(tier.needs_tools for tier in tiers):
-            tools.start()
-        if up:
-            bare = threading.Thread(target=run.tiers, args=(of[Lane.BARE_NODE],), daemon=True)
-            bare.start()
-            if on_release and run.release():
-                run.tiers_on_release(of)
-            bare.join()
 
     def computing() -> None:
         if everything:
-            run.check()
+            # The tests of the tidy gate are in the unit tier.
+            gates = [str(ROOT / "dev" / "check.sh"), "--but-tidy"]
+            run.step("check", "format, lint, types, contracts", gates)
         run.tiers(of[Lane.COMPUTING])
 
-    work = (
-        on_the_node,
-        lambda: run.tiers(of[Lane.PROCESSES]),
-        lambda: run.tiers(of[Lane.CLIENTS]),
-        lambda: run.tiers(of[Lane.SIMULATION]),
-        computing,
-    )
-    lanes = [threading.Thread(target=one, daemon=True) for one in work]
+    in_turn = (Lane.PROCESSES, Lane.CLIENTS, Lane.SIMULATION)
+    lanes = [threading.Thread(target=run.tiers, args=(of[lane],), daemon=True) for lane in in_turn]
+    lanes.append(threading.Thread(target=on_kubernetes, args=(run, of), daemon=True))
+    lanes.append(threading.Thread(target=computing, daemon=True))
     for lane in lanes:
         lane.start()
     for lane in lanes:
         while lane.is_alive():
             lane.join(TOLD_S)
             run.tell()
+
+
+def on_kubernetes(run: Run, of: dict[Lane, list[Tier]]) -> None:
+    """Start Kubernetes and install the release, if tiers need them; build what others need."""
+    up, images = [NODE, "up", "images"], [str(ROOT / "dev" / "images.sh")]
+    on_node = bool(of[Lane.RELEASE] or of[Lane.BARE_NODE])
+    good = not on_node or run.step("kubernetes", "Kubernetes with our images", up, images)
+    # promtool is compiled while the node is in use already.
+    tools = threading.Thread(target=install, args=(run, bool(of[Lane.COMPUTING])), daemon=True)
+    tools.start()
+    if good:
+        bare = threading.Thread(target=run.tiers, args=(of[Lane.BARE_NODE],), daemon=True)
+        bare.start()
+        chart = [PYTHON, "-m", "tests.e2e.release"]
+        if of[Lane.RELEASE] and run.step("release", "the chart, installed", chart):
+            run.tiers(of[Lane.RELEASE])
+        bare.join()
+    tools.join()
+
+
+def install(run: Run, needed: bool) -> None:
+    """Build helm and promtool from their modules; the unit tier waits for them."""
+    try:
+        if needed:
+            run.step("tools", "helm, promtool", [NODE, "install"])
+    finally:
+        run.tools.set()
+
+
+def node_is_running() -> bool:
+    return subprocess.run([NODE, "status"], capture_output=True, check=False).returncode == 0
 
 
 def main(arguments: list[str]) -> int:
@@ -316,23 +238,17 @@ def main(arguments: list[str]) -> int:
     chosen = named(names) or list(TIERS)
     if long:
         chosen = [tier for tier in chosen if tier.has_long_tests()]
-    running_before = node_was_running()
+    on_node = any(tier.lane in (Lane.RELEASE, Lane.BARE_NODE) for tier in chosen)
+    running_before = node_is_running()
     LOGS.mkdir(parents=True, exist_ok=True)
-    run = Run(live=len(chosen) == 1, long=long)
-    before = processor_time.read()
-    pods = processor_time.PodsSeen()
+    run, busy = Run(live=len(chosen) == 1, long=long), Busy()
     try:
-        with pods:
-            beside(run, chosen, everything=not names and not long)
+        beside(run, chosen, everything=not names and not long)
     finally:
-        run.processes.end()
-        after = processor_time.read()
-        on_it = any(tier.lane in (*ON_RELEASE, Lane.BARE_NODE) for tier in chosen)
-        if on_it and not running_before:
-            subprocess.run([str(NODE), "down"], cwd=ROOT, timeout=120, check=False)
-    known_s = sum(outcome.processor_s or 0 for outcome in run.outcomes)
-    where = processor_time.told(before, after, known_s, pods.by_containers())
-    return summary(run.outcomes, time.monotonic() - run.began, where)
+        run.end()
+        if on_node and not running_before:
+            subprocess.run([NODE, "down"], timeout=120, check=False)
+    return summary(run.outcomes, time.monotonic() - run.began, busy.told())
 
 
 if __name__ == "__main__":

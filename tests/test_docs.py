@@ -94,6 +94,13 @@ def test_guarantee_names_its_test_and_the_fault_that_would_break_it(
     assert not {name for name in named if name not in FAULTS and name not in PROFILES}
 
 
+@pytest.mark.parametrize(("number", "sentence"), PROMISES, ids=[number for number, _ in PROMISES])
+def test_guarantee_is_tried_by_make_test(number: str, sentence: str) -> None:
+    """Predicates are those of the scenarios and of the random runs."""
+    files = ["tests/plimsoll_sim/test_scenarios.py", *re.findall(r"`(tests/\S+\.py)`", sentence)]
+    assert [file for file in files if "pytest.mark.long" in (ROOT / file).read_text()] == []
+
+
 CLASS = re.compile(r"`([A-Z][a-z]+(?:[A-Z][a-z]+)+)[`.]")
 KINDS_OF_OBJECTS = {"MetadataBatch", "MetadataRegressed", "StopServing"}
 """Named in ARCHITECTURE.md like classes: a resource, a reason and a value of a field."""

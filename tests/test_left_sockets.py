@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from dev.kubectl import ROOT
 
 LEAVES_A_SOCKET = """
@@ -22,6 +23,7 @@ def test_that_leaves_a_socket():
 """
 
 
+@pytest.mark.slow
 def test_socket_that_the_last_test_leaves_in_a_cycle_fails_no_run(tmp_path: Path) -> None:
     path = tmp_path / "test_last.py"
     path.write_text(LEAVES_A_SOCKET)

@@ -2,26 +2,14 @@
 
 import re
 import sys
-import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from dev import tier_lanes, tiers
-from dev.tier_lanes import (
-    KILLING_A,
-    KILLING_B,
-    MARKED,
-    ON_RELEASE,
-    TIERS,
-    USING_A,
-    USING_B,
-    Lane,
-    Tier,
-    named,
-)
+from dev.tier_lanes import KILLING, MARKED, TIERS, USING, Lane, Tier, named
 from dev.tier_summary import Outcome, judge, progress, summary
-from dev.tiers import ROOT, TIMED_OUT, Ended, Processes, Run, beside
+from dev.tiers import ROOT, TIMED_OUT, Run, beside
 
 MARK = re.compile(r"pytest\.mark\.(\w+)")
 KILLS = re.compile(r"kill(?:ed)?_operator|rollout|deployment/plimsoll")
@@ -33,7 +21,6 @@ DISTURBS = re.compile(
 """What a test does to all of the operator's pods, the API server or the release that others use;
 or how it would notice that another test kills an operator."""
 REPORT = """<testsuites><testsuite tests="3" failures="1" errors="0" skipped="1">
-<properties><property name="processor_s" value="7"/></properties>
 <testcase name="a" time="1.5"/><testcase name="b" time="0.1"/><testcase name="c" time="2.0"/>
 </testsuite></testsuites>"""
 
@@ -65,7 +52,7 @@ def test_tier_finds_its_long_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(tier_lanes, "ROOT", tmp_path)
     for folder in ("a", "a/b"):
         (tmp_path / folder).mkdir()
-    (tmp_path / "a/b/test_c.py").write_text("@pytest.mark.long\n")
+    (tmp_path / "a/b/test_c.py").write_text("@pytest.mark." + "long\n")
     (tmp_path / "a/test_d.py").write_text("")
     tier = Tier(name="", about="", marker="", limit_s=1, lane=Lane.COMPUTING, paths=("a",))
     assert tier.has_long_tests()
@@ -81,7 +68,7 @@ def test_end_to_end_tests_are_each_of_one_tier() -> None:
         assert len(inside) == 1, (path, inside)
 
 
-@pytest.mark.parametrize("path", [*USING_A, *USING_B])
+@pytest.mark.parametrize("path", USING)
 def test_end_to_end_tests_that_run_beside_others_leave_operator_and_release_alone(
     path: str,
 ) -> None:
@@ -89,7 +76,7 @@ def test_end_to_end_tests_that_run_beside_others_leave_operator_and_release_alon
     assert KILLS.findall(text) == DISTURBS.findall(text) == []
 
 
-@pytest.mark.parametrize("path", [*KILLING_A, *KILLING_B])
+@pytest.mark.parametrize("path", KILLING)
 def test_end_to_end_tests_beside_others_that_kill_operators_do_nothing_worse(path: str) -> None:
     text = (ROOT / path).read_text()
     assert KILLS.search(text)
@@ -104,10 +91,8 @@ def test_end_to_end_tests_that_disturb_every_cluster_are_recognised_by_what_they
 
 
 def test_name_before_a_dash_names_all_tiers_that_begin_with_it() -> None:
-    assert [tier.name for tier in named(["e2e"])] == [
-        *("e2e-demo", "e2e-cli", "e2e-moves", "e2e-secured", "e2e-alone")
-    ]
-    assert [tier.name for tier in named(["unit", "e2e-cli"])] == ["e2e-cli", "unit"]
+    assert [tier.name for tier in named(["e2e"])] == [*("e2e-using", "e2e-killing", "e2e-alone")]
+    assert [tier.name for tier in named(["unit", "e2e-alone"])] == ["e2e-alone", "unit"]
     assert named(["e2"]) == named([]) == []
 
 
@@ -134,7 +119,6 @@ def test_tier_counts_what_pytest_reports(tmp_path: Path, code: int, failed: int,
     assert (outcome.passed, outcome.failed, outcome.skipped) == (1, failed, 1)
     assert outcome.note == note
     assert max(outcome.tests) == (2.0, "c")
-    assert outcome.processor_s == 7
 
 
 @pytest.mark.parametrize("code", [1, 2, 4, 124, -9])
@@ -157,125 +141,111 @@ def test_summary_fails_when_one_test_failed_or_none_passed(
     assert summary([Outcome(name="unit")], 4.0) == 1
 
 
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setattr(tiers, "LOGS", tmp_path)
+    return Run(live=False)
+
+
 def test_tiers_children_keep_bytecode_where_the_machine_forbids_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    with (tmp_path / "output").open("w") as output:
-        code = "import sys; sys.exit(sys.dont_write_bytecode)"
-        assert Processes().run([sys.executable, "-c", code], 60, output).code == 0
+    code = "import sys; sys.exit(sys.dont_write_bytecode)"
+    assert run.child([sys.executable, "-c", code], 60, None)[0] == 0
 
 
-def test_child_is_measured_with_what_it_waited_for(tmp_path: Path) -> None:
+def test_child_is_measured_with_what_it_waited_for(run: Run) -> None:
     counts = f"{sys.executable} -c 'sum(range(10**7))'; exit 3"
-    with (tmp_path / "output").open("w") as output:
-        ended = Processes().run(["bash", "-c", counts], 60, output)
-    assert ended.code == 3
-    assert ended.processor_s > 0.05
+    code, used = run.child(["bash", "-c", counts], 60, None)
+    assert code == 3
+    assert used > 0.05
 
 
-def test_child_is_killed_at_its_limit_with_its_children(tmp_path: Path) -> None:
-    with (tmp_path / "output").open("w") as output:
-        assert Processes().run(["bash", "-c", "sleep 1000; true"], 0.1, output).code == TIMED_OUT
+def test_child_is_killed_at_its_limit_with_its_children(run: Run) -> None:
+    assert run.child(["bash", "-c", "sleep 1000; true"], 0.1, None)[0] == TIMED_OUT
 
 
-def test_progress_names_the_test_that_ended_last(tmp_path: Path) -> None:
+def test_step_that_fails_ends_its_commands_and_is_explained(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not run.step("x", "three commands", ["echo", "told"], ["false"], ["echo", "never"])
+    (outcome,) = run.outcomes
+    assert (outcome.passed, outcome.failed) == (0, 1)
+    assert outcome.failures[0].reason.strip() == "told"
+    assert "x: 0 passed, 1 failed" in capsys.readouterr().out
+    assert run.under_way == {}
+
+
+def test_progress_is_the_last_line(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    log.write_text("collecting ...\ntests/a.py::test_b PASSED [ 12%]\ntests/a.py::test_c[x-y] FAIL")
-    assert progress(log) == ", 12 %, after test_b"
+    log.write_text("collecting ...\ntests/a.py::test_b PASSED [ 12%]\n\n")
+    assert progress(log) == ", tests/a.py::test_b PASSED [ 12%]"
     log.write_text("")
     assert progress(log) == ""
 
 
 class RecordedRun(Run):
-    """Runs nothing; remembers what it was asked for.  `fails`: the step that does."""
+    """Runs nothing; remembers what it was asked for. `fails`: the step that does."""
 
     def __init__(self, *, fails: str = "") -> None:
         super().__init__(live=False)
         self.fails = fails
         self.asked: list[str] = []
 
-    def _step(self, name: str, about: str, *commands: list[str]) -> bool:
+    def step(self, name: str, about: str, *commands: list[str]) -> bool:
         self.asked.append(name)
         return name != self.fails
 
-    def _tier(self, tier: Tier) -> Outcome:
-        if tier.needs_tools:
+    def tier(self, tier: Tier) -> None:
+        if tier.name == "unit":
             assert self.tools.wait(timeout=10)
         self.asked.append(tier.name)
-        return Outcome(name=tier.name, passed=1)
 
 
 def test_run_of_everything_takes_every_tier_once_and_the_node_first() -> None:
     run = RecordedRun()
     beside(run, list(TIERS), everything=True)
-    names = [tier.name for tier in TIERS]
-    assert sorted(run.asked) == sorted(
-        ["kubernetes", "release", "earlier", "tools", "check", *names]
-    )
-    assert run.asked.index("kubernetes") < min(map(run.asked.index, ("release", "node")))
-    users = sorted(map(run.asked.index, ("e2e-demo", "e2e-cli")))
-    assert run.asked.index("release") < users[0]
-    kill = sorted(map(run.asked.index, ("e2e-moves", "e2e-secured")))
-    assert users[1] < run.asked.index("earlier") < run.asked.index("e2e-secured")
-    assert users[1] < kill[0]
-    assert kill[1] < run.asked.index("e2e-alone")
+    steps = ["kubernetes", "release", "tools", "check"]
+    assert sorted(run.asked) == sorted([*steps, *(tier.name for tier in TIERS)])
+    order = ("kubernetes", "release", "e2e-using", "e2e-killing", "e2e-alone")
+    places = [run.asked.index(name) for name in order]
+    assert places == sorted(places)
+    assert run.asked.index("kubernetes") < run.asked.index("node")
     assert run.asked.index("tools") < run.asked.index("unit")
 
 
 def test_tidy_is_left_out_of_the_gates_alone_and_is_a_part_of_the_unit_tier() -> None:
-    class Steps(RecordedRun):
-        def _step(self, name: str, about: str, *commands: list[str]) -> bool:
-            assert name == "check"
-            assert commands == ([str(ROOT / "dev" / "check.sh"), "--but-tidy"],)
-            return True
-
-    Steps().check()
-    assert 'gate "tidy" .venv/bin/python -m pytest' in (ROOT / "dev" / "check.sh").read_text()
+    text = (ROOT / "dev" / "check.sh").read_text()
+    assert 'gate "tidy" .venv/bin/python -m pytest' in text.partition("--but-tidy ]")[2]
     (unit,) = [tier for tier in TIERS if tier.name == "unit"]
-    assert (ROOT / "tests" / "test_tidy.py").is_relative_to(ROOT / unit.paths[0])
-    assert "pytest.mark" not in (ROOT / "tests" / "test_tidy.py").read_text().replace(
-        "pytest.mark.parametrize", ""
-    )
+    assert unit.looks_at(Path("tests/test_tidy.py"))
+    marks = set(MARK.findall((ROOT / "tests" / "test_tidy.py").read_text()))
+    assert marks <= {"parametrize"}
 
 
-def test_tiers_of_one_stage_run_beside_each_other_and_stages_in_turn() -> None:
-    both = threading.Barrier(2)
-
-    class Meeting(RecordedRun):
-        def _tier(self, tier: Tier) -> Outcome:
-            if tier.lane is not Lane.RELEASE_ALONE:
-                both.wait(timeout=30)
-            return super()._tier(tier)
-
-    run = Meeting()
-    beside(run, named(["e2e"]), everything=False)
-    assert run.asked[:2] == ["kubernetes", "release"]
-    assert sorted(run.asked[2:4]) == ["e2e-cli", "e2e-demo"]
-    assert sorted(run.asked[4:7]) == ["e2e-moves", "e2e-secured", "earlier"]
-    assert run.asked[7:] == ["e2e-alone"]
-
-
-@pytest.mark.parametrize("lane", ON_RELEASE)
-def test_tier_on_the_release_keeps_it_as_it_is(
-    lane: Lane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tiers, "LOGS", tmp_path)
+def command_of(run: Run, tier: Tier, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     asked: list[list[str]] = []
 
-    def run_command(command: list[str], *_: object, **__: object) -> Ended:
+    def child(command: list[str], *_: object, **__: object) -> tuple[int, float]:
         asked.append(command)
-        return Ended(0, 0.0)
+        return 0, 0.0
 
-    run = Run(live=False)
-    monkeypatch.setattr(run.processes, "run", run_command)
-    run.tiers([Tier(name="x", about="", marker="e2e", limit_s=1, lane=lane)])
-    assert asked[0][:2] == ["env", "KEEP_RELEASE=1"]
-    run.tiers([Tier(name="y", about="", marker="e2e", limit_s=1, lane=Lane.BARE_NODE)])
-    assert "env" not in asked[1]
+    monkeypatch.setattr(run, "child", child)
+    run.tier(tier)
+    return asked[0]
 
 
-ON_NODE = {"e2e-demo", "e2e-cli", "e2e-moves", "e2e-secured", "e2e-alone", "node"}
+def test_tier_on_the_release_keeps_it_as_it_is(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    tier = Tier(name="x", about="", marker="e2e", limit_s=1, lane=Lane.RELEASE, workers=2)
+    command = command_of(run, tier, monkeypatch)
+    assert command[:2] == ["env", "KEEP_RELEASE=1"]
+    assert "-n 2 --dist loadfile" in " ".join(command)
+    bare = replace(tier, lane=Lane.BARE_NODE, workers=0)
+    assert {"env", "-n"} & set(command_of(run, bare, monkeypatch)) == set()
+
+
+ON_NODE = {"e2e-using", "e2e-killing", "e2e-alone", "node"}
 
 
 @pytest.mark.parametrize(

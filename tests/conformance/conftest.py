@@ -144,7 +144,7 @@ def topic(cluster: LocalCluster, request: pytest.FixtureRequest) -> str:
     return name
 
 
-@pytest.fixture(scope="session", params=["4.1.0", "3.9.1"])
+@pytest.fixture(scope="session", params=["4.1.0", pytest.param("3.9.1", marks=pytest.mark.long)])
 def jars(request: pytest.FixtureRequest) -> KafkaJars:
     """Kafka's own tools, the newest and the line that Spark ships."""
     return kafka_jars(request.param)

@@ -262,6 +262,7 @@ def test_kafka_python_is_its_certificates_user(
         consumer.close()
 
 
+@pytest.mark.long
 @pytest.mark.client("sarama", "TLS")
 @pytest.mark.client("sarama", "client certificates")
 @pytest.mark.parametrize("version", ["1.2", "1.3"])

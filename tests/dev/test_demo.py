@@ -236,6 +236,7 @@ sys.exit(demo.main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["SIGINT", "SIGTERM"])
 def test_demo_that_is_interrupted_again_while_it_stops_goes_on_stopping(first: str) -> None:
     words = [sys.executable, "-c", SLOW_TO_STOP.replace("{first}", first)]

@@ -226,6 +226,7 @@ def test_inventory_takes_a_jars_group_from_its_own_properties(tmp_path: Path) ->
     assert named == [("org.lz4", "lz4-java", "1.8.0"), ("", "plain_2.13", "4.0.0")]
 
 
+@pytest.mark.slow
 def test_inventory_runs_from_standard_input_and_makes_a_valid_sbom(tmp_path: Path) -> None:
     """As it is run inside of an image: this environment stands for one."""
     printed = publish.run_command([sys.executable, "-"], publish.INVENTORY.read_text())

@@ -283,9 +283,11 @@ class Rotations:
         )
 
 
+@pytest.mark.long
 def test_authorities_are_rotated_with_a_broker_down_and_the_operator_killed_in_each_state(
     drill: Drill, tmp_path: Path
 ) -> None:
+    wait_for_mode(drill, "Required")
     of_clients = Rotation.of_clients(drill)
     drill.spec["listeners"] = [{"name": "plain", "port": 9092}, LISTENER]
     drill.apply("LogCluster", "main", drill.spec)
@@ -377,6 +379,7 @@ def test_operator_takes_over_a_closed_cluster_whose_spec_is_refused(drill: Drill
     drill.apply("LogCluster", "main", spec)
 
 
+@pytest.mark.long
 def test_closed_cluster_is_opened_again_under_load_and_nobody_is_restarted(drill: Drill) -> None:
     before, shrinks = pods(drill), metric(drill, "isr_shrinks_total")
     with written(drill):
@@ -385,6 +388,7 @@ def test_closed_cluster_is_opened_again_under_load_and_nobody_is_restarted(drill
     assert pods(drill) == before
 
 
+@pytest.mark.long
 def test_open_cluster_is_closed_under_load_and_nobody_is_restarted(drill: Drill) -> None:
     before, shrinks = pods(drill), metric(drill, "isr_shrinks_total")
     with written(drill):

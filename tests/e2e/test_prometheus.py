@@ -32,6 +32,7 @@ pytestmark = [
         reason="pods and processes are the local node's",
     ),
     pytest.mark.timeout(1500),
+    pytest.mark.long,
 ]
 FAILOVER_S = 20.0
 """The Lease of an operator that was killed runs out, and the other takes over."""

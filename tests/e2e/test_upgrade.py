@@ -19,6 +19,7 @@ from tests.e2e.test_operator import ready
 from plimsoll_core.cluster.record_versions import NEWEST, release_of
 from plimsoll_core.release import RELEASE as PRESENT
 
+pytestmark = pytest.mark.long
 ROLL_S = 300
 STEP_S, AND_NEXT_S = 40, 60
 """What a step takes twice over where processors are idle; so long is then written for the others:

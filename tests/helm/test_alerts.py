@@ -87,6 +87,7 @@ def filled(text: str, labels: dict[str, str]) -> str:
 # --- firing --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", FIRING, ids=lambda path: path.stem)
 def test_each_alert_fires_when_it_should_and_not_when_something_similar_happens(
     path: Path, tmp_path: Path
@@ -119,11 +120,13 @@ def quiet(scene: Scene) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scene", QUIET, ids=lambda scene: scene.__name__)
 def test_no_alert_fires_while_something_goes_on_that_somebody_asked_for(scene, tmp_path: Path):
     assert promtool(tmp_path, [quiet(scene())]) == ""
 
 
+@pytest.mark.slow
 def test_scene_in_which_something_is_wrong_is_not_quiet(tmp_path: Path):
     """Else the scenes prove nothing."""
     scene = Scene("an ISR shrinks because a broker died")
@@ -185,6 +188,7 @@ def test_node_that_takes_the_leading_operator_and_a_broker_fires_although_the_ne
     assert promtool(tmp_path, [annotated(test)]) == ""
 
 
+@pytest.mark.slow
 def test_disk_that_fills_steadily_is_told_a_day_before_and_one_that_a_move_filled_is_not(
     tmp_path: Path,
 ):

@@ -58,6 +58,7 @@ def pods(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return templates
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command", INSTALLATIONS, ids=lambda command: shlex.split(command, True)[-2]
 )

@@ -105,6 +105,7 @@ def test_registry_reaches_all_three_images_of_every_pod():
     assert found.spark_image == f"{prefix}spark:0.3"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("image", "meant"),
     [

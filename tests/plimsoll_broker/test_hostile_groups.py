@@ -79,6 +79,7 @@ async def heard(harness: Harness, key: ApiKey, version: int, body: bytes) -> boo
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("key", "version"), EVERY, ids=IDS)
 async def test_request_that_is_cut_short_is_malformed_and_changes_nothing(
     key: ApiKey, version: int
@@ -94,6 +95,7 @@ async def test_request_that_is_cut_short_is_malformed_and_changes_nothing(
     assert len(harness.coordinators.asked) == asked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("key", "version"), EVERY, ids=IDS)
 async def test_sizes_that_are_huge_or_null_close_the_connection_or_are_ordinary(
     key: ApiKey, version: int
@@ -312,6 +314,7 @@ async def test_assignments_of_nobody_are_not_kept(version: int) -> None:
 # --- very many -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_all_of_very_many_offsets_are_told_without_holding_the_loop() -> None:
     """A hundred thousand: they are copied at once, and gone through in a thread."""
     harness = Harness(looks_on=True)

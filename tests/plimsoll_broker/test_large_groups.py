@@ -82,6 +82,7 @@ async def rebalanced(clients: Clients, joins: list[dict[str, Any]]) -> list[Any]
     return joined
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_thousand_members_never_hold_the_loop(members: Members) -> None:
     leader = coordinator(members)

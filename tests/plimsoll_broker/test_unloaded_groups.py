@@ -118,6 +118,7 @@ def traced() -> Iterator[None]:
     tracemalloc.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("traced")
 async def test_load_of_many_times_the_budget_takes_the_budget(members: Members) -> None:
     """A log of 8 MB, a budget of an eighth of a megabyte."""

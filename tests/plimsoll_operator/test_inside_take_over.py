@@ -213,6 +213,7 @@ class Mortal:
         return once
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("done", [False, True])
 async def test_operator_that_dies_at_any_effect_of_a_rotation_cuts_no_broker_off(
     done: bool,

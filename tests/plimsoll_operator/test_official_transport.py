@@ -75,6 +75,7 @@ async def test_official_transport_sends_once_when_a_new_connection_closes(method
         assert len(server.received) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
 @pytest.mark.parametrize("verb", CALLS)
 async def test_kube_asks_once_whatever_the_api_server_answers(verb: str, status: int) -> None:

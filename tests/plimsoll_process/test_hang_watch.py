@@ -40,6 +40,7 @@ def run(hang: str, silent_cpu_s: float = 600.0) -> subprocess.CompletedProcess[s
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hang", ["time.sleep(3600)", "while True: pass"])
 def test_process_whose_loop_hangs_ends_itself(hang: str):
     ended = run(hang)
@@ -47,6 +48,7 @@ def test_process_whose_loop_hangs_ends_itself(hang: str):
     assert "the event loop is hung" in ended.stderr
 
 
+@pytest.mark.slow
 def test_native_code_that_keeps_the_lock_is_ended():
     """No thread of Python can look then; the kernel counts the processor time."""
     ended = run("sum(range(10 ** 15))", silent_cpu_s=0.5)

@@ -124,6 +124,7 @@ def test_metrics_are_a_histogram_and_a_counter_that_only_grow() -> None:
         assert line in text
 
 
+@pytest.mark.slow
 async def test_test_can_tell_who_held_the_loop() -> None:
     async def long() -> None:
         compute(0.08)

@@ -119,6 +119,7 @@ def _kio_item(kind, field, value):
     return value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("key", "version"), every_message())
 def test_response_is_encoded_as_kio_encodes_it(key, version):
     schema = load_response_schema(key, version)
@@ -134,6 +135,7 @@ def test_response_is_encoded_as_kio_encodes_it(key, version):
     check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("key", "version"), every_message())
 def test_request_is_encoded_as_kio_encodes_it(key, version):
     schema = load_request_schema(key, version)

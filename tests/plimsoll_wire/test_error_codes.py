@@ -30,6 +30,7 @@ def test_refusal_reasons_all_have_a_kafka_code_and_a_name_of_their_own():
     assert len({reason.value for reason in Reason}) == len(Reason.__members__)
 
 
+@pytest.mark.slow
 def test_error_codes_are_stated_in_one_module():
     stated = {
         str(path.relative_to(ROOT))

@@ -58,6 +58,7 @@ def taken(framer):
 kinds = st.sampled_from([Framer, Remembering])
 
 
+@pytest.mark.slow
 @given(payloads=frames, size=st.integers(1, 3 * CHUNK_BYTES), kind=kinds)
 @settings(max_examples=60)
 def test_frames_do_not_depend_on_how_the_bytes_are_cut(payloads, size, kind):

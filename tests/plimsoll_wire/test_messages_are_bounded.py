@@ -50,6 +50,7 @@ def messages_in(value):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("key", "version"), every_message())
 def test_answer_of_any_api_and_version_is_encodable_however_long_its_messages(key, version):
     schema = load_response_schema(key, version)

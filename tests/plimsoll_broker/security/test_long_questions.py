@@ -155,6 +155,7 @@ EMPTY: dict[ApiKey, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", LONG, ids=[key.name for key in LONG])
 async def test_request_that_names_thousands_is_decided_in_a_thread(
     key: ApiKey, monkeypatch: pytest.MonkeyPatch
@@ -170,6 +171,7 @@ async def test_request_that_names_thousands_is_decided_in_a_thread(
     assert "others-" not in passed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", LONG, ids=[key.name for key in LONG])
 async def test_request_of_which_all_is_refused_is_answered_in_a_thread(
     key: ApiKey, monkeypatch: pytest.MonkeyPatch

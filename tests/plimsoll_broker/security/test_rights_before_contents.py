@@ -236,6 +236,7 @@ async def test_every_served_api_is_tried_here(stranger: Stranger) -> None:
     assert {key for key, *_ in requests(THERE)} == set(stranger.table)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "number",
     range(len(requests(THERE))),

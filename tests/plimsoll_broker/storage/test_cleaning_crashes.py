@@ -59,12 +59,14 @@ def test_there_are_steps_to_crash_at() -> None:
     assert STEPS > 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", range(STEPS))
 def test_kill_at_any_step_of_a_round_leaves_each_group_old_or_new(step: int) -> None:
     """K3."""
     check_crash(step, 0, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", range(STEPS))
 def test_power_cut_at_any_step_of_a_round_leaves_each_group_old_or_new(step: int) -> None:
     """K3."""

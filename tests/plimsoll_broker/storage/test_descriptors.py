@@ -30,6 +30,7 @@ def retain(log: Log) -> None:
     log.remove_first(removable(log, log.log_start_offset, 1_000))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "remove",
     [retain, lambda log: log.truncate_to(10), lambda log: log.discard_to(500)],

@@ -79,6 +79,7 @@ def flips() -> Iterator[tuple[int, int, int, int]]:
             yield segment, batch, 100, 3
 
 
+@pytest.mark.slow
 def test_flipped_bit_of_a_batch_is_never_read_as_what_was_written(
     written: tuple[Machine, bytes],
 ) -> None:
@@ -106,6 +107,7 @@ def test_flipped_bit_of_a_batch_is_never_read_as_what_was_written(
             fill(log, 3, epoch=9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["index", "timeindex"])
 def test_flipped_bit_of_an_index_changes_no_answer(
     written: tuple[Machine, bytes], suffix: str

@@ -36,6 +36,7 @@ def node(machine: Machine, name: str) -> FileNode:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.plimsoll_broker.storage.conftest import Volume, a_batch, found_at, read_all
@@ -176,6 +177,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(lives=st.lists(steps, min_size=1, max_size=4), data=st.data())
 @settings(max_examples=120)
 def test_power_cut_loses_nothing_that_was_flushed_and_tears_nothing(lives, data):

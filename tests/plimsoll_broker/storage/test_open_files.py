@@ -39,6 +39,7 @@ def many_logs(volume: Volume, disk: Disk, number: int) -> list[Log]:
     return [store.open_log("orders", TOPIC_ID, index, volume.config, 0) for index in range(number)]
 
 
+@pytest.mark.slow
 def test_more_logs_than_descriptors_are_written_and_read(volume: Volume) -> None:
     logs = many_logs(volume, FewDescriptors(), 60)
     for _ in range(2):
@@ -92,6 +93,7 @@ def test_log_that_is_gone_opens_no_file_of_its_name(volume: Volume) -> None:
         first.segments[0].file.pread(10, 0)
 
 
+@pytest.mark.slow
 def test_logs_give_descriptors_back_when_the_process_has_none(
     volume: Volume, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from immutables import Map
@@ -224,6 +225,7 @@ def spares(p: Partition) -> bool:
     return not exposed(p) and len(p.target) > p.min_isr
 
 
+@pytest.mark.slow
 @settings(max_examples=500)
 @given(partitions(), EVENTS, st.sampled_from(["Interrupt", "Block"]), st.booleans())
 def test_granted_absence_never_takes_a_partition_below_its_min_isr(

@@ -7,6 +7,7 @@ possible model of the replica's rules, the controller is the real one.  Checks I
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -275,6 +276,7 @@ MOVES = st.tuples(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(moves=st.lists(MOVES, min_size=40, max_size=120))
 def test_isr_and_elr_members_hold_every_committed_record(

@@ -4,6 +4,7 @@ a cancel half-way leaves every partition where it was, or where the plan wanted 
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.plimsoll_core.rebalances import OBJECT, moving, planned, topic
@@ -40,6 +41,7 @@ def busy(world: Any) -> int:
     return max(counts.values())
 
 
+@pytest.mark.slow
 @given(rows=placements(), wish=WISHES, most=st.integers(1, 3), data=st.data())
 @settings(
     max_examples=120,

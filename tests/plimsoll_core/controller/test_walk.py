@@ -357,6 +357,7 @@ MOVES = st.tuples(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slice_partitions", [2, 1_000])
 @settings(max_examples=150)
 @given(moves=st.lists(MOVES, max_size=60))

@@ -162,6 +162,7 @@ def test_assignments_beyond_the_share_are_refused_and_lead_to_another_generation
     assert isinstance(model.ask(small), m.GroupSynced)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["", TEXT, "x" * 1_000 + "\N{FACE WITH TEARS OF JOY}"])
 def test_account_covers_what_offsets_take(text: str) -> None:
     """One character beyond others makes each of a string take four bytes."""

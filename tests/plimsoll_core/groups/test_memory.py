@@ -35,6 +35,7 @@ def takes(most_bytes: int) -> Iterator[None]:
     assert used <= most_bytes, f"{used} bytes, not {most_bytes}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("groups", "topics", "partitions"), [(1, 10, 500), (500, 1, 10), (500, 10, 1)]
 )
@@ -68,6 +69,7 @@ def test_committed_offset_takes_410_bytes_at_the_most(
         coordinator_records._key_head.cache_clear()
 
 
+@pytest.mark.slow
 def test_member_takes_6_kilobytes_at_the_most() -> None:
     """With two protocols of its own, in the record of its generation and in memory."""
     model = CoordinatorModel(an_image(), looks_on=True)

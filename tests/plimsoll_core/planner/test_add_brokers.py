@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.plimsoll_core.planner.clusters import (
@@ -100,6 +101,7 @@ def test_even_old_brokers_exchange_no_replicas(shape: Drawn, more: int) -> None:
         assert min(move.adding) >= shape.n
 
 
+@pytest.mark.slow
 @given(GROWN_WITH_RACKS, st.randoms(use_true_random=False))
 def test_plan_does_not_depend_on_the_order_of_its_input(
     shape: Drawn, shuffle: random.Random

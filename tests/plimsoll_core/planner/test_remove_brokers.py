@@ -60,6 +60,7 @@ def test_removed_brokers_keep_no_replica(case: tuple[Drawn, Request, set[int]]) 
             assert (load.replicas.after, load.leaders.after, load.size_bytes.after) == (0, 0, 0)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(removals())
 def test_plan_copies_as_little_as_even_survivors_allow(
@@ -75,6 +76,7 @@ def test_plan_copies_as_little_as_even_survivors_allow(
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(removals(), st.data())
 def test_as_few_copies_as_the_most_even_survivors_allow_when_some_replicas_stay(

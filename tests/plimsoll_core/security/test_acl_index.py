@@ -38,6 +38,7 @@ def a_rule(**stated: object) -> Acl:
     return Acl(**{**plain, **stated})  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(acls=st.sets(ACLS, max_size=12), asked=st.lists(QUESTIONS, max_size=20), open_=st.booleans())
 def test_index_any_rules_decides_and_explains_as_a_walk_over_all_of_them(

@@ -228,6 +228,7 @@ def test_first_message_without_a_form_fails_like_a_wrong_password(first: bytes) 
     assert login.sends(first).code == Code.SASL_AUTHENTICATION_FAILED
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(first=st.binary(max_size=200), last=st.binary(max_size=200))
 def test_any_bytes_are_answered_and_let_nobody_in(first: bytes, last: bytes) -> None:
@@ -238,6 +239,7 @@ def test_any_bytes_are_answered_and_let_nobody_in(first: bytes, last: bytes) -> 
         assert told.logged_in is None
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
 def test_proof_with_any_byte_changed_lets_nobody_in(data: st.DataObject) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from plimsoll_operator.history import segments
 from plimsoll_operator.history.changes import ChangeRow
 
@@ -41,6 +43,7 @@ def a_roll(draw: random.Random, offset: int) -> list[ChangeRow]:
     return rows
 
 
+@pytest.mark.slow
 def test_row_takes_between_ten_and_sixty_bytes_of_the_budget() -> None:
     draw = random.Random(16)
     rows = [row for n in range(10) for row in a_roll(draw, n * 10_000)]

@@ -288,6 +288,7 @@ async def script(writer: Writer, attempted: list[str]) -> None:
         codec.BATCH_BYTES_MAX = before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["before", "after", "half"])
 async def test_crash_between_any_two_writes_loses_nothing_that_was_acknowledged(
     mortal: Shell, how: str

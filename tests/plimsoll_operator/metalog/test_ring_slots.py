@@ -32,6 +32,7 @@ async def written(ring: RingShell, count: int, written_ms: int) -> RingLog:
     return log
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 33, 64, 65, 80, 95, 96, 97, 130, 184, 199, 200, 201, 300])
 @pytest.mark.parametrize("and_those_ahead", [False, True])
 async def test_newest_batchs_slot_deleted_by_hand_is_noticed_wherever_it_is(

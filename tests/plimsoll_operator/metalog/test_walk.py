@@ -197,6 +197,7 @@ async def walked(seed: int, writers: int, steps: int) -> tuple[int, int, int]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("writers", [2, 3])
 async def test_random_walks_have_no_false_commit_and_all_readers_agree(
@@ -205,6 +206,7 @@ async def test_random_walks_have_no_false_commit_and_all_readers_agree(
     await walked(seed, writers, 1200)
 
 
+@pytest.mark.slow
 async def test_walks_go_round_depose_and_snapshot() -> None:
     """The promise above would be empty if the walks went nowhere."""
     batches, deposed, snapshots = 0, 0, 0
