@@ -55,7 +55,7 @@ class RightsFound(NamedTuple):
 
 @app.callback()
 def acl() -> None:
-    """What users of a LogCluster may do."""
+    """Show the rights of a LogCluster's users."""
 
 
 @app.command("explain")
@@ -64,11 +64,11 @@ def explain_command(
         list[str],
         typer.Argument(
             metavar="LOGCLUSTER PRINCIPAL OPERATION RESOURCE",
-            help="Such as main, User:alice, Kafka's word (Read, Write, …), and Topic:NAME,"
-            " Group:NAME, … or Cluster.",
+            help="For example: main User:alice Read Topic:orders. OPERATION is Kafka's (Read,"
+            " Write, …); RESOURCE is Topic:NAME, Group:NAME, … or Cluster.",
         ),
     ],
-    host: Annotated[str, typer.Option(help="The client's address.")] = "*",
+    host: Annotated[str, typer.Option(help="The client's address; default: any.")] = "*",
     namespace: Annotated[str, typer.Option("--namespace", "-n")] = "default",
     operator_namespace: Annotated[
         str,
@@ -89,9 +89,10 @@ def explain_command(
         typer.Option("--output", "-o", help="Machine-readable output; default: a sentence."),
     ] = None,
 ) -> None:
-    """What brokers decide about a principal, by which rule, or which one would be needed.
+    """Explain whether a principal may do something: the decisive rule, or the missing one.
 
-    By what is committed, rules that clients made among it; asked of the kubeconfig's context.
+    The operator answers from all committed rules, including those that clients created. The command
+    uses the kubeconfig's current context.
     """
     try:
         cluster, principal, operation, resource = words
@@ -112,7 +113,7 @@ def explain_command(
 
 
 async def _answered(key: Key, asked: AclQuestion, operator_namespace: str | None) -> RightsFound:
-    """`operator_namespace` None: answer from objects."""
+    """Answer from the operator's view; if `operator_namespace` is None, from objects."""
     # The official client takes half a second to import, for which no other command should wait.
     from plimsoll_operator.kube.official_transport import NoCluster, OfficialTransport, find_access
 

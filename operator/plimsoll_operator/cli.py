@@ -50,13 +50,13 @@ app = typer.Typer(
 )
 app.add_typer(acl_command.app)
 DATA = Path("plimsoll-data")
-WHICH_SERVER = "The kubeconfig's current context says which one is asked (KUBECONFIG)."
+WHICH_SERVER = "The kubeconfig's current context selects the API server (KUBECONFIG)."
 
 
 @app.callback()
 def plimsoll(
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Log what is done, not warnings alone.")
+        bool, typer.Option("--verbose", "-v", help="Log every action, not only warnings.")
     ] = False,
 ) -> None:
     """A replicated, partitioned log that speaks the Kafka protocol and is run by Kubernetes."""
@@ -66,36 +66,40 @@ def plimsoll(
 @app.command()
 def local(
     brokers: Annotated[
-        int | None, typer.Option(min=1, max=100, help="How many; default: the LogCluster's, or 3.")
+        int | None,
+        typer.Option(min=1, max=100, help="Number of brokers; default: the LogCluster's, or 3."),
     ] = None,
     port: Annotated[
-        int | None, typer.Option(min=1, max=65_000, help="The first broker's; others follow it.")
+        int | None,
+        typer.Option(min=1, max=65_000, help="Port of broker 0; each broker adds its id."),
     ] = None,
     address: Annotated[
-        str, typer.Option(help="Where everything listens: 127.0.0.1, or ::1, a loopback address.")
+        str, typer.Option(help="Loopback address of all ports: 127.0.0.1 or ::1.")
     ] = LOOPBACK,
     file: Annotated[
         list[Path] | None,
-        typer.Option("--file", "-f", help="YAML: a LogCluster, Topics, … (plimsoll example)"),
+        typer.Option(
+            "--file", "-f", help="YAML file of a LogCluster, Topics, … (see plimsoll example)."
+        ),
     ] = None,
-    data: Annotated[Path, typer.Option(help="Where everything is kept.")] = DATA,
+    data: Annotated[Path, typer.Option(help="Directory of all data, logs and credentials.")] = DATA,
     no_restart: Annotated[
-        bool, typer.Option("--no-restart", help="Leave a broker dead that dies.")
+        bool, typer.Option("--no-restart", help="Do not restart a broker that exits.")
     ] = False,
     secure: Annotated[
         bool,
         typer.Option(
             "--secure",
-            help="TLS and a password for clients (user admin: users/admin), rights enforced,"
-            " certificates between brokers. --port, or 9094, is the first broker's.",
+            help="Require TLS and a password of clients (of user admin: in users/admin), enforce"
+            " rights, use certificates between brokers. Default port of broker 0: 9094.",
         ),
     ] = False,
 ) -> None:
     """Run a cluster on this machine: a controller and broker processes on loopback.
 
-    Without a file: three brokers, and the topics that clients create. Prints one JSON line when
-    it is ready; stops cleanly on SIGINT and SIGTERM; a later run with the same directory goes on
-    where it was.
+    Without a file it starts three brokers, and clients may create topics. It prints one JSON line
+    when it is ready, and stops cleanly on SIGINT and SIGTERM. The next run with the same directory
+    continues with the same data.
     """
     if address == LOOPBACK_NAME or not is_loopback(address):
         _fail(f"--address {address}: give a loopback address, 127.0.0.1 or ::1.", 2)
@@ -124,7 +128,7 @@ def local(
 def spark_jars() -> None:
     """Fetch Spark's Kafka connector with Maven, for Verifications of `plimsoll local`.
 
-    Prints the folder: PLIMSOLL_SPARK_JARS, or one of the user's cache.
+    Prints the target folder: PLIMSOLL_SPARK_JARS, or a folder in the user's cache.
     """
     raise typer.Exit(fetch_jars(os.environ))
 
@@ -137,7 +141,7 @@ def version() -> None:
 
 @app.command()
 def example(
-    name: Annotated[ExampleName, typer.Argument(help="Which one.")] = ExampleName.TOPIC,
+    name: Annotated[ExampleName, typer.Argument(help="The kind of example.")] = ExampleName.TOPIC,
 ) -> None:
     """Print an example: YAML for `plimsoll local -f` and for `kubectl apply -f`."""
     typer.echo(example_text(name), nl=False)
@@ -173,33 +177,40 @@ def _announce(ready: LocalReady) -> None:
 @app.command()
 def preflight(
     namespace: Annotated[
-        str, typer.Option("--namespace", "-n", help="Where the chart is to be installed.")
+        str, typer.Option("--namespace", "-n", help="Namespace of the chart's installation.")
     ] = "plimsoll-system",
     watch_namespace: Annotated[
         list[str] | None,
-        typer.Option(help="The chart's watch.namespaces, one each; default: all namespaces."),
+        typer.Option(help="One of the chart's watch.namespaces; repeatable; default: all."),
     ] = None,
     storage_class: Annotated[
-        str, typer.Option(help="The StorageClass of brokers' volumes; default: the default one.")
+        str, typer.Option(help="StorageClass of brokers' volumes; default: the default class.")
     ] = "",
     check: Annotated[
         list[str] | None,
-        typer.Option(help=f"Only this one, of: {', '.join(CHECKS)}; default: {', '.join(BEFORE)}."),
+        typer.Option(
+            help=f"Run only this check; repeatable. One of: {', '.join(CHECKS)};"
+            f" default: {', '.join(BEFORE)}."
+        ),
     ] = None,
     values: Annotated[
         list[str] | None,
-        typer.Option("--set", help=f"A value of the chart, NAME=BOOL, of: {', '.join(VALUES)}."),
+        typer.Option(
+            "--set", help=f"Value of the chart, NAME=BOOL; NAME is one of: {', '.join(VALUES)}."
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on one line.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object on one line.")
+    ] = False,
 ) -> None:
-    """Whether the current Kubernetes can run Plimsoll: version, volumes, rights, webhooks, etcd.
+    """Check that a Kubernetes cluster can run Plimsoll: version, volumes, rights, webhooks, etcd.
 
-    Reads by the kubeconfig's current context, in a pod by its ServiceAccount.  Writes one small
-    object of its own a hundred times, and deletes it.
+    Uses the kubeconfig's current context, or in a pod its ServiceAccount. To measure the latency of
+    etcd it writes a small object a hundred times, and then deletes it.
     """
     true = _chart_values(values or [])
     if unknown := sorted({*(check or ())} - {*CHECKS}):
-        _fail(f"There is no check {', '.join(unknown)}; there are: {', '.join(CHECKS)}.", 2)
+        _fail(f"There is no check {', '.join(unknown)}; choose from: {', '.join(CHECKS)}.", 2)
     wishes = Wishes(
         namespace=namespace,
         watched=tuple(watch_namespace or ()),

@@ -141,19 +141,19 @@ Topic = Annotated[str, typer.Argument(help="A topic's name.")]
 
 @verb("status")
 def status() -> Act:
-    """The cluster on one screen."""
+    """Show the cluster on one screen."""
     return verbs_cluster.status
 
 
 @verb("topics")
 def topics() -> Act:
-    """All topics, declared and made by clients."""
+    """List all topics, declared by an object or created by a client."""
     return verbs_topics.topics
 
 
 @verb("topic")
 def topic(topic: Topic) -> Act:
-    """One topic's partitions: leader, epoch, replicas, ISR, ELR, lag, size."""
+    """Show a topic's partitions: leader, epoch, replicas, ISR, ELR, lag, size."""
     return partial(verbs_topics.topic, name=topic)
 
 
@@ -162,34 +162,37 @@ def why(
     topic: Topic,
     partition: Annotated[int, typer.Argument(min=0)],
     since: Annotated[
-        str | None, typer.Option(help="30m, 2h, 3d, or a time; default: the whole history.")
+        str | None,
+        typer.Option(
+            help=("Start of the period: 30m, 2h, 3d, or a time; default: the whole history.")
+        ),
     ] = None,
 ) -> Act:
-    """Each change of a partition's leader and ISR: when, why, who asked."""
+    """Show every change of a partition's leader and ISR: time, reason, origin."""
     return partial(verbs_topics.why, name=topic, partition=partition, since=since)
 
 
 @verb("what-if")
 def what_if(broker: Annotated[list[int], typer.Argument(min=0)]) -> Act:
-    """What would be offline or under min ISR if these brokers went."""
+    """Show partitions that would be offline or under min ISR without these brokers."""
     return partial(verbs_cluster.what_if, brokers=broker)
 
 
 @verb("brokers")
 def brokers() -> Act:
-    """Each broker: state, rack, load, and what cannot do without it."""
+    """List brokers: state, rack, load, and the partitions that cannot spare each."""
     return verbs_cluster.brokers
 
 
 @verb("blocked")
 def blocked() -> Act:
-    """What waits and until when, and objects that are not as they should be."""
+    """List blocked actions with their deadlines, and objects in a bad condition."""
     return verbs_cluster.blocked
 
 
 @verb("adopt")
 def adopt(topic: Topic) -> Act:
-    """Print a Topic object for a topic that a client made: apply it, and it is declared."""
+    """Print a Topic object that declares an existing topic; apply it to adopt the topic."""
     return partial(verbs_topics.adopt, name=topic)
 
 
@@ -207,7 +210,7 @@ def verify(
         str | None, typer.Option(help="The User to log in as, if the listeners require a login.")
     ] = None,
 ) -> Act:
-    """Make a Verification of a topic and follow it to its verdict."""
+    """Create a Verification of a topic and follow it to its verdict."""
     work = verbs_verify.Workload(
         topic=topic, records=records, per_second=rate, allow_existing=allow_existing, user=user
     )
@@ -217,10 +220,11 @@ def verify(
 @verb("report")
 def report(
     file: Annotated[
-        Path, typer.Option("--file", "-f", help="The archive to write; must not exist yet.")
+        Path,
+        typer.Option("--file", "-f", help=("The archive to write; the file must not exist yet.")),
     ] = Path("plimsoll-report.tar.gz"),
 ) -> Act:
-    """Write an archive for a bug report: what is shown here, objects, Events; no secrets."""
+    """Write an archive for a bug report: these views, objects and Events; no secrets."""
     return partial(report_bundle.bundle, path=file)
 
 
