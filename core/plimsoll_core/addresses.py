@@ -1,8 +1,7 @@
-"""Addresses as people, configs and HTTP write them: `host:port`, an IPv6 address in brackets.
+"""Formats and parses addresses: `host:port`, with an IPv6 address in brackets.
 
-Where a host and its port become one text, and where they come apart again, for both families.
-Pure.  Called by both shells.  Source: RFC 3986, section 3.2.2.
-"""
+The only place that joins a host and a port into text or splits them, for both families. Pure.
+Called by both shells. Source: RFC 3986, section 3.2.2."""
 
 from __future__ import annotations
 
@@ -15,13 +14,14 @@ families."""
 
 
 def host_and_port(host: str, port: int) -> str:
-    """`host:port`; a literal IPv6 address gets brackets."""
+    """Return `host:port`; a literal IPv6 address gets brackets."""
     return f"{bracketed(host)}:{port}"
 
 
 def to_listen(host: str) -> str | None:
-    """As event loops' `create_server` takes it: None makes a socket for each family that there is,
-    so that a peer of IPv4 has its own address there, and no IPv6 form of it."""
+    """Return the host argument for the event loop's `create_server`. Return None for the wildcard
+    address: then there is one socket per family, so that an IPv4 peer keeps its own address instead
+    of an IPv6 form of it."""
     return None if host in ANY_ADDRESS else host
 
 
@@ -31,8 +31,8 @@ def bracketed(host: str) -> str:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host without brackets, and port.  Raises ValueError when there is no port, or an IPv6 address
-    without brackets, since its end is ambiguous."""
+    """Return the host, without brackets, and the port. Raises ValueError without a port, or for an
+    IPv6 address without brackets, since its end is ambiguous."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit():
         raise ValueError(f"{address!r} is no HOST:PORT")

@@ -1,8 +1,7 @@
-"""Kafka's error codes, and why something was refused: one name, one sentence, one such code.
+"""Kafka's error codes, and the reasons of refusals: each has a name, a sentence and a code.
 
-The name becomes a condition's reason and an Event's reason, the code goes over the wire, and tests
-assert on it.  docs/protocol.md, "Controller transitions", gives the codes.
-"""
+The name becomes the reason of a condition and of an Event, the code goes over the wire, and tests
+assert on it. docs/protocol.md, "Controller transitions", lists the codes."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from enum import Enum, IntEnum
 
 
 class Code(IntEnum):
-    """Kafka's error codes: those that a Plimsoll process answers with or reacts to."""
+    """The Kafka error codes that a Plimsoll process sends or handles."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0

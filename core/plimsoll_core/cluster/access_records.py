@@ -32,14 +32,14 @@ class ScramCredentialRemoved(Record, frozen=True, kw_only=True):
 
 
 class AclsAdded(Record, frozen=True, kw_only=True):
-    """`owner` wants these rules: the uid of a User object, or empty: a client."""
+    """An owner declares these rules. `owner`: the uid of a User object; empty for a client."""
 
     acls: tuple[Acl, ...]
     owner: str = ""
 
 
 class AclsRemoved(Record, frozen=True, kw_only=True):
-    """`owner` no longer wants these rules; a rule without owners is removed."""
+    """An owner withdraws these rules; a rule without owners is removed."""
 
     acls: tuple[Acl, ...]
     owner: str = ""
@@ -52,8 +52,8 @@ class UserDeclared(Record, frozen=True, kw_only=True):
 
 
 class UserRemoved(Record, frozen=True, kw_only=True):
-    """No object declares the user any more.  `now_ms` (wall clock) feeds the count of those that
-    went within an hour; None: this one does not count."""
+    """The user has no object any more. `now_ms` (wall clock, milliseconds) counts the removal among
+    those of the last hour; None: it does not count."""
 
     user_name: str
     now_ms: int | None = None
@@ -73,7 +73,7 @@ class ClientAuthoritiesConfigured(Record, frozen=True, kw_only=True):
 
 
 class UserCertificatesSet(Record, frozen=True, kw_only=True):
-    """By which certificates a user may log in from now on: the whole row."""
+    """The user's accepted certificates; the row replaces the former one."""
 
     row: UserCertificates
 
@@ -103,8 +103,8 @@ class InsideModeSet(Record, frozen=True, kw_only=True):
 
 
 class CertificatesAllowed(Record, frozen=True, kw_only=True):
-    """All certificates that a broker may show inside, by SHA-256, the newest first; none: it is
-    gone.  A connection under any other ends."""
+    """The certificates that a broker may present inside the cluster, by SHA-256, newest first;
+    empty: the broker is removed. Connections with any other certificate end."""
 
     broker_id: BrokerId
     sha256: tuple[str, ...]

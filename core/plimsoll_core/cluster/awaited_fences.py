@@ -18,12 +18,14 @@ from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.ids import BrokerId
 
 AWAITED_MS = 500
-"""Since the loss.  A proven death is committed in a few ms, in tens of them where etcd is busy; a
-leader that is cut off from this follower alone is not fenced, and named again after that."""
+"""Longest wait after the loss of a leader, in milliseconds. A proven death is committed within a
+few milliseconds, or tens of them if etcd is busy. A leader that only this follower cannot reach is
+not fenced; after this time answers name it again."""
 
 
 def awaited(image: ClusterImage, lost_for_ms: Mapping[BrokerId, int]) -> frozenset[BrokerId]:
-    """`lost_for_ms`: leaders that are followed here and not reached, and for how long."""
+    """Return the lost leaders whose fence an answer should wait for. `lost_for_ms`: leaders that
+    this broker follows and cannot reach, with the duration in milliseconds."""
     recent = (broker_id for broker_id, ms in lost_for_ms.items() if ms < AWAITED_MS)
     return not_fenced(image, recent)
 
@@ -35,7 +37,7 @@ def not_fenced(image: ClusterImage, lost: Iterable[BrokerId]) -> frozenset[Broke
 
 
 def led_topics(image: ClusterImage, lost: Iterable[BrokerId]) -> frozenset[UUID]:
-    """Those that an answer names one of them for, as a leader."""
+    """Return the topics for which an answer would name one of these brokers as leader."""
     partitions = image.partitions
     return frozenset(
         key.topic_id
@@ -46,5 +48,5 @@ def led_topics(image: ClusterImage, lost: Iterable[BrokerId]) -> frozenset[UUID]
 
 
 def hosted_count(image: ClusterImage, lost: Iterable[BrokerId]) -> int:
-    """Partitions that `led_topics` goes through."""
+    """Return the number of partitions that `led_topics` scans."""
     return sum(len(image.hosted.get(broker_id, ())) for broker_id in lost)

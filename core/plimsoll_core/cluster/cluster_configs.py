@@ -58,7 +58,7 @@ _COARSER = (
     ("log.retention.hours", "log.retention.ms", 3_600_000),
     ("log.roll.hours", "log.roll.ms", 3_600_000),
 )
-"""Kafka's names for the same in longer units; the finer one wins."""
+"""Kafka's names for the same config in longer units; the finer unit wins."""
 
 
 RETENTION_CHECK = "log.retention.check.interval.ms"
@@ -185,7 +185,7 @@ OWN_DEFAULTS = {name: key.default for name, key in OWN_KEYS.items()}
 
 
 def own_integer(configs: Mapping[str, str], name: str) -> int:
-    """One of the broker's own configs, or its default; `configs` has been checked."""
+    """Return one of the broker's own configs, or its default. `configs` has been validated."""
     key = OWN_KEYS[name]
     value = key.parse(configs.get(name, key.default))
     assert isinstance(value, int), f"{name} was not checked"

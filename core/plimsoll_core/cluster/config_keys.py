@@ -22,7 +22,7 @@ Parse = Callable[[str], int | str | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigKey:
-    """One key; `wants` completes the sentence "… must be"."""
+    """One config key. `wants` completes the sentence "… must be"."""
 
     name: str
     default: str
@@ -44,7 +44,8 @@ def integer(name: str, default: int, least: int, most: int, doc: str) -> ConfigK
 
 
 def choice(name: str, choices: tuple[str, ...], doc: str, *, any_case: bool = False) -> ConfigKey:
-    """`any_case`: capitals do not matter; the value is spelled as in `choices`."""
+    """Return a key with a fixed set of values. `any_case`: accept any capitals, and store the value
+    as spelled in `choices`."""
     spelled = {choice.lower() if any_case else choice: choice for choice in choices}
 
     def parse(text: str) -> str | None:
@@ -55,7 +56,7 @@ def choice(name: str, choices: tuple[str, ...], doc: str, *, any_case: bool = Fa
 
 
 def fixed(name: str, default: str, why: str) -> ConfigKey:
-    """Known to Kafka, without effect here: only its default is accepted."""
+    """Return a key that Kafka knows and that has no effect here: only its default is accepted."""
 
     def parse(text: str) -> str | None:
         return default if text.lower() == default else None
@@ -65,8 +66,9 @@ def fixed(name: str, default: str, why: str) -> ConfigKey:
 
 
 def policies(text: str) -> str | None:
-    """Kafka's list of one, both or none.  Which comes first does not matter, and is kept: tools
-    that compare what they set with what they read would otherwise change it again for ever."""
+    """Parse `cleanup.policy`: one, both or no policies; return None for any other. The order has no
+    effect and is kept: a tool that compares the stored value with its own would otherwise change it
+    again forever."""
     if not text.strip():
         return ""
     found = dict.fromkeys(each.strip() for each in text.split(","))

@@ -45,9 +45,8 @@ def apply(image: ClusterImage, record: r.Record) -> ClusterImage:
 
 
 def append(image: ClusterImage, record: r.Record) -> ClusterImage:
-    """`apply` for a record that is about to be written: all writes come through here.
-
-    The gate: nothing is written that is newer than the finalised metadata version."""
+    """Apply a record that is about to be written. Every write passes through here: a record newer
+    than the finalised metadata version fails an assert."""
     newer = newer_than(record, image.metadata_version)
     assert newer is None, newer
     return apply(image, record)

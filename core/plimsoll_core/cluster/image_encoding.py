@@ -82,7 +82,7 @@ class _Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def encode_image(image: ClusterImage) -> bytes:
-    """Canonical JSON of the image, for a snapshot."""
+    """Encode the image as canonical JSON, for a snapshot."""
     snapshot = _Snapshot(
         format=image.metadata_version,
         cluster_id=image.cluster_id,
@@ -162,7 +162,7 @@ def decode_image(data: bytes) -> ClusterImage:
 
 
 def _quota_rows(image: ClusterImage) -> tuple[QuotaRow, ...]:
-    """In one order."""
+    """Return the quota rows in canonical order."""
     return tuple(sorted(image.quotas.rows.values(), key=lambda row: row.entity.order))
 
 

@@ -50,7 +50,7 @@ def count_preferred(preferred: Map[BrokerId, int], change: Counter[BrokerId]) ->
 def all_behind(
     topics: Mapping[TopicId, Topic], partitions: Iterable[Partition]
 ) -> Map[TopicId, int]:
-    """`ClusterImage.min_isr_behind`, from nothing."""
+    """Compute `ClusterImage.min_isr_behind` from scratch."""
     wanted = {topic_id: topic.min_isr for topic_id, topic in topics.items()}
     return Map(
         Counter(p.topic_id for p in partitions if p.min_isr != wanted.get(p.topic_id, p.min_isr))

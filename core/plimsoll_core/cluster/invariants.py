@@ -55,7 +55,8 @@ def isr_active(image: ClusterImage) -> Iterator[str]:
 
 
 def always_led(image: ClusterImage) -> Iterator[str]:
-    """Liveness in one step: a replica that may lead does (holds after whole decisions)."""
+    """A replica that may lead does lead. Holds after whole decisions; the one-step form of
+    liveness."""
     for p in image.partitions.values():
         if p.leader is None:
             for member in p.isr or p.elr:
@@ -73,8 +74,8 @@ def reassign(image: ClusterImage) -> Iterator[str]:
 
 
 def reassigned_in_sync(before: ClusterImage, after: ClusterImage) -> Iterator[str]:
-    """I26: a partition never loses its last ISR member to a reassignment, nor its min ISR; and all
-    that a move added is in sync when it ends."""
+    """I26: a reassignment never takes a partition's last ISR member, nor its min ISR; every added
+    replica is in sync when the move ends."""
     for key, new in after.partitions.items():
         old = before.partitions.get(key)
         if old is None or old is new or new.replicas == old.replicas:
@@ -89,7 +90,8 @@ def reassigned_in_sync(before: ClusterImage, after: ClusterImage) -> Iterator[st
 
 
 def rebalances(image: ClusterImage) -> Iterator[str]:
-    """One plan runs at a time; what is left of it is whole, and gone when it has ended."""
+    """At most one plan runs at a time. Its remaining moves are consistent, and none remain after
+    its end."""
     running = [uid for uid, row in image.rebalances.items() if row.phase == "Running"]
     if len(running) > 1:
         yield f"OneRebalance: {sorted(running)} run at the same time"

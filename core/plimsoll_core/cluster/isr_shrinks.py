@@ -1,9 +1,8 @@
-"""Why a replica left an ISR, in one of a few words, and whether that was planned.  Pure.
+"""Classifies why a replica left an ISR, and whether that was planned. Pure.
 
-Called for the metrics of the operator, which has the committed records, and of brokers, which have
-the images before and after.  A record explains itself in a sentence with numbers in it; metrics and
-alerts need a small, fixed set of words.
-"""
+Called for metrics: by the operator, which has the committed records, and by brokers, which have the
+images before and after. Records state causes as sentences with numbers; metrics and alerts need a
+small, fixed set of words."""
 
 from __future__ import annotations
 
@@ -16,21 +15,22 @@ from plimsoll_core.ids import BrokerId
 
 
 class ShrinkCause(Enum):
-    """Its values are what metrics show."""
+    """The cause of an ISR shrink; the values are the label values of metrics."""
 
     RESTART = "restart"
-    """Its process stopped or began anew, and nothing that is committed asked for that: a crash, a
-    liveness probe, a pod that was deleted by hand."""
+    """The broker's process stopped or restarted without a committed request: a crash, a liveness
+    probe, or a pod deleted by hand."""
     ROLL = "roll"
     """A committed grant covers the restart of this broker."""
     REASSIGN = "reassign"
     """The broker is drained or no member any more, or this partition is moved off it."""
     LAG = "lag"
-    """It fell behind its leader for longer than replica.lag.time.max.ms."""
+    """The replica was behind its leader for longer than replica.lag.time.max.ms."""
     FENCED = "fenced"
-    """It was silent for too long, or is proven dead."""
+    """The broker's session expired, or its death was proven."""
     EVICTED = "evicted"
-    """Kubernetes took its pod away: node pressure, preemption, a taint, or the Eviction API."""
+    """Kubernetes removed the broker's pod: node pressure, preemption, a taint, or the Eviction
+    API."""
     DISK = "disk"
     """The disk does not take this log any more."""
     UNKNOWN = "unknown"
@@ -60,7 +60,7 @@ class Left:
 
 
 def cause_of_record(text: str) -> ShrinkCause:
-    """Classify by the record's text."""
+    """Return the cause that the record's text states."""
     lowered = text.lower()
     return next((c for start, c in _PREFIXES if lowered.startswith(start)), ShrinkCause.UNKNOWN)
 

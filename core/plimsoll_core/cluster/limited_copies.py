@@ -18,7 +18,8 @@ CLUSTER = "cluster"
 
 
 class Limit(NamedTuple):
-    """`name`: the limit's owner, as people read it.  0 bytes a second: the move is paused."""
+    """A rate limit. `name`: its owner, as shown to users. A rate of 0 bytes per second means that
+    the move is paused."""
 
     name: str
     bytes_per_second: int

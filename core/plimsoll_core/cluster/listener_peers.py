@@ -35,10 +35,9 @@ def endpoint(broker: Broker, name: str) -> Endpoint | None:
 
 
 def for_clients(broker: Broker, listener: Listener = IMPLICIT) -> Endpoint | None:
-    """Where clients of a listener reach it, and all that they are told of it.
-
-    A listener that is declared on the port of the implicit one goes on with it: until the broker
-    has registered it under its name, its endpoint is the one of before."""
+    """Return the address at which clients of a listener reach the broker; answers to clients name
+    no other. A listener declared on the port of the implicit one continues it: until the broker has
+    registered it by name, the implicit listener's endpoint is returned."""
     own = endpoint(broker, listener.name)
     if own is not None or listener.tls or listener.authentication or listener.external:
         return own
@@ -47,8 +46,9 @@ def for_clients(broker: Broker, listener: Listener = IMPLICIT) -> Endpoint | Non
 
 
 def open_to_all(listeners: tuple[Listener, ...]) -> Listener | None:
-    """One that a client inside can use without certificates and credentials: the first that is
-    plaintext and asks for no name; of a cluster that declares none, its only one."""
+    """Return a listener that a client inside can use without certificates and credentials: the
+    first that is plaintext without authentication, or None. If no listener is declared, it is the
+    implicit one."""
     if not listeners:
         return IMPLICIT
     inside = (one for one in listeners if not one.external)
@@ -56,7 +56,8 @@ def open_to_all(listeners: tuple[Listener, ...]) -> Listener | None:
 
 
 def for_followers(broker: Broker) -> Endpoint | None:
-    """Where followers reach it, and where its process listens for as long as it lives."""
+    """Return the replication address: followers connect there, and the process listens there for
+    its whole life."""
     first = broker.endpoints[0] if broker.endpoints else None
     return endpoint(broker, REPLICATION) or first
 

@@ -18,7 +18,7 @@ class Advertised(
     kw_only=True,
     forbid_unknown_fields=True,
 ):
-    """Where a listener's clients reach a broker from outside the pods' network."""
+    """The address at which a listener's clients outside the pods' network reach a broker."""
 
     broker_id: BrokerId
     host: str

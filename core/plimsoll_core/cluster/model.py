@@ -101,7 +101,8 @@ class Partition(_Stored, frozen=True, kw_only=True):
 
     @property
     def needs_recovery(self) -> bool:
-        """No leader, and no replica that certainly holds every committed record."""
+        """Return True if there is no leader, and no replica that certainly holds every committed
+        record."""
         return self.leader is None and not self.isr and not self.elr
 
     @property
@@ -197,12 +198,13 @@ class RebalanceObject(_Stored, frozen=True, kw_only=True):
 
 RebalanceMode = Literal["Full", "AddBrokers", "RemoveBrokers", "PreferredLeaders"]
 RebalancePhase = Literal["Beginning", "Running", "Completed", "Cancelled", "Failed"]
-"""Beginning: its plan is being committed, and nothing moves yet.  The last three are final."""
+"""The phase of a Rebalance. Beginning: its plan is being committed, and nothing moves yet. The last
+three are final."""
 
 
 class RebalanceMove(_Stored, frozen=True, kw_only=True):
-    """One partition of a plan.  `number`: its place in the plan's order; `size`: one replica's
-    bytes when it was planned, if known; `wave`: in which it was expected to begin."""
+    """One partition's move in a plan. `number`: its position in the plan; `size`: bytes of one
+    replica when the plan was made, if known; `wave`: the wave in which it was expected to begin."""
 
     number: int
     topic_id: TopicId
@@ -312,7 +314,7 @@ class Broker(_Stored, frozen=True, kw_only=True):
 
     @property
     def active(self) -> bool:
-        """Registered, not fenced, not shutting down."""
+        """Return True if the broker is registered, not fenced and not shutting down."""
         return not self.fenced and not self.shutting_down
 
 

@@ -22,7 +22,8 @@ def noted(image: ClusterImage, record: r.RebalanceNoted) -> ClusterImage:
 
 
 def moves_added(image: ClusterImage, record: r.RebalanceMovesAdded) -> ClusterImage:
-    """Moves that are added on the way count too; a plan that begins has been counted."""
+    """Add moves to a running plan; they count in its total. The moves of a beginning plan have been
+    counted."""
     uid, row = record.uid, image.rebalances[record.uid]
     rest = image.rebalance_rests[uid]
     moves = rest.moves.mutate()

@@ -20,13 +20,14 @@ from plimsoll_core.cluster.model import Broker, ClusterImage
 from plimsoll_core.ids import BrokerId
 
 LISTED_MS = 9_000
-"""Kafka's own default of broker.session.timeout.ms: for so long it lists a broker that died."""
+"""How long a fenced broker stays in answers, in milliseconds: Kafka's default of
+broker.session.timeout.ms, for which Kafka lists a dead broker."""
 
 _NONE: frozenset[BrokerId] = frozenset()
 
 
 class RecentFences:
-    """One broker's view; it knows nothing of fences from before its first image."""
+    """One broker's record of recent fences; fences before its first image are unknown to it."""
 
     def __init__(self) -> None:
         self._until_ms: dict[BrokerId, int] = {}
@@ -45,7 +46,7 @@ class RecentFences:
             del self._until_ms[broker_id]
 
     def listed(self, now_ms: int) -> frozenset[BrokerId]:
-        """All are fenced, and registered."""
+        """Return the recently fenced brokers that answers still list; all are registered."""
         if not self._until_ms:
             return _NONE
         for broker_id in [one for one, until_ms in self._until_ms.items() if now_ms >= until_ms]:
@@ -54,7 +55,7 @@ class RecentFences:
 
 
 def _is_missed(image: ClusterImage, broker: Broker) -> bool:
-    """Unless it had handed over all that it led when it stopped."""
+    """Return True unless the broker had handed over all its leaderships before it stopped."""
     return not broker.shutting_down or _leads(image, broker.id)
 
 

@@ -34,8 +34,8 @@ OWNERS_SINCE = 4
 """The metadata version from which on the creator of a topic is committed."""
 
 RELEASES = {1: "0.1", 2: "0.2", 3: "0.2", 4: "0.2"}
-"""Metadata versions are named after the release that introduced them; of two with one name, a
-release as it was published understands the newer one."""
+"""Releases by metadata version. A version is named after the release that introduced it; of two
+versions with one name, the published release understands the newer one."""
 
 Row = dict[int, str]
 """The fields of a kind by the version that introduced them; the kind is as old as its oldest."""

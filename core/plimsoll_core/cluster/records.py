@@ -62,8 +62,8 @@ class ClusterDeclared(_Record, frozen=True, kw_only=True):
 
 
 class MetadataVersionFinalized(_Record, frozen=True, kw_only=True):
-    """Every registered broker understands this version: from here on the log may hold what it
-    introduced, the first of it this record.  Never taken back."""
+    """Every registered broker understands this metadata version. From this record on the log may
+    hold what the version introduced, beginning with this record. Never reverted."""
 
     metadata_version: int
 
@@ -75,7 +75,7 @@ class MembersChanged(_Record, frozen=True, kw_only=True):
 
 
 class NewcomersSettled(_Record, frozen=True, kw_only=True):
-    """These members have joined, and whether they are given replicas was arranged."""
+    """These members have joined, and their rebalance has been arranged or declined."""
 
     broker_ids: tuple[BrokerId, ...]
 
@@ -146,8 +146,8 @@ class VolumeForgotten(_Record, frozen=True, kw_only=True):
 
 
 class TopicCreated(_Record, frozen=True, kw_only=True):
-    """`owner`: the principal of the client that made it, or its network; empty: an object did, a
-    super user, or the cluster itself."""
+    """A topic was created. `owner`: the principal, or the network, of the client that created it;
+    empty if an object, a super user or the cluster itself did."""
 
     topic_id: UUID
     name: str
@@ -161,7 +161,8 @@ class TopicCreated(_Record, frozen=True, kw_only=True):
 
 
 class PartitionsCreated(_Record, frozen=True, kw_only=True):
-    """Partitions `first`, `first + 1`, …: leader epoch 0, the leader is the first of the ISR."""
+    """Partitions `first`, `first + 1`, … were created. Their leader epoch is 0 and their leader is
+    the first member of the ISR."""
 
     topic_id: UUID
     first: int
@@ -279,8 +280,8 @@ class RebalanceMovesAdded(_Record, frozen=True, kw_only=True):
 
 
 class RebalanceAdvanced(_Record, frozen=True, kw_only=True):
-    """Moves by number: those in `begun` are about to begin; `moved` have been carried out, and
-    `dropped` left alone: both are out of the plan."""
+    """Progress of a Rebalance, by numbers of moves. `begun`: about to begin; `moved`: carried out;
+    `dropped`: given up. `moved` and `dropped` moves leave the plan."""
 
     uid: str
     begun: tuple[int, ...] = ()
@@ -301,8 +302,9 @@ class MovementLimited(_Record, frozen=True, kw_only=True):
 
 
 class ListenersConfigured(_Record, frozen=True, kw_only=True):
-    """All listeners that clients have, from now on; none: the one of the brokers' configuration.
-    Each broker opens and closes its own, and registers the endpoint of one that it opened."""
+    """All listeners for clients; replaces the former ones. Empty: only the listener of the brokers'
+    configuration. Each broker opens and closes its own accordingly, and registers the endpoint of
+    each that it has opened."""
 
     listeners: tuple[Listener, ...]
 
@@ -382,4 +384,4 @@ Record = (
     | RestartEnded
     | SnapshotTaken
 )
-"""Everything the log may hold."""
+"""Every record type of the metadata log."""

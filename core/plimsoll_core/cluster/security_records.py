@@ -131,7 +131,7 @@ APPLIERS: dict[type, Callable[[ClusterImage, Any], ClusterImage]] = {
 
 
 class StoredSecurity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Rows in one order; `acls` with their owners."""
+    """The security rows of a snapshot, in canonical order; `acls` include their owners."""
 
     authorization: Authorization
     credentials: tuple[ScramCredential, ...]

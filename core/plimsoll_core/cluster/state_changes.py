@@ -33,7 +33,7 @@ COMPLETED: Stage = "completed"
 
 
 class StateChange(NamedTuple):
-    """One request to one replica."""
+    """One requested state change of one replica."""
 
     kind: StateChangeKind
     key: PartitionKey
@@ -42,8 +42,8 @@ class StateChange(NamedTuple):
 
 
 class ReachedStage(NamedTuple):
-    """One stage in the life of a state change, to be told.  `controller_epoch`: of the controller
-    that requested it, or of a later one."""
+    """A stage that a state change has reached, for reports. `controller_epoch`: of the controller
+    that requested the change, or of a later one."""
 
     stage: Stage
     change: StateChange

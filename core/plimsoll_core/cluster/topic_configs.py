@@ -39,7 +39,8 @@ UNCLEAN_ENABLE = "unclean.leader.election.enable"
 """Kafka's older name: true is Proactive, false is Balanced."""
 SEGMENT_BYTES = "segment.bytes"
 CLIENT_SEGMENT_BYTES_MIN = 2**20
-"""Kafka's least.  An owner may declare smaller ones; a client could have a file for each batch."""
+"""Kafka's least segment size, in bytes, for clients' topics. Topic objects may state less; a client
+could otherwise cause one file for each batch."""
 AUTO_CREATE = "auto.create.topics.enable"
 
 _NO_TIERS = "brokers keep all segments on their own volume"
@@ -230,7 +231,8 @@ def client_configs(
 
 
 def _trimmed(text: str) -> str:
-    """Without what Kafka overlooks: blanks around it, the sign of a number above zero."""
+    """Return the value without what Kafka ignores: surrounding blanks, and the plus sign of a
+    number."""
     text = text.strip()
     digits = text.removeprefix("+")
     return digits if digits.isdecimal() else text

@@ -14,12 +14,13 @@ from plimsoll_core.errors import Reason, Refusal
 NAME_LENGTH_MAX = 249
 
 CLUSTER_METADATA = "__cluster_metadata"
-"""Kafka's name for its metadata log, which is no topic here."""
+"""Kafka's name for its metadata log. No topic here has it."""
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def check_form(name: str) -> Refusal | None:
-    """Kafka's alphabet, and its sentences: clients' users look for words of them."""
+    """Check the characters and length of a topic name. Refusals use Kafka's wording, which clients'
+    users search for."""
     shown = f"'{name[:NAME_LENGTH_MAX]}'"
     if not name:
         why = "the empty string is not allowed"
@@ -37,8 +38,8 @@ def check_form(name: str) -> Refusal | None:
 
 GROUP_OFFSETS = "__consumer_offsets"
 METADATA_VERSION = 2
-"""Below it none is made: an older broker does not know `cleanup.policy=compact`, nor an older
-controller the request to make one."""
+"""The least metadata version for internal topics. Older brokers do not know
+`cleanup.policy=compact`, and older controllers do not know the request that creates one."""
 INTERNAL_TOPICS = frozenset({GROUP_OFFSETS, "__transaction_state", "__share_group_state"})
 
 

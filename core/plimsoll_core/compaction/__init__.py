@@ -1,4 +1,3 @@
-"""Log compaction: which log is cleaned how far, and which records and batches stay.
+"""Log compaction: selects the log to clean, the range, and the records and batches that stay.
 
-Called by the broker's cleaner.  Source: docs/protocol.md §10, after Kafka's LogCleaner.
-"""
+Called by the broker's cleaner. Source: docs/protocol.md §10, after Kafka's LogCleaner."""

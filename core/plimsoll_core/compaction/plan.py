@@ -1,9 +1,9 @@
 """Decides which log is cleaned next, how far, and which of its segments are merged.
 
-Called by the broker's cleaner, which describes logs and carries plans out.  Never at or above what
-is committed and on the disk here, nor into the active segment: nothing that may still be cut
-decides what is superseded.  Source: Kafka's LogCleanerManager; docs/protocol.md §10.1.
-"""
+Called by the broker's cleaner, which describes the logs and carries the plans out. Cleaning never
+reaches the active segment, nor records that are uncommitted or not yet on this disk: a record that
+may still be truncated must not supersede another. Source: Kafka's LogCleanerManager;
+docs/protocol.md §10.1."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 GROUP_MAX = 64
-"""Segments that become one at a time: their files go in one turn of the event loop."""
+"""Most segments that are merged into one at a time: their files are swapped in one turn of the
+event loop."""
 OFFSETS_MAX = 2**31 - 1
-"""Bound on the distance of a record from its segment's first offset: indexes have four bytes for
-it."""
+"""Greatest distance of a record from its segment's base offset: the index stores it in four
+bytes."""
 
 
 class SealedSegment(NamedTuple):
@@ -43,11 +44,10 @@ class CompactionLimits:
 
 
 class CleaningPlan(NamedTuple):
-    """Clean [first_dirty, end); what lies before is looked at again for what that supersedes.
-
-    `dirty_ratio`: bytes that were never cleaned (`dirty_bytes`), of all that would be looked at.
-    `overdue`: a record waits longer than max.compaction.lag.ms.
-    """
+    """A range to clean: [first_dirty, end). Earlier segments are read again to remove records
+    that the range supersedes. `dirty_bytes`: bytes that were never cleaned; `dirty_ratio`: their
+    part of all bytes to be read; `overdue`: True if a record has waited longer than
+    max.compaction.lag.ms."""
 
     first_dirty: int
     end: int
@@ -106,8 +106,8 @@ def urgency(plan: CleaningPlan, *, internal: bool) -> tuple[bool, bool, float]:
 def groups(
     segments: Iterable[SealedSegment], end: int, segment_bytes: int
 ) -> list[list[SealedSegment]]:
-    """Runs of neighbours that become one segment each: together, as they are now, no larger than
-    one may be, and no more than `GROUP_MAX`.  Only segments that begin below `end`."""
+    """Return runs of neighbouring segments below `end`, each to be merged into one segment. A run
+    has at most `GROUP_MAX` segments and at most one segment's bytes."""
     found: list[list[SealedSegment]] = []
     size = 0
     for segment in segments:

@@ -12,11 +12,9 @@ from typing import NamedTuple
 
 
 class Horizon(NamedTuple):
-    """From when on the tombstones of one batch may go.
-
-    `at_ms` None: it holds none, or the wall clock is not to be believed.  `is_new`: this round is
-    the first that finds a tombstone in it; the batch has to be written with `at_ms`.
-    """
+    """The delete horizon of a batch's tombstones. `at_ms`: when they may be removed; None if there
+    are none, or if the wall clock is untrusted. `is_new`: True if this round first finds a
+    tombstone in the batch, which must then be rewritten with `at_ms`."""
 
     at_ms: int | None
     is_new: bool
@@ -25,11 +23,9 @@ class Horizon(NamedTuple):
 def delete_horizon(
     known_ms: int | None, has_tombstones: bool, delete_retention_ms: int, now_ms: int | None
 ) -> Horizon:
-    """`known_ms`: what the batch says, if it does.
-
-    Readers that began before a tombstone was superseded by nothing still find it until then: a
-    consumer, or a follower that is behind, which has copied the value that it deletes.
-    """
+    """Return the batch's delete horizon. `known_ms`: the horizon stored in the batch, if any. Until
+    the horizon, readers that began earlier still find the tombstone: a consumer, or a follower that
+    has copied the deleted value and is behind."""
     if known_ms is not None:
         return Horizon(known_ms, is_new=False)
     if not has_tombstones or now_ms is None:
@@ -38,10 +34,8 @@ def delete_horizon(
 
 
 def keeps_record(*, superseded: bool, expired_tombstone: bool) -> bool:
-    """`superseded`: the part that is cleaned holds a later record of its key.
-
-    Records that are not the last of their key go, and tombstones past their horizon.
-    """
+    """Return True if a record stays. Tombstones past their horizon go, and so do records with a
+    later record of the same key in the cleaned part (`superseded`)."""
     return not (superseded or expired_tombstone)
 
 
@@ -62,13 +56,13 @@ class EmptyBatch(NamedTuple):
 
     @property
     def stays(self) -> bool:
-        """As 61 bytes without a record.
+        """Return True if a batch without records stays, as a header of 61 bytes.
 
-        The last of a segment: so a segment ends where the next begins, a segment that is missing
-        shows, and a follower that copies the log reaches its end (Kafka keeps the last one of a
-        round).  The first of a leader epoch: so every replica can tell from batches alone where a
-        term begins (Kafka: from a file only, and a follower that starts afresh not at all).  One by
-        which a retry of an idempotent producer is recognised: its last five below the round's end,
-        above which the log may still be cut (Kafka: its last in the log).
-        """
+        Three kinds stay. The last batch of a segment: so each segment ends where the next begins, a
+        missing segment is noticed, and a follower's copy reaches the log's end (Kafka keeps only
+        the last batch of a round). The first batch of a leader epoch: so every replica finds epoch
+        starts in batches alone (Kafka has them in a file only, which a new follower lacks). The
+        last five batches of an idempotent producer below the round's end, by which a retry is
+        recognised; records above the end may still be truncated (Kafka keeps the producer's last
+        one in the log)."""
         return self.ends_segment or self.begins_epoch or self.of_producer

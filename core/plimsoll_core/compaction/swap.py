@@ -45,7 +45,8 @@ class Rest(NamedTuple):
 
 
 def rest(base_offset: int, end_offset: int, names: Collection[str]) -> Rest:
-    """`end_offset`: where the cleaned segment ends; `names`: all that is in the directory."""
+    """Return the remaining steps of an interrupted swap. `end_offset`: end of the cleaned segment;
+    `names`: all files of the directory."""
     stem = f"{base_offset:0{_DIGITS}d}"
     renames = [
         (stem + suffix + CLEANED, stem + suffix)

@@ -1,8 +1,7 @@
-"""Completes at the beginning of a term what the controller before may have left half done.
+"""Completes, at the beginning of a term, operations that the former controller left unfinished.
 
-Called once for Activated (and again while there is more to do).  Every broker gets a full session
-timeout of grace, since contacts are not part of the log.
-"""
+Called once for Activated, and again while operations remain. Every broker gets a full session
+timeout of grace, since contacts are not in the log."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Deadlines of one shard, found by a heap: nothing here reads a clock.
+"""The deadlines of one shard, in a heap. Reads no clock.
 
-A decision sets and clears them; the shell asks for the earliest one, waits, and submits an
-operation for each that is due.  Lost when the shard goes: a successor begins them anew.
-"""
+A decision sets and clears deadlines; the shell waits for the earliest and submits an operation for
+each that is due. They are lost with the shard: the next coordinator starts them anew."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ _SMALL = 64
 
 
 class Deadlines:
-    """At most one deadline a key; setting it again moves it."""
+    """Holds at most one deadline for each key; setting it again replaces it."""
 
     __slots__ = ("_at_ms", "_heap", "_numbers")
 

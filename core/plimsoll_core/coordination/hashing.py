@@ -12,7 +12,7 @@ _INT_MIN = -(2**31)
 
 
 def java_hash(text: str) -> int:
-    """Java's `String.hashCode`: a signed number of 32 bits."""
+    """Return Java's `String.hashCode`: a signed 32-bit integer."""
     units = text.encode("utf-16-be", errors="surrogatepass")
     value = 0
     for (unit,) in struct.iter_unpack(">H", units):

@@ -44,22 +44,23 @@ class CoordinatorOutcome(Generic[RecordT, OperationT]):
     """
 
     key: str | None
-    """Replies wait for the last written record of this group (or transactional id); None: the whole
-    shard's."""
+    """The group or transactional id whose last record the replies wait for; None: the shard's last
+    record."""
 
     records: tuple[RecordT, ...] = ()
-    """First.  Appended together or not at all, applied where they stand in the log."""
+    """Records to append together or not at all, before anything else; applied at their place in the
+    log."""
 
     at_once: tuple[Reply, ...] = ()
-    """Second.  They leave now."""
+    """Replies to send at once, after the append."""
 
     replies: tuple[Reply, ...] = ()
-    """They leave once the shard's high watermark has passed what `key` wrote last.  Where the
-    records could not be appended, or the wait ended otherwise, each gets the code instead."""
+    """Replies to send when the shard's high watermark has passed the last record of `key`. If the
+    append or the wait fails, each is sent with the error code instead."""
 
     then: Callable[[Code], OperationT] | None = None
-    """Makes the operation that the shell submits once it is known what became of `records`: NONE
-    when they are committed, else why that is not known or will never be."""
+    """Builds the operation that the shell submits when the outcome of `records` is known: NONE if
+    committed, else the error, after which the outcome may be unknown."""
 
     parked: bool = False
     """The request at hand is answered by a later operation: its token stands in soft state."""

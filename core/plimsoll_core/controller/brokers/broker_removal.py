@@ -32,7 +32,7 @@ from plimsoll_core.planner.placement import EXPLICIT
 
 
 def set_leaving(turn: DecisionContext, request: SetLeaving) -> Answer | Refusal:
-    """Letting a broker stay after all is always possible."""
+    """Set the brokers that are leaving. Keeping a broker after all is always possible."""
     image = turn.image
     known = {*image.members, *image.brokers}
     leaving = tuple(sorted(known.intersection(request.broker_ids)))
@@ -113,7 +113,8 @@ def _too_many_replicas(
 def _stated(
     image: ClusterImage, held: Iterable[Partition], leaving: tuple[BrokerId, ...]
 ) -> Refusal | None:
-    """Only its owner changes the placement that an Explicit topic states."""
+    """Refuse if a leaving broker is in a stated assignment: only its owner changes the placement of
+    an Explicit topic."""
     for p in held:
         topic = image.topics[p.topic_id]
         if topic.strategy == EXPLICIT:
@@ -150,7 +151,7 @@ def _rack_lost(
 
 
 def unregister(turn: DecisionContext, request: UnregisterBroker) -> Answer | Refusal:
-    """Only when nothing is left to lose: then its id is free, and its volume may go too."""
+    """Unregister a broker without replicas. Its id is then free, and its volume may be removed."""
     broker = turn.image.brokers.get(request.broker_id)
     if broker is None:
         return Done()
@@ -180,7 +181,7 @@ def volume_gone(turn: DecisionContext, request: VolumeGone) -> Answer:
 
 
 def _check_unregister(turn: DecisionContext, broker: Broker) -> Refusal | None:
-    """It has no replica, so it is in no ISR and no ELR either."""
+    """Refuse if the broker still has a replica. Without replicas it is in no ISR and no ELR."""
     image = turn.image
     if broker.id in image.members:
         return Refusal(

@@ -24,9 +24,9 @@ SINCE = 3
 LISTENERS_MAX = 8
 PORT_MIN, PORT_MAX = 1024, 65_535
 HOST_MAX = 253
-"""Characters of a DNS name."""
+"""Bound on the characters of a host: that of DNS names."""
 RESERVED_PORTS = frozenset({9091, 9093, 9100, 9101})
-"""Replication, controllers, metrics, health."""
+"""Ports that listeners must not use: replication, controllers, metrics, health."""
 
 
 def declare_listeners(turn: DecisionContext, request: DeclareListeners) -> Answer | Refusal:
@@ -68,7 +68,8 @@ def ports_are_free(turn: DecisionContext, listeners: tuple[Listener, ...]) -> Re
 
 
 def names_are_legal(turn: DecisionContext, listeners: tuple[Listener, ...]) -> Refusal | None:
-    """Lower case: what is written in capitals is an endpoint of the brokers' own."""
+    """Refuse too many listeners, and names that are not lower case: names in capitals are the
+    brokers' own endpoints."""
     if len(listeners) > LISTENERS_MAX:
         return _invalid(f"A cluster has {LISTENERS_MAX} listeners at most, not {len(listeners)}.")
     for listener in listeners:
@@ -81,7 +82,7 @@ def names_are_legal(turn: DecisionContext, listeners: tuple[Listener, ...]) -> R
 
 
 def tokens_are_encrypted(turn: DecisionContext, listeners: tuple[Listener, ...]) -> Refusal | None:
-    """Tokens need TLS: a reader of the connection could use them."""
+    """Refuse token logins without TLS: anyone who reads the connection could use the token."""
     for listener in listeners:
         if set(TOKEN_LOGINS) & set(listener.authentication) and not listener.tls:
             return _invalid(f"Listener {listener.name}: a login by tokens needs tls.")
@@ -101,7 +102,7 @@ def certificates_are_shown(
 def addresses_are_possible(
     turn: DecisionContext, listeners: tuple[Listener, ...]
 ) -> Refusal | None:
-    """Brokers register them, and clients are told them, as they are."""
+    """Refuse malformed addresses: brokers register them and send them to clients unchanged."""
     for listener in listeners:
         stated = listener.advertised or ()
         brokers = [one.broker_id for one in stated]

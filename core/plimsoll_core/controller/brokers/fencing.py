@@ -1,9 +1,8 @@
-"""Fences and unfences brokers, also on proof of death, and elects leaders for what follows.
+"""Fences and unfences brokers, and elects leaders for the affected partitions.
 
-Called for heartbeats, proofs and expired sessions (`session_expiry`).  Quick with proof, patient
-without.  Fencing costs a broker its ISR memberships, not its lifetime.
-Source: the protocol's rules for fencing and unfencing; KIP-631, KIP-841.
-"""
+Called for heartbeats, proofs of death and expired sessions (`session_expiry`). Proof fences at
+once; without it the session timeout must pass. A fenced broker loses its ISR memberships and keeps
+its registration. Source: the protocol's rules for fencing and unfencing; KIP-631, KIP-841."""
 
 from __future__ import annotations
 
@@ -18,7 +17,8 @@ from plimsoll_core.messages.requests import Answer, BrokerProvenDead, Done
 
 
 def leave(turn: DecisionContext, broker_id: BrokerId, cause: str, *, lost: bool = False) -> bool:
-    """Take a broker out of its ISRs (`lost`: and out of its ELRs).  False: more are left to do."""
+    """Remove a broker from a bounded number of ISRs, and if `lost` also of ELRs. Return False if
+    partitions remain."""
     affected = [
         p for p in turn.hosted(broker_id) if broker_id in (*p.isr, *(p.elr if lost else ()))
     ]
@@ -50,7 +50,8 @@ def fence(turn: DecisionContext, broker: Broker, cause: str) -> bool:
 
 
 def unfence(turn: DecisionContext, broker: Broker) -> None:
-    """Never adds to an ISR; elects the broker where it is complete and there is no leader."""
+    """Unfence a broker. It joins no ISR by this, but is elected for leaderless partitions of which
+    it is a complete replica."""
     turn.add(
         BrokerUnfenced(cause="caught-up", broker_id=broker.id, broker_epoch=broker.broker_epoch)
     )
@@ -62,7 +63,8 @@ def unfence(turn: DecisionContext, broker: Broker) -> None:
 
 
 def proven_dead(turn: DecisionContext, request: BrokerProvenDead) -> Answer | Refusal:
-    """Proof names a lifetime: late news about an old one must not touch its successor."""
+    """Fence a broker on proof of death. Proof of an earlier registration does not affect the
+    present one."""
     broker = turn.image.brokers.get(request.broker_id)
     if broker is None or broker.broker_epoch != request.broker_epoch:
         return Refusal(

@@ -1,11 +1,10 @@
-"""Finalises a newer metadata version of the log, and says what it waits for.
+"""Finalises a newer metadata version of the log, and tells what prevents it.
 
-Called for every Tick, when a broker is unfenced, and for a cluster's status.  A version is
-finalised once every member and every registered broker has said in this term that it understands
-it, has a session, and no restart is under way (a restarted broker may come back as an older
-release).  It is never taken back: an older release could not read what is in the log by then.
-Sources: KIP-584, KIP-778; docs/operations.md, "Upgrade".
-"""
+Called for every Tick, when a broker is unfenced, and for a cluster's status. A version is finalised
+once every member and every registered broker has reported in this term that it understands the
+version, has a session, and no restart is under way (a restarted broker may return as an older
+release). It is never reverted: an older release could not read the log any more. Sources: KIP-584,
+KIP-778; docs/operations.md, "Upgrade"."""
 
 from __future__ import annotations
 
@@ -19,9 +18,10 @@ from plimsoll_core.ids import BrokerId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finalization:
-    """`finalised`: what is.  `finalizable`: what could be now.  `wanted`: the pinned one, or
-    the newest that is known here.  `waits`: by broker (None: not about one), why `wanted` is not
-    finalised yet; each a sentence's part after "until"."""
+    """Metadata versions. `finalised`: the present one. `finalizable`: the newest that could be
+    finalised now. `wanted`: the pinned one, or the newest that this release knows. `waits`: reasons
+    why `wanted` is not finalised, by broker (None: no particular broker); each completes a sentence
+    after "until"."""
 
     finalised: int
     finalizable: int

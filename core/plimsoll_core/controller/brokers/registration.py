@@ -55,7 +55,8 @@ def empty_volume_is_no_last_copy(turn: DecisionContext, request: RegisterBroker)
 
 
 def _may_be_last(turn: DecisionContext, partition: Partition, broker_id: BrokerId) -> bool:
-    """No other replica is known to be complete, and no person gave this one's records up."""
+    """Return True if no other replica is known to be complete, and no user has given up this
+    broker's records."""
     given_up = turn.soft.given_up.get(partition.key) == (broker_id, partition.leader_epoch)
     return not given_up and not {*partition.isr, *partition.elr} - {broker_id}
 
@@ -133,7 +134,7 @@ def _new_incarnation(
 
 
 def _heard(turn: DecisionContext, request: RegisterBroker, broker_epoch: BrokerEpoch) -> None:
-    """Update the contact; keep what the same registration reported before."""
+    """Update the broker's contact; keep figures reported earlier by the same registration."""
     known = turn.soft.contacts.get(request.broker_id)
     if known is None or known.broker_epoch != broker_epoch:
         known = Contact(broker_epoch=broker_epoch, last_ms=turn.now_ms)
@@ -175,7 +176,8 @@ def cluster_id_is_ours(turn: DecisionContext, request: RegisterBroker) -> Refusa
 
 
 def metadata_is_understood(turn: DecisionContext, request: RegisterBroker) -> Refusal | None:
-    """It could not read the log, or, being much newer, writes and reads another one."""
+    """Refuse a broker that cannot use the finalised metadata version: too old, it cannot read the
+    log; too new, it no longer supports that version."""
     oldest, newest = request.metadata_versions
     finalised = turn.image.metadata_version
     if oldest <= finalised <= newest:
@@ -233,10 +235,8 @@ def directories_are_its_own(turn: DecisionContext, request: RegisterBroker) -> R
 
 
 def no_other_process_lives(turn: DecisionContext, request: RegisterBroker) -> Refusal | None:
-    """Old lifetimes end before new ones begin.
-
-    A process that holds the same directories holds their lock, so the old one is certainly gone.
-    """
+    """Refuse while another process of this broker has a session. One with the same directories is
+    certainly gone: this process holds their lock."""
     existing = turn.image.brokers.get(request.broker_id)
     if (
         existing is None

@@ -50,7 +50,7 @@ def request_restart(turn: DecisionContext, request: RequestRestart) -> Answer | 
 
 
 def withdraw_restart(turn: DecisionContext, request: WithdrawRestart) -> Answer:
-    """End a grant that is not needed any more; another one stays, whatever was asked."""
+    """End a grant that is no longer needed; another grant of the broker stays."""
     grant = turn.image.grants.get(request.broker_id)
     if grant and (grant.pod_uid, grant.revision) == (request.pod_uid, request.revision):
         cause = "its pod runs the wanted revision already"
@@ -96,7 +96,7 @@ def _must_be_alone(turn: DecisionContext, request: RequestRestart) -> Waits | No
 
 
 def _silent(turn: DecisionContext) -> set[BrokerId]:
-    """Brokers without a heartbeat for half a session timeout: these may be dead already."""
+    """Return brokers without a heartbeat for half a session timeout: they may be dead."""
     half_ms = turn.settings.session_timeout_ms // 2
     return {
         broker_id
@@ -117,7 +117,7 @@ def _failed(turn: DecisionContext, broker_id: BrokerId) -> set[PartitionKey]:
 
 
 def end_restarts(turn: DecisionContext) -> None:
-    """Close the grants of brokers that are back, or that are no part of the cluster any more."""
+    """End the grants of brokers that have returned, or that are no longer registered."""
     for broker_id, grant in sorted(turn.image.grants.items()):
         broker = turn.image.brokers.get(broker_id)
         if broker is None:
@@ -130,7 +130,8 @@ def end_restarts(turn: DecisionContext) -> None:
 
 
 def is_back(turn: DecisionContext, grant: Grant) -> bool:
-    """Another pod of the broker takes part and is in sync wherever there is a leader."""
+    """Return True if another pod of the broker is active and in sync in all partitions that have a
+    leader."""
     broker = turn.image.brokers.get(grant.broker_id)
     if broker is None or not turn.acceptable(broker.id) or turn.image.restart_granted(broker.id):
         return False

@@ -30,11 +30,10 @@ def silent_together(turn: DecisionContext, silent: dict[BrokerId, int]) -> set[B
 
 
 def may_judge_mass_loss(turn: DecisionContext) -> bool:
-    """It is more likely that this controller is cut off than that most brokers died at once.
-
-    Another controller that sees the same may fence them; so may this one when none took over
-    within one more session timeout.
-    """
+    """Return True if this controller may fence most brokers at once. A simultaneous loss more
+    likely means that this controller is cut off, so it hands over first. A successor that sees the
+    same may fence them (`second_opinion_until_ms`); so may this controller if no successor took
+    over within another session timeout."""
     soft = turn.soft
     until = soft.second_opinion_until_ms
     if until is not None and turn.now_ms < until:
@@ -73,7 +72,9 @@ def end_sessions(turn: DecisionContext, late_ms: int) -> None:
 
 
 def _is_being_fenced(turn: DecisionContext, broker_id: BrokerId) -> bool:
-    """In slices, perhaps with heartbeats between them: half a fence would leave it unelectable."""
+    """Return True if a fence of the broker has begun. Fences are committed in slices, possibly with
+    heartbeats between them; an unfinished fence would leave the broker ineligible in some
+    partitions only."""
     leaving = broker_id in turn.soft.leaving
     return leaving and not turn.image.brokers[broker_id].shutting_down
 

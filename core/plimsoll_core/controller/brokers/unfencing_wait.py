@@ -1,10 +1,9 @@
-"""Decides if a broker that is held back is unfenced all the same: its return must help.
+"""Decides if a broker that is held back is unfenced early because partitions need it.
 
-Called for heartbeats of fenced brokers.  It helps a partition that it may lead and that has no
-leader, and one with an ISR that reaches its minimum with it: without it nothing is written there.
-While it is held back it joins no other ISR (`partitions.alter_partition`), so that falling out
-again stalls no producer (docs/protocol.md 3.2).
-"""
+Called for heartbeats of fenced brokers. Early unfencing needs a leaderless partition that the
+broker may lead, or an ISR below its minimum that reaches it with the broker. While held back, the
+broker joins no other ISR (`partitions.alter_partition`), so that losing it again stalls no producer
+(docs/protocol.md 3.2)."""
 
 from __future__ import annotations
 
@@ -29,7 +28,8 @@ def _helps(turn: DecisionContext, p: Partition, broker_id: BrokerId) -> bool:
 
 
 def _may_lead(turn: DecisionContext, p: Partition, broker_id: BrokerId) -> bool:
-    """Cleanly, or by its topic's strategy; with a log that is in service."""
+    """Return True if the broker may lead the partition, cleanly or by its topic's strategy, with
+    its log online."""
     if turn.out_of_service(broker_id, p):
         return False
     if p.isr or p.elr:

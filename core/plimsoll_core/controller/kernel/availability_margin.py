@@ -31,18 +31,16 @@ ExposedTopics = Literal["Interrupt", "Block"]
 """The policy for partitions that can spare no broker: interrupt them for a moment, or never."""
 
 HOLDS_MAX = 20
-"""Partitions that are named, of all that hold a broker back."""
+"""Bound on the named partitions of one answer."""
 
 NOBODY: frozenset[BrokerId] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """One partition that a broker may not leave now.
-
-    `spare`: how many could go, were the broker away; negative.  `until`: what ends the hold, as the
-    end of a sentence that begins with "until".
-    """
+    """A partition that a broker may not leave now. `spare`: in-sync replicas above the required
+    number if the broker were away; negative. `until`: the end of the hold; completes a sentence
+    after "until"."""
 
     broker_id: BrokerId
     topic: str
@@ -64,7 +62,8 @@ class Holds:
 
 
 def away(image: ClusterImage) -> frozenset[BrokerId]:
-    """Brokers that count as absent although they may be in sync: those with a restart grant."""
+    """Return brokers that count as away although they may be in sync: those with a restart
+    grant."""
     return frozenset(image.grants)
 
 
@@ -147,7 +146,8 @@ def _held(
 
 
 def _may_interrupt(p: Partition, absent: AbstractSet[BrokerId], policy: ExposedTopics) -> bool:
-    """Exposed, now or when its move ends, and nothing else is wrong with it."""
+    """Return True if the partition is exposed, now or at its move's end, and nothing else prevents
+    a restart."""
     if policy != "Interrupt" or not absent.isdisjoint(p.replicas):
         return False
     if not set(p.settled) <= set(p.isr):

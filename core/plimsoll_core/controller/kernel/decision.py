@@ -68,7 +68,7 @@ class DecisionContext:
         *,
         without: AbstractSet[BrokerId] = frozenset(),
     ) -> None:
-        """Change partitions (each at most once a call); no broker in `without` may be elected."""
+        """Change partitions, each at most once a call. Brokers in `without` are not elected."""
 
         absent = away(self.image)
 
@@ -87,7 +87,7 @@ class DecisionContext:
         return broker is not None and broker.active and broker_id not in self.soft.leaving
 
     def may_lead(self, broker_id: BrokerId, partition: Partition) -> bool:
-        """Acceptable, with a disk that takes this partition's log."""
+        """Return True if the replica may be elected and its log is online."""
         return self.acceptable(broker_id) and not self.out_of_service(broker_id, partition)
 
     def out_of_service(self, broker_id: BrokerId, partition: Partition) -> bool:
@@ -121,13 +121,13 @@ class DecisionContext:
 
 
 Rule = Callable[[DecisionContext, Any], Answer | Refusal]
-"""Decides one kind of request.  A refusal must leave no record behind."""
+"""A rule: decides one kind of request. A refusal must leave no record behind."""
 
 
 def stale_epoch(
     turn: DecisionContext, broker_id: BrokerId, broker_epoch: BrokerEpoch
 ) -> Refusal | None:
-    """Every request of a broker names its lifetime."""
+    """Return a refusal if the broker epoch in the request is not the registered one, else None."""
     broker = turn.image.brokers.get(broker_id)
     if broker is not None and broker.broker_epoch == broker_epoch:
         return None

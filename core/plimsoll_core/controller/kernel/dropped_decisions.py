@@ -22,7 +22,8 @@ from plimsoll_core.controller.kernel.volatile_state import VolatileState
 
 
 def unsee(soft: VolatileState, image: ClusterImage, records: Iterable[Record], now_ms: int) -> None:
-    """`image`: the committed one, without `records`."""
+    """Undo the effects of dropped `records` on volatile state. `image`: the committed one, without
+    them."""
     for record in records:
         for key in _touched(image, record):
             partition = image.partitions.get(key)

@@ -1,10 +1,9 @@
-"""For how long a broker that keeps falling out is held back.
+"""Computes for how long a broker with repeated failures is held back from ISRs.
 
-Noted by whatever fences a broker or finds that it crashed; asked for heartbeats (it stays fenced),
-proposed ISRs and new partitions (it joins none that has enough members without it).  Each fall
-within the window doubles the wait, up to a maximum; falling out on request does not count.
-Source: docs/protocol.md 3.2.
-"""
+A fence, and the discovery of a crash, note a failure here. Heartbeats ask (the broker stays
+fenced), and so do proposed ISRs and new partitions (it joins none that has enough members without
+it). Each failure within the window doubles the wait, up to a maximum; a requested stop does not
+count. Source: docs/protocol.md 3.2."""
 
 from __future__ import annotations
 
@@ -23,8 +22,8 @@ def note_flap(turn: DecisionContext, broker_id: BrokerId) -> None:
 
 
 class HoldBack(NamedTuple):
-    """`times`: how often the broker fell out within the window, the last time at `last_ms`; for
-    that it is held back for `wait_ms` from then on."""
+    """Failures of a broker. `times`: their number within the window; `last_ms`: the last one; the
+    broker is held back for `wait_ms` from then on."""
 
     times: int
     last_ms: int

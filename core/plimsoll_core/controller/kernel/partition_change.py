@@ -95,7 +95,7 @@ def ends_now(p: Partition, absent: AbstractSet[BrokerId] = EMPTY) -> bool:
 
 
 def _complete_reassignment(p: Partition, absent: AbstractSet[BrokerId]) -> Partition:
-    """Step 1: a move ends with the change after which its end is reached."""
+    """Step 1: complete a move if this change reaches its end."""
     if not p.moving or not ends_now(p, absent):
         return p
     isr = tuple(r for r in p.isr if r not in p.removing)
@@ -103,7 +103,8 @@ def _complete_reassignment(p: Partition, absent: AbstractSet[BrokerId]) -> Parti
 
 
 def _reshape_elr(before: Partition, p: Partition, lost: AbstractSet[BrokerId]) -> Partition:
-    """Steps 2 and 3.  Every set is kept in the order of the replicas: equal sets, equal records."""
+    """Steps 2 and 3: reshape the ELR. Sets keep the order of the replicas, so that equal sets give
+    equal records."""
     wanted = set(p.isr)
     isr = tuple(r for r in p.replicas if r in wanted)
     if len(isr) >= p.effective_min_isr:
@@ -133,11 +134,10 @@ def _elect(before: Partition, p: Partition, preferred: bool, ok: Acceptable) -> 
 
 
 def _recover(p: Partition, leader: BrokerId) -> Partition:
-    """Step 4 for a recovery: the others stay last known until enough have followed.
-
-    So do those of the ELR that were not waited for: they may be more complete than the new leader,
-    and should it be lost before a follower has copied it, their logs must be asked for again.
-    """
+    """Step 4 of a recovery: elect the chosen leader. The other last-known replicas stay last known
+    until enough followers have caught up. So do members of the ELR that had not reported: they may
+    be more complete than the new leader, and are asked again if it is lost before a follower has
+    copied its log."""
     assert not p.isr, "a member of the ISR is elected cleanly"
     maybe = {*p.elr, *p.last_known_elr} - {leader}
     p = replace(p, leader=leader, isr=(leader,), elr=(), recovery=Recovery.RECOVERING)
@@ -147,7 +147,8 @@ def _recover(p: Partition, leader: BrokerId) -> Partition:
 
 
 def _with_epochs(before: Partition, p: Partition) -> Partition:
-    """Step 5: a new leader or a removed replica starts a new term; shrink and growth do not."""
+    """Step 5: set the epochs. A new leader or a removed replica starts a new leader epoch; a shrunk
+    or grown ISR does not."""
     if p == before:
         return before
     new_term = p.leader != before.leader or not set(before.replicas) <= set(p.replicas)
@@ -166,7 +167,8 @@ Difference = tuple[tuple[str, Any], ...]
 def as_records(
     changes: Iterable[tuple[Partition, Partition]], cause: str
 ) -> tuple[PartitionsChanged, ...]:
-    """One record for all partitions of a topic that change alike.  Each partition comes once."""
+    """Return one record for all partitions of a topic with equal changes. Each partition occurs
+    once."""
     groups: dict[tuple[UUID, Literal[0, 1], Difference], list[int]] = {}
     for old, new in changes:
         if new is old:
@@ -195,7 +197,7 @@ def as_records(
 
 
 def ranges(indexes: Iterable[int]) -> tuple[tuple[int, int], ...]:
-    """Sorted indexes as ranges [first, last], inclusive."""
+    """Return sorted indexes as ranges [first, last], inclusive."""
     found: list[tuple[int, int]] = []
     for index in indexes:
         if found and found[-1][1] == index - 1:

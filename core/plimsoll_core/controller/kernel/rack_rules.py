@@ -1,11 +1,10 @@
-"""Rack rules: which brokers may register without one, and which placements are refused.
+"""Rack rules: brokers that may register without a rack, and placements that are refused.
 
-Called for registrations and for every placement of new partitions.  Preferred: racks are used when
-all brokers in question have one.  Required: a broker without a rack may not register, and while
-there are two racks no partition with two replicas stays in one.  Ignored: racks place nothing.
-It never moves what is placed already.
-Source: the protocol's rule for rack-aware placement.
-"""
+Called for registrations and for every placement of new partitions. Preferred: placement uses racks
+if all brokers concerned have one. Required: a broker without a rack may not register, and while
+there are two racks no partition with two replicas stays in one. Ignored: placement does not use
+racks. Existing replicas are never moved for racks. Source: the protocol's rule for rack-aware
+placement."""
 
 from __future__ import annotations
 
@@ -42,7 +41,8 @@ def broker_has_a_rack(turn: DecisionContext, request: RegisterBroker) -> Refusal
 
 
 def brokers_have_racks(turn: DecisionContext, usable: Iterable[Broker]) -> Refusal | None:
-    """Brokers that registered before racks were required may be without."""
+    """Refuse brokers without a rack where racks are required, except those registered before
+    that."""
     if turn.settings.rack_policy != "Required":
         return None
     without = sorted(broker.id for broker in usable if broker.rack is None)

@@ -43,6 +43,6 @@ class Settings:
     exposed_topics: ExposedTopics = "Interrupt"
     maintenance_suspended: bool = False
     log_output: LogOutput = AS_STARTED
-    """No decision: what heartbeats are answered with."""
+    """The log format and level that answers to heartbeats carry; no decision uses it."""
     metadata_version: int | None = None
     """The version that the owner pinned; None: the newest that every broker understands."""

@@ -137,7 +137,7 @@ class VolatileState:
             self.forget_partition(PartitionKey(topic_id, index))
 
     def forget_partition(self, key: PartitionKey) -> None:
-        """There is no such partition."""
+        """Forget a partition that does not exist."""
         gone = (
             self.leaderless,
             self.reports,

@@ -29,7 +29,8 @@ Moves = tuple[list[tuple[Partition, PartitionUpdate]], bool]
 
 
 def declared_moves(turn: DecisionContext, topic: Topic, request: DeclareTopic) -> Moves | Refusal:
-    """None when everything is as stated, or on its way there."""
+    """Return the changes that the declaration requires, or None if all partitions match it or are
+    moving to it."""
     keys = (PartitionKey(topic.id, index) for index in range(topic.partitions))
     partitions = [turn.image.partitions[key] for key in keys]
     at_once = turn.settings.slice_partitions_max
@@ -50,8 +51,8 @@ def declared_moves(turn: DecisionContext, topic: Topic, request: DeclareTopic) -
 
 
 def wants_of(turn: DecisionContext, factor: int, partitions: list[Partition]) -> list[Want]:
-    """Those of the partitions that are to have another number of replicas, or another replica
-    instead of one that is lost before it was added."""
+    """Return the partitions that need another number of replicas, or another target for a replica
+    that was lost before it was added."""
     wants = [Want(partition=p, size=factor) for p in partitions]
     movers = running(turn.image)
     for p in partitions:

@@ -20,7 +20,7 @@ from plimsoll_core.planner.placement import Row
 
 DISK_FULL = "DiskFull"
 FRESH_MS = 60_000
-"""Older figures are not believed: a broker says them with each heartbeat."""
+"""Greatest age of trusted figures, in milliseconds. Each heartbeat renews them."""
 
 
 def disk_rooms(image: ClusterImage, soft: VolatileState, now_ms: int) -> dict[BrokerId, DiskRoom]:
@@ -87,7 +87,7 @@ def _disks(soft: VolatileState, now_ms: int) -> Iterable[tuple[BrokerId, DiskRoo
 
 
 def _left(soft: VolatileState, key: PartitionKey, broker: BrokerId) -> int:
-    """Bytes that a broker has to copy still, as far as sizes are known."""
+    """Return the bytes that a broker has still to copy, as far as sizes are known."""
     copies = soft.copies.get(key, {})
     size = max([soft.sizes.get(key, 0), *copies.values()])
     return max(0, size - copies.get(broker, 0))

@@ -25,7 +25,7 @@ from plimsoll_core.messages.reassignments import (
 
 
 def note_away(turn: DecisionContext) -> None:
-    """Note since when each registered broker has been inactive, as far as this term knows."""
+    """Note when each registered broker was first seen inactive in this term."""
     away = turn.soft.away_ms
     for broker_id, broker in turn.image.brokers.items():
         if broker.active:
@@ -35,11 +35,9 @@ def note_away(turn: DecisionContext) -> None:
 
 
 def waited_for(turn: DecisionContext, p: Partition) -> list[BrokerId]:
-    """Brokers that a move cannot end without and that do not take part, in the target's order.
-
-    First those that it adds.  When all of these are in sync and the move has not ended, the ISR
-    without what it removes would be too small: then it is the replicas that stay.
-    """
+    """Return the inactive brokers that a move waits for, in the target's order. First these are
+    added replicas. If all added replicas are in sync and the move has not ended, the ISR without
+    the removed replicas would be too small; then these are replicas that stay."""
     added = set(p.adding)
     missing = [b for b in p.target if b not in p.isr]
     needed = [b for b in missing if b in added] or missing
@@ -47,7 +45,7 @@ def waited_for(turn: DecisionContext, p: Partition) -> list[BrokerId]:
 
 
 def lost_targets(turn: DecisionContext, p: Partition) -> frozenset[BrokerId]:
-    """Those that a move cannot end without and that have been away for long."""
+    """Return the brokers that the move waits for and that have been away for long."""
     limit_ms = turn.settings.target_lost_ms
     away = turn.soft.away_ms
     return frozenset(
@@ -56,7 +54,8 @@ def lost_targets(turn: DecisionContext, p: Partition) -> frozenset[BrokerId]:
 
 
 def is_lost(turn: DecisionContext, broker: BrokerId) -> bool:
-    """Inactive for so long that another target should replace it; or it takes no replicas."""
+    """Return True if another target should replace the broker: it was inactive for too long, or
+    takes no replicas."""
     if not turn.image.takes_replicas(broker):
         return True
     if turn.acceptable(broker):
@@ -75,7 +74,7 @@ def replans(turn: DecisionContext, request: RunReassignment, p: Partition) -> bo
 
 
 def end_moves(turn: DecisionContext) -> None:
-    """At most a slice of them; the others end with the next ticks."""
+    """End at most one slice of completed moves; later ticks end the rest."""
     absent = away(turn.image)
     found = (turn.image.partitions.get(key) for key in turn.soft.moving)
     over = (p for p in found if p is not None and p.moving and ends_now(p, absent))

@@ -1,14 +1,11 @@
-"""Starts the move of a partition, or replaces it by another; its rate limit and its progress.
+"""Starts or replaces the move of a partition, and keeps its rate limit and progress.
 
-Called for AlterReassignments, LimitMovement and ReportCopies.  A move adds the new replicas of its
-target to the partition, and ends with the change that brings the whole target into the ISR
-(`partition_change`, step 1).  Until then every former replica stays a replica, so nothing is at
-risk.  `move_rollback` cancels.  The limit is a record, because brokers keep to it; the sizes that
-brokers report are not logged and serve status only.
-
-A topic that an object declares, and a partition that an object moves, are that object's to change.
-Sources: the rule of docs/protocol.md for reassignments; KAFKA-13972, KAFKA-15665.
-"""
+Called for AlterReassignments, LimitMovement and ReportCopies. A move adds the new replicas of its
+target to the partition. It ends with the change that brings the whole target into the ISR
+(`partition_change`, step 1); until then every former replica stays. `move_rollback` cancels a move.
+The limit is a record, because brokers enforce it; the sizes that brokers report are not logged and
+serve status only. Clients may not change a topic that an object declares, nor a partition that an
+object moves. Sources: the rule of docs/protocol.md for reassignments; KAFKA-13972, KAFKA-15665."""
 
 from __future__ import annotations
 
@@ -142,7 +139,8 @@ def note_factors(turn: DecisionContext, topic_ids: Iterable[TopicId]) -> None:
 
 
 def alter_reassignments(turn: DecisionContext, request: AlterReassignments) -> Answer:
-    """Each partition is answered for itself; what is too much for one turn comes again."""
+    """Begin, change or cancel moves, each partition by itself. What exceeds one turn is requested
+    again."""
     now = request.targets[: turn.settings.slice_partitions_max]
     rest = request.targets[len(now) :]
     times = Counter((one.topic, one.index) for one in request.targets)

@@ -28,11 +28,11 @@ from plimsoll_core.messages.reassignments import (
 from plimsoll_core.phrasing import ids_text
 
 FINAL = frozenset({Reason.InvalidRequest, Reason.PolicyViolation})
-"""Refusals that waiting does not mend: the object is wrong, not the moment."""
+"""Final refusals: the object is wrong, and waiting does not help."""
 
 
 MISSING_MS = 60_000
-"""Names that do not exist yet are waited for until the object is this old: objects are often
+"""Age of an object, in milliseconds, up to which missing names are waited for: objects are often
 applied together."""
 
 

@@ -1,11 +1,10 @@
-"""Reconciles a Reassignment object with its partitions: begin, go on, pause, roll back, forget.
+"""Reconciles a Reassignment object with its partitions: begin, continue, pause, roll back, forget.
 
-Called for RunReassignment and ReassignmentObjectGone, as often as the operator looks.  A
-reassignment is begun as a whole or not at all, and never twice: the row in the image says that it
-was, for as long as the object exists.  How far it is, each partition says by itself.  The row comes
-last: a crash before it leaves partitions on their way to where they are sent again.
-Source: the protocol's rule for reassignments; crds/plimsoll.dev_reassignments.yaml.
-"""
+Called for RunReassignment and ReassignmentObjectGone, at each reconcile of the object. A
+reassignment begins as a whole or not at all, and never twice: a row in the image records its
+beginning for as long as the object exists. Progress is read from the partitions themselves. The row
+is written last: after a crash before it, the partitions are sent to the same targets again. Source:
+the protocol's rule for reassignments; crds/plimsoll.dev_reassignments.yaml."""
 
 from __future__ import annotations
 
@@ -56,12 +55,12 @@ from plimsoll_core.messages.requests import Answer
 from plimsoll_core.phrasing import brokers_text, down_text, is_or_are
 
 ROWS_MAX = 1_000
-"""Reassignment objects that the image remembers."""
+"""Bound on Reassignment objects in the image."""
 TARGET_DOWN = "TargetDown"
 NO_LEADER = "NoLeader"
 TOPIC_GONE = "TopicGone"
 NAMED_MAX = 5
-"""Topics that a message names one by one."""
+"""Bound on the topics that a message names."""
 
 
 def run(turn: DecisionContext, request: RunReassignment) -> Answer | Refusal:
@@ -223,7 +222,8 @@ def _go_on(turn: DecisionContext, row: Reassignment, request: RunReassignment) -
 def _settle(
     turn: DecisionContext, row: Reassignment, request: RunReassignment
 ) -> ReassignmentState:
-    """Nothing moves any more: all of it is in its place, or some of it does not exist any more."""
+    """End a reassignment of which nothing moves any more: Completed, or Failed if some of its
+    partitions no longer exist."""
     image, named = turn.image, list(row.named())
     there = [key for key in named if key in image.partitions]
     lead_by_preferred(turn, there, mover_name(row))
@@ -257,7 +257,7 @@ def _moving(turn: DecisionContext, row: Reassignment) -> list[Partition]:
 def _waiting_for(
     turn: DecisionContext, row: Reassignment, keys: Iterable[PartitionKey]
 ) -> ReassignmentState:
-    """Running; with the target that is down, if any."""
+    """Return the Running progress, with the inactive target if there is one."""
     missing: dict[BrokerId, list[Partition]] = {}
     for key in keys:
         p = turn.image.partitions[key]

@@ -1,11 +1,10 @@
-"""Accepts or refuses a Rebalance's plan.  Called for BeginRebalance.
+"""Accepts or refuses a Rebalance's plan.
 
-The plan was made outside the controller's turn, and approved as the object says; here every
-row of it is compared with the cluster as it is, and then the plan is committed in parts.  It runs
-when the last part is in: a crash before that leaves a plan that is given once more.
-One Rebalance runs at a time: two plans would each undo what the other evens out.
-Source: the protocol's rules for adding and removing brokers, and for the full rebalance.
-"""
+Called for BeginRebalance. The plan was computed outside the controller and approved as the object
+requires. Each row is compared with the present cluster, and the plan is committed in parts. It runs
+from the last part on: after an earlier crash the plan is submitted again. One Rebalance runs at a
+time: two plans would each undo the other's balance. Source: the protocol's rules for adding and
+removing brokers, and for the full rebalance."""
 
 from __future__ import annotations
 
@@ -21,9 +20,9 @@ from plimsoll_core.messages.requests import Answer
 
 CAUSE = "planned"
 ROWS_MAX = 1_000
-"""Rebalance objects that the image remembers."""
+"""Bound on Rebalance objects in the image."""
 PART_MAX = 1_000
-"""Moves in one record."""
+"""Bound on the moves of one record."""
 
 
 def begin(turn: DecisionContext, request: BeginRebalance) -> Answer | Refusal:

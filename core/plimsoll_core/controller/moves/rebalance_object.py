@@ -1,12 +1,11 @@
-"""Reconciles a Rebalance object with its begun plan: go on, pause, roll back, forget.
+"""Reconciles a Rebalance object with its plan: continue, pause, roll back, forget.
 
-Called for RunRebalance and RebalanceObjectGone, as often as the operator looks.  Each look begins
-what has room, finds what is over, and gives another target to what waits for one that stays away.
-What begins is claimed before it is changed, so that a crash leaves either nothing, or a claim that
-the next look carries out.  A plan that empties brokers is over when they are empty.
-Source: the protocol's rules for adding and removing brokers, and for the full rebalance; for the
-way back its rule for reassignments.
-"""
+Called for RunRebalance and RebalanceObjectGone, at each reconcile of the object. Each call notes
+moves that have ended, begins moves that have room, and replaces targets that stay away. A move is
+claimed in a record before its partition is changed: after a crash either nothing has begun, or the
+next call carries the claim out. A plan that drains brokers ends when they hold no replica. Source:
+the protocol's rules for adding and removing brokers, and for the full rebalance; for the rollback
+its rule for reassignments."""
 
 from __future__ import annotations
 
@@ -103,8 +102,8 @@ def _go_on(turn: DecisionContext, row: Rebalance, request: RunRebalance) -> Reba
 
 
 def _undone(row: Rebalance) -> Rebalance:
-    """Nothing of a plan could be done: no success, although nothing is left to do.  Brokers that
-    are to be emptied are empty then, whatever emptied them."""
+    """Return the row of a plan of which no move could be done, as a failure: it has not succeeded,
+    although no move remains."""
     text = (
         f"None of the {row.total} partitions was moved: their replicas or their topics had changed"
         " meanwhile. Make another Rebalance, which plans anew."
@@ -117,7 +116,7 @@ def _rest(turn: DecisionContext, row: Rebalance) -> RebalanceRest:
 
 
 def _advance(turn: DecisionContext, row: Rebalance, look: Look) -> None:
-    """Claims, changes, and what these have carried out already."""
+    """Add the records of claims, changes, and moves that these complete at once."""
     uid = row.object.uid
     rest = _rest(turn, row)
     active = rest.active
@@ -170,7 +169,8 @@ def _watch_margin(turn: DecisionContext, row: Rebalance) -> Rebalance:
 
 
 def _replan(turn: DecisionContext, row: Rebalance, look: Look) -> Refusal | None:
-    """Others for targets that stayed away, unless these are what it is about."""
+    """Replace targets that stay away, except brokers that the plan is meant to fill. Return the
+    first refusal, or None."""
     if row.mode == "AddBrokers" or not look.lost:
         return None
     refused: Refusal | None = None
@@ -331,7 +331,7 @@ def _note(turn: DecisionContext, row: Rebalance, cause: str) -> None:
 
 
 def _with_leaders_left(turn: DecisionContext, row: Rebalance) -> Rebalance:
-    """Give leadership of moved partitions to their preferred replicas, as far as these may lead."""
+    """Return leadership of moved partitions to their preferred replicas where these may lead."""
     count = len(turn.soft.displaced)
     if not count:
         return row

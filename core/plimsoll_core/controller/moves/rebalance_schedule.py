@@ -48,11 +48,10 @@ class PendingMoves:
 
 @dataclass(slots=True, kw_only=True)
 class Look:
-    """`moving`: on the way.  `claimed`: a crash came between the claim and the change.
-
-    `begin`: may begin now.  `moved`, `dropped`: are over, by number.  `lost`: a target has been
-    away for long.  `stuck`: what is on the way waits for them; `waits`: what has not begun does.
-    """
+    """The moves of a plan, by state. `moving`: under way. `claimed`: claimed but not changed, after
+    a crash. `begin`: may begin now. `moved`, `dropped`: ended, by number. `lost`: with a target
+    that has been away for long. `stuck`: brokers that moves under way wait for; `waits`: reasons
+    why other moves have not begun."""
 
     moving: list[Row] = field(default_factory=list)
     claimed: list[RebalanceMove] = field(default_factory=list)
@@ -106,7 +105,8 @@ def choose_next(
     movers: list[Mover],
     limits: MoveLimits,
 ) -> None:
-    """`movers`: what else moves partitions; `limits`: how much may move at the same time."""
+    """Choose the moves that may begin. `movers`: other objects that move partitions; `limits`:
+    bounds on concurrent moves."""
     room = _Room(limits)
     space = _Space(turn)
     for move in (*(move for move, _ in look.moving), *look.claimed):

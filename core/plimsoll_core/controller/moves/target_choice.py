@@ -1,8 +1,7 @@
-"""Chooses replicas for partitions where only their number, or the brokers to leave, are stated.
+"""Chooses replicas where only their number, or the brokers to leave, are stated.
 
 Called when a topic's replication factor changes, and for a Reassignment that leaves the choice
-open.  The planner chooses; this says what it has to know.
-"""
+open. The planner chooses; this module gives it the loads and the constraints."""
 
 from __future__ import annotations
 
@@ -30,7 +29,8 @@ from plimsoll_core.planner.request import (
 )
 
 COMPARED_MAX = 20_000
-"""In a larger cluster loads are evened over the topics in question alone: a turn must be short."""
+"""Bound on the partitions whose loads are compared. In a larger cluster only the loads of the
+affected topics are: a turn must be short."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,13 +44,13 @@ class Want:
 
     @property
     def fulfilled(self) -> bool:
-        """It has that already, or is on its way there."""
+        """Return True if the partition has the wanted replicas or is moving to them."""
         target = self.partition.target
         return len(target) == self.size and self.off.isdisjoint(target)
 
 
 def choose(turn: DecisionContext, wants: Sequence[Want]) -> list[tuple[Partition, Row]] | Refusal:
-    """Targets in the order of the wants."""
+    """Return a target for each want, in the same order."""
     if not wants:
         return []
     image, usable = turn.image, turn.receivers()
@@ -85,7 +85,7 @@ def _compared(image: ClusterImage, topics: Iterable[TopicId]) -> Iterable[Partit
 
 
 def _plain(p: Partition, size: int | None) -> PlanPartition:
-    """With the replicas that it is going to have."""
+    """Return the partition with the replicas of its target."""
     return PlanPartition(
         topic_id=p.topic_id,
         index=p.index,
@@ -97,7 +97,7 @@ def _plain(p: Partition, size: int | None) -> PlanPartition:
 
 
 def _changes(wants: Iterable[Want]) -> Iterable[TopicChange]:
-    """One change for all partitions of a topic of which the same is wanted."""
+    """Yield one planner change for each topic and wish."""
     groups: dict[tuple[TopicId, int | frozenset[BrokerId]], list[int]] = {}
     for want in wants:
         p = want.partition

@@ -28,7 +28,7 @@ CAUSE_LENGTH_MAX = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One proposal before its judge."""
+    """One proposed ISR with the facts that its checks need."""
 
     turn: DecisionContext
     sender: BrokerId

@@ -1,17 +1,14 @@
-"""Replicas on disks that failed or are nearly full: another replica leads instead.
+"""Moves leadership away from replicas on disks that failed or are nearly full.
 
 `report_failed` is called for ReportFailedReplicas: the replica leaves the ISR and is not elected
-while its log is offline; its broker keeps its other partitions.  The log is back online when its
-broker restarts, or when a full disk has room again and the broker has reopened the log.  The broker
-then reports the log (`back_in_service`, for a partition without a leader) or follows, and the
-leader proposes it.
-
-`hand_leaders_over` is called for heartbeats: a broker that refuses clients' records
-(`BrokerFigures.disk_short`) stays in its ISRs and follows; its leaderships go to members of the ISR
-on brokers that accept records, if there are any.  It gets none back before it accepts records again
-(`leadership_return`).
-Source: the heartbeat rule of docs/protocol.md for offline log directories.
-"""
+while its log is offline; its broker keeps its other partitions. The log returns when its broker
+restarts, or when a full disk has room again and the broker has reopened the log. The broker then
+reports the log (`back_in_service`, for a partition without a leader) or follows, and the leader
+proposes it for the ISR. `hand_leaders_over` is called for heartbeats: a broker that refuses
+clients' records (`BrokerFigures.disk_short`) stays in its ISRs and follows; its leaderships go to
+ISR members on brokers that accept records, if there are any. None returns before it accepts records
+again (`leadership_return`). Source: the heartbeat rule of docs/protocol.md for offline log
+directories."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ def is_short(turn: DecisionContext, broker_id: BrokerId) -> bool:
 
 
 def hand_leaders_over(turn: DecisionContext, broker: Broker) -> None:
-    """One bounded batch a heartbeat."""
+    """Hand over one bounded batch of leaderships; each heartbeat continues."""
     if not is_short(turn, broker.id):
         return
     short = frozenset(one for one in turn.image.brokers if is_short(turn, one))

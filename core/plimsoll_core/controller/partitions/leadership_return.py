@@ -19,12 +19,13 @@ from plimsoll_core.ids import BrokerId
 
 BY_ITSELF = f"{PREFERRED}, by itself"
 AFTER_MOVE = f"{PREFERRED}, at the end of its move by "
-"""And the object that moved it, by its kind, namespace and name."""
+"""The cause that records state after a move; the moving object's kind, namespace and name
+follow."""
 
 
 def return_leaders(turn: DecisionContext) -> None:
-    """One bounded batch a tick, once in a while: clients follow a moved leadership in a moment, but
-    all of them at once would be felt."""
+    """Return one bounded batch of leaderships to preferred replicas, at intervals. Clients follow a
+    moved leadership at once, but all of them together would be noticed."""
     due_ms = turn.soft.leaders_due_ms
     if due_ms is None:
         due_ms = turn.soft.leaders_due_ms = turn.now_ms + turn.settings.preferred_leader_interval_ms

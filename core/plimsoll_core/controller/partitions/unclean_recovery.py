@@ -1,15 +1,13 @@
-"""Unclean recovery: elects a leader where no replica may lead cleanly, and says when.
+"""Unclean recovery: elects a leader where no replica may lead cleanly.
 
-Called for ReportReplicaLogs, when a broker is unfenced, and by ticks for what waited long enough.
-Clean election always comes first: a member of the ISR or the ELR that can lead does, before this
-module is asked.  Then the topic's strategy decides.  Balanced: every member of the LastKnownELR
-must have told, in its present lifetime and about the present term, how far its log goes; the
-greatest log leads, and as long as one of them is silent nothing is decided.  Proactive: of those
-that have told when the wait is over.  Manual: none, until a person names one.  A leader chosen here
-may lack records that were acknowledged, and the record's cause says so; it says that records are
-lost when another replica told of a longer log.  Source: the protocol's rule for leaderless
-partitions; KIP-966.
-"""
+Called for ReportReplicaLogs, when a broker is unfenced, and by ticks for overdue recoveries. A
+clean election comes first: a member of the ISR or ELR that can lead is elected before this module
+is asked. Then the topic's strategy decides. Balanced: every member of the LastKnownELR must have
+reported its log, in its present registration and for the present leader epoch; the longest log
+leads, and while a report is missing nothing is decided. Proactive: the longest of the logs reported
+by the end of the wait leads. Manual: none leads until a user names one. A leader elected here may
+lack acknowledged records, and the record's cause says so; it says that records are lost if another
+replica reported a longer log. Source: the protocol's rule for leaderless partitions; KIP-966."""
 
 from __future__ import annotations
 
@@ -43,7 +41,8 @@ UNCLEAN_CAUSES = (*POSSIBLE_CAUSES, *(one.replace(POSSIBLE, CERTAIN) for one in 
 
 
 def cause_of(turn: DecisionContext, partition: Partition, leader: BrokerId, how: str) -> str:
-    """One of `POSSIBLE_CAUSES` for electing `leader`, or that text with the certain loss."""
+    """Return the cause of electing `leader`: one of `POSSIBLE_CAUSES`, or that text with the
+    certain loss."""
     return how.replace(POSSIBLE, CERTAIN) if _lacks(turn, partition, leader) else how
 
 
@@ -57,8 +56,9 @@ def how_elected(cause: str) -> str:
 
 
 def _lacks(turn: DecisionContext, partition: Partition, leader: BrokerId) -> bool:
-    """Everything that was told in this leader epoch counts, also by lifetimes that are over.  Of a
-    leader that told nothing it is not known."""
+    """Return True if `leader` certainly lacks records of the longest reported log. Every report in
+    this leader epoch counts, including those of ended registrations. False if `leader` has not
+    reported."""
     own = told(turn.image, turn.soft, partition, (leader,)).get(leader)
     return own is not None and any(
         log.leader_epoch == partition.leader_epoch and log.extent > own.extent
@@ -67,7 +67,8 @@ def _lacks(turn: DecisionContext, partition: Partition, leader: BrokerId) -> boo
 
 
 def report(turn: DecisionContext, request: ReportReplicaLogs) -> Answer | Refusal:
-    """Repeated by the brokers while there is no leader: volatile state comes back by itself."""
+    """Note reported logs. Brokers repeat their reports while there is no leader, which restores
+    this volatile state."""
     refusal = stale_epoch(turn, request.broker_id, request.broker_epoch)
     if refusal:
         return refusal
@@ -89,7 +90,7 @@ def report(turn: DecisionContext, request: ReportReplicaLogs) -> Answer | Refusa
 
 
 def recover_overdue(turn: DecisionContext) -> None:
-    """Proactive recoveries that have waited long enough for further answers."""
+    """Decide Proactive recoveries that have waited long enough for reports."""
     due = sorted((at, key) for key, at in turn.soft.overdue_ms.items() if at <= turn.now_ms)
     found = [turn.image.partitions[key] for _, key in due[: turn.settings.slice_partitions_max]]
     _recover(turn, found)
@@ -124,13 +125,14 @@ def told(
 
 
 def suspects(partition: Partition) -> tuple[BrokerId, ...]:
-    """Replicas that may be complete, and must report before a balanced recovery; in their order."""
+    """Return the replicas that may be complete, in their order. A Balanced recovery waits for
+    reports of all."""
     known = partition.last_known_elr
     return tuple(r for r in partition.replicas if r in known) or partition.replicas
 
 
 def most_complete(logs: Mapping[BrokerId, Report]) -> BrokerId | None:
-    """Ties go to the first."""
+    """Return the replica with the longest log; of equals the first."""
     return max(logs, key=lambda broker_id: logs[broker_id].extent, default=None)
 
 

@@ -1,8 +1,8 @@
-"""Explains an unhealthy partition: its cause, what it waits for, what giving up would cost.
+"""Explains an unhealthy partition: its cause, the brokers that it waits for, and the cost of giving
+up.
 
-Called for a cluster's status; no decision depends on it.  `unclean_recovery` decides, or a user who
-reads this and names a leader (`requested_elections.name_leaders`).
-"""
+Called for a cluster's status; no decision depends on it. `unclean_recovery` decides, or a user who
+reads this and names a leader (`requested_elections.name_leaders`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from plimsoll_core.ids import BrokerId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownLoss:
-    """If `leader` led now, it would lack so many records of the longest log that was told of."""
+    """The known loss of electing `leader` now: how many records of the longest reported log it
+    lacks."""
 
     leader: BrokerId
     records: int
@@ -59,7 +60,8 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """`cause`: one word; `why`: a sentence.  `waits_for`: the return of any of them may help."""
+    """An unhealthy partition explained. `cause`: one word; `why`: a sentence; `waits_for`: brokers
+    whose return may help."""
 
     cause: str
     why: str
@@ -101,7 +103,7 @@ def _waits_for_any(
 
 
 def _recovers(turn: DecisionContext, partition: Partition) -> Outlook:
-    """No replica is left that certainly holds every committed record."""
+    """Return True if no remaining replica certainly holds every committed record."""
     strategy = strategy_of(turn.image, partition, turn.settings)
     asked = partition.replicas if strategy == "Proactive" else suspects(partition)
     logs = told(turn.image, turn.soft, partition, asked)

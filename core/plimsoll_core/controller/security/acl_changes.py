@@ -21,7 +21,7 @@ from plimsoll_core.security.acl import Acl, malformed
 from plimsoll_core.security.state import BY_CLIENT
 
 CHANGES_MAX = 1_000
-"""Rules that one request may add or remove."""
+"""Bound on the rules that one request adds or removes."""
 ACLS_MAX = 10_000
 """Bound on the rules of a cluster."""
 RECORD_BYTES_MAX = 256 * 1024
@@ -38,7 +38,7 @@ def create_acls(turn: DecisionContext, request: CreateAcls) -> Answer | Refusal:
 
 
 def add_wanted(turn: DecisionContext, acls: tuple[Acl, ...], owner: str) -> Refusal | None:
-    """Add what the owner does not have yet; all or nothing."""
+    """Add all rules that the owner does not have yet, or none of them."""
     known = turn.image.security.acls
     new = tuple(acl for acl in dict.fromkeys(acls) if owner not in known.get(acl, ()))
     for acl in new:  # what an earlier release took stays, and hinders no other change
@@ -57,7 +57,7 @@ def add_wanted(turn: DecisionContext, acls: tuple[Acl, ...], owner: str) -> Refu
 
 
 def parts(acls: Iterable[Acl]) -> Iterator[tuple[Acl, ...]]:
-    """As one record each may hold: whatever was added can be removed."""
+    """Split rules into parts that each fit a record: rules that could be added can be removed."""
     part: list[Acl] = []
     size = 0
     for acl in acls:

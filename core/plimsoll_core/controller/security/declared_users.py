@@ -1,9 +1,8 @@
-"""Commits what a LogCluster states of authorization, and what User objects declare.
+"""Commits the authorization settings of a LogCluster, and the declarations of User objects.
 
-Called for DeclareAuthorization, DeclareUser, UserObjectSeen and UserObjectGone.  The first object
-that declares a name has it, for as long as it is there; then another one of its namespace that
-declares it, with login and rules.
-"""
+Called for DeclareAuthorization, DeclareUser, UserObjectSeen and UserObjectGone. The first object
+that declares a user name owns it for as long as the object exists. Then another object of its
+namespace that declares the name takes it over, with login and rules."""
 
 from __future__ import annotations
 
@@ -154,7 +153,8 @@ def _succeeds(gone: UserObject, next_one: UserObject) -> bool:
 
 
 def _declare_acls(turn: DecisionContext, request: DeclareUser) -> Refusal | None:
-    """Rules that are no longer stated are removed first, and make room for the new ones."""
+    """Replace the object's rules. Rules that it no longer states are removed first, which makes
+    room for new ones."""
     uid = request.object.uid
     _give_up(turn, uid, frozenset(request.acls))
     return add_wanted(turn, request.acls, uid)
@@ -257,6 +257,7 @@ def _hand_over(turn: DecisionContext, row: DeclaredUser, heir: UserObject) -> No
 
 
 def _name_of(turn: DecisionContext, holder: UserObject) -> str | None:
-    """By the object's uid: another one of its name declares nothing yet."""
+    """Return the user name that the object with this uid owns. Another object of the same name owns
+    nothing yet."""
     users = turn.image.security.users.values()
     return next((one.user_name for one in users if one.object == holder), None)

@@ -1,11 +1,10 @@
-"""Commits how brokers and controllers talk to each other, and which certificates they may show.
+"""Commits the mode of connections between brokers and controllers, and their allowed certificates.
 
-Called for SetInsideMode and AllowCertificates.  The mode changes one step at a time, and to
-Required only if that cuts no broker off: every active broker has reported that it shows a
-certificate which stands in the log, and has no plaintext connection left.  From Required the way
-back is open at any time; from Permissive to Off once no broker insists on TLS any more.
-docs/design/012-inside-certificates.md.
-"""
+Called for SetInsideMode and AllowCertificates. The mode changes one step at a time. It becomes
+Required only if that cuts no broker off: every active broker has reported that it presents a
+committed certificate and has no plaintext connection left. The step from Required to Permissive is
+always possible, that from Permissive to Off once no broker requires TLS. Source:
+docs/design/012-inside-certificates.md."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ from plimsoll_core.quotas.state import (
 ROWS_MAX = 10_000
 """Bound on the rows of a cluster."""
 CHANGES_MAX = 1_000
-"""Entities of one request."""
+"""Bound on the entities of one request."""
 CAUSE = "declared"
 
 

@@ -1,11 +1,10 @@
-"""Checks again the rights and the login of the client that a broker asks for: its user may have
-been disabled, or its password changed, while the request was on its way.  A request without a
-client is refused while rights are enforced: its broker has not heard that they are.
+"""Checks a forwarded request against the committed rights and login of its client.
 
-Called by `decide` before a forwarded request is decided, with the image that the change is made
-from: rights that were taken away since the broker looked count here.  A request of which a part is
-refused is refused as a whole: the broker has left out what the client may not do.
-"""
+Called by `decide` before a forwarded request is decided, with the same image: rights that were
+withdrawn after the broker's own check apply. The user may have been disabled, or its password
+changed, while the request was under way. A request without a client is refused while rights are
+enforced: its broker does not know of the enforcement yet. If a part of the request is refused, all
+of it is: the broker has already left out the parts that the client may not use."""
 
 from __future__ import annotations
 
@@ -68,8 +67,8 @@ def refused_again(image: ClusterImage, request: Any) -> Refusal | None:
 
 
 def _is_logged_in(image: ClusterImage, behalf: OnBehalf) -> bool:
-    """All brokers send marks where clients can log in; a client without one came by a listener
-    without authentication, and is anonymous."""
+    """Return True if the client's login is still valid. Brokers send a mark for every login; a
+    client without one came by a listener without authentication and is anonymous."""
     if not behalf.login and image.metadata_version >= introduced(ScramCredentialSet):
         open_to_all = (not one.authentication for one in image.listeners)
         return behalf.principal == ANONYMOUS and (not image.listeners or any(open_to_all))

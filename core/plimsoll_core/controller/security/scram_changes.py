@@ -1,9 +1,8 @@
-"""Changes the passwords of users that no object gives one.  Called for AlterScramCredentials.
+"""Changes the passwords of users that no object declares.
 
-Each user for itself: one that is named twice for a mechanism is refused, the others go on.  What
-is stored was computed by the broker, which alone saw the salted password.
-Source: KIP-554; ScramControlManager.
-"""
+Called for AlterScramCredentials. Each user is changed by itself: one that is named twice for a
+mechanism is refused, and the others are changed. The broker computed the stored values and alone
+saw the salted password. Source: KIP-554; ScramControlManager."""
 
 from __future__ import annotations
 

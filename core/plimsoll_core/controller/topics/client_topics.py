@@ -1,10 +1,9 @@
-"""Creates and deletes topics and adds partitions, as clients ask for it.
+"""Creates and deletes topics and adds partitions at the request of clients.
 
-Called for CreateTopics, DeleteTopics and AddPartitions, for topics that no object declares; a topic
-that an object declares changes through that object.  Each topic is decided alone.
-Sources: the rules of docs/protocol.md for CreateTopics, DeleteTopics and CreatePartitions; KIP-195;
-Kafka's ReplicationControlManager.
-"""
+Called for CreateTopics, DeleteTopics and AddPartitions, for topics that no object declares; a
+declared topic changes through its object. Each topic is decided alone. Sources: the rules of
+docs/protocol.md for CreateTopics, DeleteTopics and CreatePartitions; KIP-195; Kafka's
+ReplicationControlManager."""
 
 from __future__ import annotations
 

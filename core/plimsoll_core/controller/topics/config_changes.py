@@ -1,10 +1,9 @@
-"""Changes the configs of topics that no object declares.  Called for AlterTopicConfigs.
+"""Changes the configs of topics that no object declares.
 
-Each topic for itself, whole or not at all.  A topic that an object declares is changed through that
-object; a request that leaves it as it is gets no refusal, so that tools which take away what is not
-there come to an end.  The min ISR reaches the partitions slice by slice.
-Source: the protocol's rules for AlterConfigs; KIP-133, KIP-339; ConfigurationControlManager.
-"""
+Called for AlterTopicConfigs. Each topic is changed by itself, completely or not at all. A declared
+topic changes through its object; a request that would change nothing is not refused, so that tools
+which remove absent configs succeed. The min ISR reaches the partitions slice by slice. Source: the
+protocol's rules for AlterConfigs; KIP-133, KIP-339; ConfigurationControlManager."""
 
 from __future__ import annotations
 
@@ -65,8 +64,8 @@ def alter_configs(turn: DecisionContext, request: AlterTopicConfigs) -> Answer:
 
 
 def _named(turn: DecisionContext, wishes: tuple[TopicConfigChanges, ...]) -> list[TopicId]:
-    """Also topics that are already as wanted: a client that asks again waits for all their
-    partitions."""
+    """Return the named topics, including unchanged ones: a client that repeats its request waits
+    for all their partitions."""
     ids = turn.image.topic_ids
     return [ids[one.topic] for one in wishes if one.topic in ids]
 
@@ -130,7 +129,7 @@ def _fields(before: Mapping[str, str], wanted: Mapping[str, str]) -> str:
 
 
 def _wanted(wish: TopicConfigChanges, before: Mapping[str, str]) -> dict[str, str] | Refusal:
-    """All configs that a topic should have, as they were given."""
+    """Return all configs that the topic should have, in their stated form."""
     changes = {one.name: one for one in wish.changes}
     if len(changes) != len(wish.changes):
         return Refusal(reason=Reason.InvalidRequest, message="Error due to duplicate config keys")

@@ -1,14 +1,12 @@
-"""Brings topics' min ISRs to their partitions, slice by slice.
+"""Applies a topic's changed min ISR to its partitions, slice by slice.
 
-Called when an object or a client states another one; by a new term for what its predecessor left
-half done; and by ticks for what this term did: while the log is full a slice is dropped, and with
-it the request that it belonged to, but not what was committed before it.  It lives in every
-partition, under the partition epoch: a leader must know the new one before any of its proposals is
-committed again, and what the controller shrinks reaches it afterwards, in the order of the log.  An
-ISR that is large enough now needs no ELR; else both lists stay, because a partition without a
-leader still waits for them.  Source: the protocol's rule for min ISR changes (Kafka forgets both
-lists: KIP-966's ClearElr).
-"""
+Called when an object or a client states another min ISR, by a new term for an unfinished change,
+and by ticks: if the log is full, a slice is dropped together with its request, but not the slices
+committed before it. Each partition stores its min ISR under its partition epoch: a leader must know
+the new value before any of its proposals is committed again, and it receives the controller's
+shrinks later, in log order. An ISR that is large enough by the new value needs no ELR; otherwise
+both ELR lists stay, because a leaderless partition still waits for their members. Source: the
+protocol's rule for min ISR changes (Kafka clears both lists: KIP-966's ClearElr)."""
 
 from __future__ import annotations
 
@@ -21,7 +19,8 @@ from plimsoll_core.ids import TopicId
 
 
 def spread_min_isr(turn: DecisionContext, topics: Iterable[TopicId]) -> tuple[TopicId, ...]:
-    """At most one slice of partitions; the topics that are not done, topics that are gone are."""
+    """Change at most one slice of partitions. Return the topics with partitions left; deleted
+    topics have none."""
     behind = [
         topic_id for topic_id in dict.fromkeys(topics) if topic_id in turn.image.min_isr_behind
     ]
@@ -34,7 +33,7 @@ def spread_min_isr(turn: DecisionContext, topics: Iterable[TopicId]) -> tuple[To
 
 
 def finish_min_isr(turn: DecisionContext) -> None:
-    """Change a slice of the partitions that no request is left to change."""
+    """Change a slice of partitions for which no request is pending."""
     spread_min_isr(turn, sorted(turn.image.min_isr_behind))
 
 

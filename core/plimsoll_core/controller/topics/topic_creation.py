@@ -58,7 +58,7 @@ def place_new(
     replication_factor: int,
     strategy: str = placement.ROUND_ROBIN,
 ) -> Assignment | Refusal:
-    """Rows for a whole new topic."""
+    """Return the replicas of all partitions of a new topic."""
     refusal = check_partitions(turn, partitions)
     if refusal:
         return refusal
@@ -78,8 +78,8 @@ def place_new(
 def place_more(
     turn: DecisionContext, topic: Topic, extra: int, replication_factor: int, strategy: str
 ) -> Assignment | Refusal:
-    """Rows for more partitions.  Growth continues where the topic began, so that the formula stays
-    one formula.  It has none where its controller ended after the topic's own record."""
+    """Return the replicas of added partitions. Growth continues the topic's formula from its first
+    partition. A topic has no formula if its controller stopped after the topic's own record."""
     if not topic.partitions:
         return place_new(turn, topic.name, extra, replication_factor, strategy)
     leader = turn.image.partitions[PartitionKey(topic.id, 0)].replicas[0]
@@ -100,11 +100,9 @@ def place_more(
 def among_pools(
     turn: DecisionContext, replication_factor: int, place: placement.Placer
 ) -> Assignment | Refusal:
-    """Place on brokers that run or are about to; on fenced ones only when there are too few.
-
-    A broker that is starting may come first in a row, since it will lead soon; but every row needs
-    one that is active now, or the partition would begin without a leader and never get one.
-    """
+    """Return a placement on active or starting brokers, with fenced ones only if there are too few.
+    A starting broker may come first in a row, since it will lead soon; but each row needs one
+    broker that is active now, or the partition would begin leaderless and stay so."""
     active = turn.receivers()
     takes = turn.image.takes_replicas
     usable = {b.id: b for b in turn.image.brokers.values() if not b.shutting_down and takes(b.id)}
@@ -132,7 +130,7 @@ def _good(turn: DecisionContext, rows: Assignment, active: AbstractSet[BrokerId]
 
 
 def create(turn: DecisionContext, plan: TopicPlan, cause: str) -> Topic:
-    """Add the records of a new topic.  Its id follows from its offset in the log and from a secret
+    """Add the records of a new topic. Its id derives from its offset in the log and a secret
     key."""
     place = f"{turn.soft.topic_id_key.hex()}{turn.image.next_offset}/{plan.name}"
     topic_id = uuid.uuid5(turn.image.cluster_id, place)

@@ -68,7 +68,8 @@ def _removed_lately(image: ClusterImage, now_ms: int) -> int:
 
 
 def object_gone(turn: DecisionContext, request: TopicObjectGone) -> Answer | Refusal:
-    """Asked again and again until the topic is gone; an object with another uid is another one."""
+    """Advance the deletion of a topic without an object; called until the topic is gone. An object
+    with another uid is not the topic's object."""
     topic = turn.image.topic_of(request.object)
     if topic is None:
         return Done()

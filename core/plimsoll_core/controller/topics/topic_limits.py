@@ -31,7 +31,8 @@ from plimsoll_core.security.acl import ANONYMOUS
 
 
 def check_name(turn: DecisionContext, name: str) -> Refusal | None:
-    """Two names must not differ only in '.' and '_', as metrics mix them."""
+    """Refuse a name that differs from another one only in '.' and '_', which metrics do not
+    distinguish."""
     if refusal := check_form(name):
         return refusal
     if "." not in name and "_" not in name:
@@ -77,7 +78,7 @@ def too_many_in_namespace(
 
 
 FLOOR = 64
-"""Replicas that any principal may have while the brokers have room."""
+"""Replicas that every principal may have while the brokers have room."""
 
 
 def beyond_brokers(turn: DecisionContext, rows: Assignment) -> Refusal | None:
@@ -130,7 +131,7 @@ class PartitionRoom:
         )
 
     def made(self, rows: Assignment) -> None:
-        """They are committed with this request."""
+        """Count replicas that this request creates."""
         if self._pool is not None:
             self._pool.take(self.owner, sum(map(len, rows)))
 
@@ -145,8 +146,8 @@ def _owner(turn: DecisionContext, behalf: OnBehalf | None) -> str:
 
 
 def _pool(turn: DecisionContext) -> FairPool:
-    """In replicas; a broker that has not told can hold as many as others on average.  A capacity of
-    0: none has told."""
+    """Return the pool of replicas that principals share: the capacity of all brokers. A broker that
+    has not reported one counts as an average one. A capacity of 0: none has reported."""
     bounds = [_most(turn, broker_id) for broker_id in turn.image.brokers]
     told = [most for most in bounds if most is not None]
     pool = FairPool(sum(told) * len(bounds) // len(told) if told else 0)
