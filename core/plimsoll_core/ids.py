@@ -1,4 +1,4 @@
-"""Integers that must not be swapped for one another, each with a name of its own."""
+"""Distinct types for integers that must not be confused."""
 
 from typing import NamedTuple, NewType
 from uuid import UUID
@@ -7,16 +7,17 @@ BrokerId = NewType("BrokerId", int)
 """A broker's number, kept on its volume; 0 and up."""
 
 BrokerEpoch = NewType("BrokerEpoch", int)
-"""One broker process's lifetime: the metadata offset of its registration record."""
+"""Identifies one registration of a broker process: the metadata offset of its registration
+record."""
 
 LeaderEpoch = NewType("LeaderEpoch", int)
 """A partition's term; one leader per value."""
 
 PartitionEpoch = NewType("PartitionEpoch", int)
-"""Grows by one with every change of a partition; the token of a proposed ISR."""
+"""Counts the changes of a partition; a proposed ISR states it."""
 
 ControllerEpoch = NewType("ControllerEpoch", int)
-"""One controller's term; every reply and stream carries it."""
+"""Counts controllers' terms; every reply and stream states it."""
 
 Offset = NewType("Offset", int)
 """A position in a partition's log.  Ends are exclusive; an empty log is 0/0."""
@@ -27,10 +28,10 @@ MetadataOffset = NewType("MetadataOffset", int)
 ProducerId = NewType("ProducerId", int)
 
 TopicId = UUID
-"""Never reused: a topic deleted and made again has another id."""
+"""Identifies a topic; never reused: a recreated topic has another id."""
 
 IncarnationId = UUID
-"""Random, one per broker process."""
+"""Identifies a broker process; random."""
 
 
 class TopicPartition(NamedTuple):
@@ -46,7 +47,7 @@ class TopicPartition(NamedTuple):
 
 
 class BrokerLifetime(NamedTuple):
-    """One life of a broker's process, as it is registered."""
+    """One registration of a broker's process."""
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch

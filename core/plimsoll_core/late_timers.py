@@ -1,19 +1,17 @@
-"""Delays a timer that judges the silence of others if this process itself did not run.
+"""Delays a timer that judges the silence of others if this process itself did not run. Pure.
 
-A late timer says nothing about the peers that it judges: the process was stopped or busy,
-and what came meanwhile may be unread.  A stop interrupts `epoll_wait`, and asyncio's loop then
-runs what is due before it reads a socket; after a suspended machine, peers send again; and of a
-thousand connections most are served in later turns.  Asked by a broker's timers of sessions, of lag
-and of slow connections, and by those of handshakes; the controller's ticks have a rule of their own
-(`brokers.session_expiry`).  Pure.
-"""
+A late timer proves nothing about the peers that it judges: this process was stopped or busy, and
+their messages may be unread. A stop interrupts `epoll_wait`, and asyncio then runs due timers
+before it reads sockets; after a suspended machine, peers send again; and of a thousand connections
+most are read in later turns. Used by a broker's timers of sessions, lag, slow connections and
+handshakes; the controller's ticks have their own rule (`brokers.session_expiry`)."""
 
 from __future__ import annotations
 
 LATE_MS = 100
 """A timer that is so late waits once more."""
 READ_MS = 500
-"""For so long, in which what lies in the sockets is read."""
+"""Delay in milliseconds, in which unread messages are read from the sockets."""
 
 
 class LateTimer:

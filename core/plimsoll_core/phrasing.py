@@ -1,8 +1,7 @@
-"""Pieces of sentences that people read: lists of brokers, replica lists, counts with their nouns.
+"""Formats pieces of sentences: lists of brokers, replica lists, counts with their nouns.
 
-Used for refusals, conditions, Events and the causes in the metadata log.  Nothing else in core,
-operator or broker writes a list of brokers (`tests/test_tidy.py`).
-"""
+Used for refusals, conditions, Events and causes in the metadata log. No other module of core,
+operator or broker formats a list of brokers (`tests/test_tidy.py`)."""
 
 from __future__ import annotations
 
@@ -13,7 +12,8 @@ NAMED_AT_MOST = 3
 
 
 def brokers_text(broker_ids: Iterable[int], at_most: int | None = None) -> str:
-    """`broker 1`, `brokers 1 and 2`, `brokers 1, 2 and 3`; beyond `at_most`, `… and 4 more`."""
+    """Return `broker 1`, `brokers 1 and 2` or `brokers 1, 2 and 3`; beyond `at_most`, `… and 4
+    more`."""
     ids = sorted(broker_ids)
     noun = "broker" if len(ids) == 1 else "brokers"
     if at_most is not None:
@@ -25,18 +25,18 @@ DOWN = "is down"
 
 
 def down_text(broker_id: int) -> str:
-    """`Broker 1 is down`: the beginning of a sentence; the caller adds the reason."""
+    """Return `Broker 1 is down`, the beginning of a sentence; the caller adds the reason."""
     return f"Broker {broker_id} {DOWN}"
 
 
 def ids_text(broker_ids: Iterable[int]) -> str:
-    """`1`, `1 and 2`, `1, 2 and 3`: where the sentence has the noun already."""
+    """Return `1`, `1 and 2` or `1, 2 and 3`, for sentences that already have the noun."""
     *others, last = [str(one) for one in sorted(broker_ids)] or ["none"]
     return f"{', '.join(others)} and {last}" if others else last
 
 
 def replicas_text(row: Iterable[int]) -> str:
-    """`2, 0, 1`: a replica list, in its order."""
+    """Return `2, 0, 1`: a replica list, in its order."""
     return ", ".join(str(broker_id) for broker_id in row)
 
 
@@ -50,7 +50,7 @@ def sentence_start(text: str) -> str:
 
 
 def bytes_text(count: int) -> str:
-    """`512 bytes`, `300 KiB`, `1200 MiB`, `12 GiB`: as people read it, three or four digits."""
+    """Return bytes in three or four digits: `512 bytes`, `300 KiB`, `1200 MiB`, `12 GiB`."""
     for power, letter in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
         if abs(count) >= 10 << power:
             return f"{count >> power} {letter}"
@@ -58,12 +58,12 @@ def bytes_text(count: int) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """`1 replica`, `2 replicas`."""
+    """Return a count with its noun: `1 replica`, `2 replicas`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def first_few(names: Sequence[str], at_most: int = NAMED_AT_MOST) -> str:
-    """`a, b, c and 4 more`."""
+    """Return `a, b, c and 4 more`."""
     more = len(names) - at_most
     few = ", ".join(names[:at_most])
     return f"{few} and {more} more" if more > 0 else few

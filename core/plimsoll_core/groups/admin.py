@@ -39,7 +39,7 @@ from plimsoll_core.groups.turn import GroupTurn, SoftState
 CLASSIC = "classic"
 """The type of every group that there is, as tools spell it."""
 OFFSETS_AT_ONCE = 500
-"""Tombstones of one operation: a larger group is deleted by several requests."""
+"""Most tombstones of one operation; a larger group is deleted by several requests."""
 
 
 _STATES = {
@@ -51,14 +51,15 @@ _STATES = {
 
 
 UNLOADED = "Unknown"
-"""Kafka's word for a state that a client does not know: of groups for which there is no room."""
+"""The state of groups that were not loaded for lack of room; Kafka's word for a state that a client
+does not know."""
 STATES = tuple(_STATES.values())
 """The states in the order of a group's life."""
 
 
 def state_of(turn: GroupTurn, group_id: str) -> str:
-    """Kafka's word for a group's phase.  A group that was loaded and not asked for yet is not made
-    for it: a shard may have thousands."""
+    """Return Kafka's word for a group's phase. A loaded group that no request has used yet is not
+    instantiated for this: a shard may hold thousands."""
     group = turn.soft.classic.get(group_id)
     if group is not None:
         return _STATES[type(group.phase)]
@@ -152,13 +153,14 @@ def delete_group(
 def delete_unloaded(
     turn: GroupTurn, op: DeleteUnloaded, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """Delete the part of the group that is in memory now."""
+    """Delete the part of an unloaded group that is now in memory."""
     group = turn.state.groups.get(op.group_id)
     return no_such_group(op.group_id, token) if group is None else _tombstones(group, token)
 
 
 def _tombstones(group: Group, token: object) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """Offsets first: until the last tombstone the group is one that exists."""
+    """Return the group's tombstones, offsets first: until the last tombstone the group still
+    exists."""
     group_id = group.group_id
     offsets = (
         OffsetForgotten(group_id=group_id, topic=topic, partition=index)

@@ -1,4 +1,4 @@
-"""Checks that several operations begin with: the group's name, and how many groups there may be."""
+"""Checks that several operations begin with: the group's name, and the number of groups."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Invariants of classic groups, by the names of docs/protocol.md: for tests and the simulator.
+"""Invariants of classic groups, named as in docs/protocol.md, for tests and the simulator.
 
-`GroupLog` reads a log, `ToldGenerations` hears what members hear, `unsound` looks into a shard's
-memory.  Each yields a sentence for each violation.
-"""
+`GroupLog` reads a log, `ToldGenerations` records what members are told, `unsound` examines a
+shard's memory. Each yields one sentence for each violation."""
 
 from __future__ import annotations
 
@@ -33,8 +32,8 @@ def _seat(member: StoredMember) -> str:
 
 
 class GroupLog:
-    """One partition's records, in log order.  `generation_of`: what a commit says of the generation
-    in which it was made, None: nothing."""
+    """The records of one partition, in log order. `generation_of`: returns the generation in which
+    a commit was made, or None if it is unknown."""
 
     def __init__(self, generation_of: Callable[[OffsetCommitted], int | None]) -> None:
         self._generation_of = generation_of

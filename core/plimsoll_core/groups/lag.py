@@ -1,11 +1,9 @@
-"""Consumer lag: how far a group is behind the ends of the logs that it reads, in records and in
-time, for how long it has stood there, and which of all groups are shown.
+"""Consumer lag: a group's distance from the ends of the logs it reads, in records and in time.
 
-Called by the broker's `coordinator.group_measures`, which looks at committed offsets and log ends
-every few seconds.  It reads no record: that a record is old is told from when the log's end was
-first seen behind it, by the coordinator's own clock, never by producers' timestamps.  Source:
-docs/protocol.md §5.8.2.
-"""
+Also measures how long a group's position has stood still, and selects the groups to show. Called by
+the broker's `coordinator.group_measures`, which samples committed offsets and log ends every few
+seconds. It reads no records: the age of a record is derived from when the log's end was first seen
+behind it, by the coordinator's clock. So every age is a lower bound."""
 
 from __future__ import annotations
 
@@ -23,8 +21,8 @@ apart."""
 
 
 class EndHistory:
-    """When the end of one partition's log was first seen where.  What it tells of is never older
-    than its first sample."""
+    """When the end of one partition's log was first seen at which offset. Ages that it returns
+    never exceed that of its first sample."""
 
     __slots__ = ("_ends", "_times_ms")
 
@@ -46,7 +44,7 @@ class EndHistory:
             del self._ends[at], self._times_ms[at]
 
     def _least_missed(self, now_ms: int) -> int:
-        """Without it ages are told as too short by the least part of themselves."""
+        """Return the index of the sample whose removal understates ages the least."""
         times = self._times_ms
 
         def part(at: int) -> float:
@@ -60,7 +58,8 @@ class EndHistory:
         return self._ends[-1] if self._ends else None
 
     def behind_since_ms(self, position: int) -> int | None:
-        """Since when the log has certainly gone on behind `position`; None: it has not."""
+        """Return since when the log has certainly had records behind `position`, or None if it has
+        none."""
         at = bisect_right(self._ends, position)
         return self._times_ms[at] if at < len(self._ends) else None
 
@@ -68,11 +67,10 @@ class EndHistory:
 class TopicLag(NamedTuple):
     """One group's lag on one topic, over the partitions for which it has committed.
 
-    `records`: offsets between its committed ones and the ends, added up.  `behind_ms`: for how long
-    its oldest unread record has been there, at least; 0: it has read everything.  `position`: its
-    committed offsets, added up: whether it moves.  `stuck_ms`: for how long, at least, the
-    partition that has stood longest has had unread records and no commit that moved on.
-    """
+    `records`: the sum of log ends minus committed offsets. `behind_ms`: a lower bound on the age of
+    its oldest unread record; 0 if it has read everything. `position`: the sum of its committed
+    offsets, which shows whether it moves. `stuck_ms`: a lower bound on how long the partition that
+    has stood still longest has done so."""
 
     records: int
     group_id: str
@@ -91,10 +89,8 @@ class GroupPartition(NamedTuple):
 
 
 class StandingPartitions:
-    """Since when, by the coordinator's clock, partitions that are behind are where they are.
-
-    Of so many at a time: those that were asked for first at a look.
-    """
+    """Since when, by the coordinator's clock, partitions that are behind have stood at their
+    position. Bounded: the partitions that were asked for first in a pass are kept."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -103,8 +99,9 @@ class StandingPartitions:
         self._this: dict[GroupPartition, tuple[int, int]] = {}
 
     def since_ms(self, key: GroupPartition, offset: int, committed_ms: int) -> int | None:
-        """`committed_ms`: when it was committed, for an offset that is first seen there; committing
-        the same offset again is no progress.  Return None if there are too many."""
+        """Return since when the partition has stood at this offset; for a new offset that is
+        `committed_ms`, the time of its commit. Committing the same offset again is no progress.
+        Return None if too many partitions are tracked."""
         if len(self._this) >= self._most:
             return None
         seen = self._last.get(key)
@@ -114,7 +111,8 @@ class StandingPartitions:
         return seen[1]
 
     def looked(self) -> None:
-        """Partitions that were not asked for in this pass are not behind any more."""
+        """End a pass: forget partitions that were not asked for, since they are not behind any
+        more."""
         self._last, self._this = self._this, {}
 
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from plimsoll_core.groups.records import GroupStored
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""Names of assignors with what the member tells each, as the member prefers them."""
+"""Assignors in the member's order of preference: each name with the member's metadata for it."""
 _PROTOCOL_OVERHEAD = 64
-"""Bytes that a protocol takes beside its name and metadata, roughly."""
+"""Approximate bytes of a protocol besides its name and metadata."""
 _RECORD_OVERHEAD = 128
 _MEMBER_OVERHEAD = 32
-"""Bytes that a group's record, and each member in it, takes beside names, subscriptions and
-assignments: at least as many as Kafka's GroupMetadataValue does."""
+"""Bytes of a group's record, and of each member in it, besides names, subscriptions and
+assignments; at least those of Kafka's GroupMetadataValue."""
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class FirstDelay:
     delay_ms: int
     """The length of the present delay."""
     left_ms: int
-    """For how much longer it may be prolonged after that."""
+    """How much longer it may be prolonged after that, in milliseconds."""
     newcomers: bool = False
     """True if a member joined since it began: then it is prolonged."""
 
@@ -43,7 +43,7 @@ class Empty:
 
 @dataclass(slots=True)
 class Preparing:
-    """Kafka's PreparingRebalance: members join."""
+    """Kafka's PreparingRebalance: members are joining."""
 
     first: FirstDelay | None
     """The delay of a first join; None: the phase ends when every member has joined."""
@@ -51,7 +51,7 @@ class Preparing:
 
 @dataclass(slots=True)
 class Completing:
-    """Kafka's CompletingRebalance: members know the generation, and wait for the leader's
+    """Kafka's CompletingRebalance: members know the generation and wait for the leader's
     assignments."""
 
     unsynced: set[str]
@@ -62,17 +62,17 @@ class Completing:
 
 @dataclass(slots=True)
 class Stable:
-    """Members have their assignments."""
+    """Kafka's Stable: members have their assignments."""
 
     unsynced: set[str] = field(default_factory=set)
-    """As in `Completing`."""
+    """Members that have not yet asked for their assignment; as in `Completing`."""
 
 
 Phase = Empty | Preparing | Completing | Stable
 
 
 class Member:
-    """One member."""
+    """One member of a classic group."""
 
     __slots__ = (
         "assignment",
@@ -104,18 +104,18 @@ class Member:
 
     @property
     def size_bytes(self) -> int:
-        """Its approximate size in memory."""
+        """Return its approximate size in memory, in bytes."""
         return protocol_bytes(self.protocols) + len(self.client_id) + len(self.client_host)
 
     @property
     def record_bytes(self) -> int:
-        """Its greatest size in a generation's record, for any protocol."""
+        """Return its greatest size in a generation's record, in bytes, over all its protocols."""
         names = (self.member_id, self.client_id, self.client_host, self.group_instance_id or "")
         subscription = max((len(metadata) for _, metadata in self.protocols), default=0)
         return _MEMBER_OVERHEAD + _utf8(names) + subscription + len(self.assignment)
 
     def subscription(self, protocol: str | None) -> bytes:
-        """Its metadata for a protocol."""
+        """Return its metadata for a protocol."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
 
@@ -129,7 +129,7 @@ def _utf8(names: Iterable[str]) -> int:
 
 
 class ClassicGroup:
-    """One group that has members, or ids that it gave out, or an end that is not stored yet."""
+    """One group with members, with reserved member ids, or with an end that is not stored yet."""
 
     __slots__ = (
         "_instances",
@@ -180,7 +180,7 @@ class ClassicGroup:
 
     @staticmethod
     def of_stored(stored: GroupStored) -> ClassicGroup:
-        """As it is after a load: stable, if it has members."""
+        """Build the group from the log after a load; it is stable if it has members."""
         group = ClassicGroup(stored.group_id)
         group.generation = stored.generation
         group.protocol_type = stored.protocol_type
@@ -212,7 +212,7 @@ class ClassicGroup:
 
     @property
     def size(self) -> int:
-        """Members, and ids that may become some."""
+        """Return the number of members and of reserved member ids."""
         return len(self._members) + len(self.pending)
 
     @property
@@ -240,7 +240,7 @@ class ClassicGroup:
         self._count(member, 1)
 
     def remove(self, member_id: str) -> Member:
-        """Its parked requests, if any, are the caller's to answer."""
+        """Remove a member. The caller answers its parked requests."""
         member = self._members.pop(member_id)
         if member.group_instance_id is not None:
             del self._instances[member.group_instance_id]

@@ -14,11 +14,11 @@ from plimsoll_core.groups.members import Protocols
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinGroup:
-    """Answered by `GroupJoined`, by `MemberIdGiven`, or refused."""
+    """JoinGroup. Answered by `GroupJoined` or `MemberIdGiven`, or refused."""
 
     group_id: str
     member_id: str = ""
-    """Empty: it has none."""
+    """The member's id; empty if it has none."""
     group_instance_id: str | None = None
     new_member_id: str
     """The id that it gets if it has none: never used before."""
@@ -29,11 +29,13 @@ class JoinGroup:
     protocol_type: str
     protocols: Protocols
     must_know_its_id: bool = True
-    """From version 4: one without an id gets one and comes again (KIP-394)."""
+    """True from version 4: a member without an id gets one and must join again with it
+    (KIP-394)."""
     principal: str = ""
     """The client's principal: the group is charged to the principal that begins it."""
     may_skip_assignment: bool = True
-    """From version 9: a leader may hear that its group needs no other assignments (KIP-814)."""
+    """True from version 9: a leader may be told that the group's assignments stay valid
+    (KIP-814)."""
 
 
 class JoinedMember(NamedTuple):
@@ -46,7 +48,7 @@ class JoinedMember(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupJoined:
-    """`members`: for the leader alone."""
+    """A successful join. `members`: only in the leader's answer."""
 
     member_id: str
     generation: int
@@ -59,24 +61,24 @@ class GroupJoined:
 
 @dataclass(frozen=True, slots=True)
 class MemberIdGiven:
-    """MEMBER_ID_REQUIRED: join again with this one."""
+    """MEMBER_ID_REQUIRED: the client must join again with this id."""
 
     member_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncGroup:
-    """Answered by `GroupSynced`."""
+    """SyncGroup. Answered by `GroupSynced`."""
 
     group_id: str
     member_id: str
     group_instance_id: str | None = None
     generation: int
     protocol_type: str | None = None
-    """None if the client did not say (before version 5)."""
+    """None if the client did not state it (before version 5)."""
     protocol: str | None = None
     assignments: tuple[tuple[str, bytes], ...] = ()
-    """By member; the leader's."""
+    """Assignments by member id; only in the leader's request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ class GroupSynced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberHeartbeat:
-    """Answered by `HeartbeatTaken`."""
+    """Heartbeat. Answered by `HeartbeatTaken`."""
 
     group_id: str
     member_id: str
@@ -113,7 +115,7 @@ class Leaver(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveGroup:
-    """Answered by `MembersLeft`."""
+    """LeaveGroup. Answered by `MembersLeft`."""
 
     group_id: str
     members: tuple[Leaver, ...]
@@ -121,7 +123,7 @@ class LeaveGroup:
 
 @dataclass(frozen=True, slots=True)
 class MembersLeft:
-    """In the order of the request."""
+    """Results of LeaveGroup, in the order of the request."""
 
     codes: tuple[Code, ...]
 

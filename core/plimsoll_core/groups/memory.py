@@ -22,20 +22,20 @@ from plimsoll_core.groups.settings import GROUPS_MAX, SEATS_MAX
 from plimsoll_core.quotas.fair_pool import FairPool
 
 GROUP_BYTES = 1_024
-"""One group: its name, its state, its deadlines."""
+"""Bytes charged for a group: its name, state and deadlines."""
 TOPIC_BYTES = 320
-"""One topic of a group, with a table for its partitions."""
+"""Bytes charged for each topic of a group, with its table of partitions."""
 OFFSET_BYTES = 208
-"""One committed offset beside its metadata."""
+"""Bytes charged for each committed offset, besides its metadata."""
 GENERATION_BYTES = 512
 MEMBER_BYTES = 1_536
-"""One member in a stored generation, beside what it says of itself."""
+"""Bytes charged for each member of a stored generation, besides its own data."""
 SEAT_BYTES = 3_072
-"""One member, or an id that was given out, as the coordinator has it in memory."""
+"""Bytes charged for each member, or reserved member id, in the coordinator's memory."""
 UNLOADED_BYTES = 320
-"""One group of which only the name is kept."""
+"""Bytes charged for a group of which only the name is kept."""
 PRINCIPAL_MAX = 255
-"""Characters of a principal that are kept: longer ones that begin alike share."""
+"""Characters of a principal that are kept; longer ones with the same beginning share an account."""
 BYTES_ASSUMED = 2**30 // 8
 """An eighth of a gibibyte, for a broker without a stated memory."""
 _RESERVE_PART = 8
@@ -78,8 +78,8 @@ class GroupMemory:
 
 
 class ShardMemory:
-    """One shard's part of a broker's budget, and the shard's own numbers of groups and members.
-    Written by `apply` and `step` alone."""
+    """One shard's share of a broker's budget, and its numbers of groups and members. Written by
+    `apply` and `step` alone."""
 
     __slots__ = ("_closed", "_held", "groups", "of_broker", "seats")
 

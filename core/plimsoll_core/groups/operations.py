@@ -17,7 +17,7 @@ from plimsoll_core.groups.state import CommittedOffset
 
 
 class PartitionOffset(NamedTuple):
-    """One offset that a client commits."""
+    """One offset to commit."""
 
     topic: str
     partition: int
@@ -35,7 +35,7 @@ class PartitionCode(NamedTuple):
 
 
 class FetchedOffset(NamedTuple):
-    """One committed offset as a client hears it; offset -1: none is committed."""
+    """One fetched offset; -1: none is committed."""
 
     topic: str
     partition: int
@@ -46,32 +46,33 @@ class FetchedOffset(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitOffsets:
-    """Answered by `OffsetsCommitted`."""
+    """OffsetCommit. Answered by `OffsetsCommitted`."""
 
     group_id: str
     member_id: str = ""
     group_instance_id: str | None = None
     generation: int = -1
-    """-1: of no member."""
+    """The member's generation; -1: the client is no member."""
     offsets: tuple[PartitionOffset, ...]
     retention_ms: int | None = None
     """The request's own; None: the cluster's."""
     principal: str = ""
     """The client's principal: the group is charged to the principal that begins it."""
     tells_missing_groups: bool = False
-    """From version 9: a generation of a group that does not exist is GROUP_ID_NOT_FOUND."""
+    """True from version 9: if the group of a stated generation does not exist, the error is
+    GROUP_ID_NOT_FOUND."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetsCommitted:
-    """In the order of the request."""
+    """Results of a commit, in the order of the request."""
 
     partitions: tuple[PartitionCode, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchOffsets:
-    """Answered by `OffsetsFetched`."""
+    """OffsetFetch of some partitions. Answered by `OffsetsFetched`."""
 
     group_id: str
     partitions: tuple[tuple[str, int], ...]
@@ -79,14 +80,14 @@ class FetchOffsets:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsFetched:
-    """In the order of the request."""
+    """Fetched offsets, in the order of the request."""
 
     offsets: tuple[FetchedOffset, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchAllOffsets:
-    """Answered by `AllOffsetsFetched`."""
+    """OffsetFetch of all partitions. Answered by `AllOffsetsFetched`."""
 
     group_id: str
 
@@ -99,7 +100,7 @@ class AllOffsetsFetched:
     topics: dict[str, dict[int, CommittedOffset]]
 
     def offsets(self) -> Iterator[FetchedOffset]:
-        """Each, as a client hears it."""
+        """Yield each offset in the form of an answer."""
         for topic, partitions in self.topics.items():
             for index, committed in partitions.items():
                 yield fetched(topic, index, committed)
@@ -114,7 +115,7 @@ def fetched(topic: str, partition: int, committed: CommittedOffset) -> FetchedOf
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteOffsets:
-    """Answered by `OffsetsCommitted`."""
+    """OffsetDelete. Answered by `OffsetsCommitted`."""
 
     group_id: str
     partitions: tuple[tuple[str, int], ...]
@@ -122,15 +123,16 @@ class DeleteOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteGroup:
-    """Answered by `GroupDeleted`, or by `GroupShrunk`: then it is to be asked again."""
+    """DeleteGroups of one group. Answered by `GroupDeleted`, or by `GroupShrunk`, after which the
+    request must be repeated."""
 
     group_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteUnloaded:
-    """Delete a group that there is no room for; its keys were read from the log.  Its members are
-    not served, so they do not keep it."""
+    """Delete a group that was not loaded for lack of room; its keys were read from the log. Its
+    members are not served, so they do not prevent it."""
 
     group_id: str
 
@@ -142,12 +144,12 @@ class GroupDeleted:
 
 @dataclass(frozen=True, slots=True)
 class GroupShrunk:
-    """Some of its offsets are gone; it had more than are deleted at once."""
+    """A part of the group's offsets was deleted: it has more than one operation deletes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeGroup:
-    """Answered by `GroupDescribed`."""
+    """DescribeGroups of one group. Answered by `GroupDescribed`."""
 
     group_id: str
 
@@ -165,7 +167,8 @@ class DescribedMember(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDescribed:
-    """`state`: Kafka's word.  `protocol`: what its members agreed on, empty: nothing."""
+    """A described group. `state`: Kafka's word; `protocol`: the assignor that its members agreed
+    on, or empty."""
 
     state: str
     protocol_type: str
@@ -175,9 +178,8 @@ class GroupDescribed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListGroups:
-    """Answered by `GroupsListed`.  Empty filters let everything through; case does not matter.
-
-    `group_ids`: those to be looked at, of which some may be gone; None: all of the shard."""
+    """ListGroups. Answered by `GroupsListed`. An empty filter admits every group; case is ignored.
+    `group_ids`: the groups to list, of which some may no longer exist; None: all of the shard."""
 
     states: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
@@ -185,7 +187,7 @@ class ListGroups:
 
 
 class ListedGroup(NamedTuple):
-    """One group as ListGroups tells it."""
+    """One group in the answer to ListGroups."""
 
     group_id: str
     protocol_type: str
@@ -209,7 +211,7 @@ class ExpireOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetTopics:
-    """Topics are gone for good, by id: one group's offsets of them go, too.  No answer."""
+    """Delete one group's offsets of deleted topics, by topic id. Not answered."""
 
     group_id: str
     topic_ids: frozenset[UUID]

@@ -12,7 +12,7 @@ import msgspec
 
 
 class OffsetCommitted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Type 1: how far a group has consumed one partition."""
+    """Record type 1: a group's committed offset of one partition."""
 
     group_id: str
     topic: str
@@ -23,7 +23,8 @@ class OffsetCommitted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     metadata: str = ""
     commit_ms: int
     expire_ms: int | None = None
-    """From a request that carried a retention of its own; None: as the cluster keeps offsets."""
+    """Expiry stated by the request's own retention, in milliseconds since 1970; None: the cluster's
+    retention applies."""
     topic_id: UUID | None = None
     """None in a record of an older version."""
     owner: str = ""
@@ -48,12 +49,12 @@ class StoredMember(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     rebalance_timeout_ms: int
     session_timeout_ms: int
     subscription: bytes
-    """Its metadata for the protocol that was chosen."""
+    """The member's metadata for the chosen protocol."""
     assignment: bytes
 
 
 class GroupStored(msgspec.Struct, frozen=True, kw_only=True):
-    """Type 2: a classic group and all its members, as of one generation."""
+    """Record type 2: a classic group and all its members, as of one generation."""
 
     group_id: str
     protocol_type: str
@@ -62,10 +63,10 @@ class GroupStored(msgspec.Struct, frozen=True, kw_only=True):
     leader: str | None
     """A member's id."""
     state_ms: int = -1
-    """When the group came into this state; -1: a record of an older version."""
+    """When the group entered this state; -1 in a record of an older version."""
     members: tuple[StoredMember, ...] = ()
     owner: str = ""
-    """As in `OffsetCommitted`."""
+    """The principal that the group is charged to; as in `OffsetCommitted`."""
 
 
 class GroupForgotten(msgspec.Struct, frozen=True, kw_only=True, gc=False):

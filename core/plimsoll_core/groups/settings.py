@@ -13,7 +13,8 @@ from plimsoll_core.cluster.cluster_configs import own_integer
 
 MINUTE_MS = 60_000
 GROUPS_MAX = 10_000
-"""Groups of one partition, shared fairly by principals: beyond it no group is begun."""
+"""Bound on the groups of one partition, shared fairly by principals; above it no group is
+created."""
 GROUP_ID_BYTES_MAX = 255
 MEMBER_BYTES_MAX = 64 * 2**10
 """The greatest metadata of one member."""
@@ -25,7 +26,8 @@ GROUP_BYTES_MAX = 4 * 2**20
 """The greatest metadata of all members of a group, in all their protocols;
 `GroupTurn.record_bytes_max` bounds what goes into one record."""
 SEATS_MAX = 20_000
-"""Members of all groups of one partition, and ids that were given out; shared fairly as well."""
+"""Bound on the members and reserved member ids of all groups of one partition, shared fairly by
+principals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +37,11 @@ class GroupSettings:
     metadata_bytes_max: int = 4_096
     """`offset.metadata.max.bytes`."""
     commit_timeout_ms: int = 5_000
-    """`offsets.commit.timeout.ms`: for how long an answer waits until it is committed."""
+    """`offsets.commit.timeout.ms`: the longest wait of a reply for its commit."""
     retention_ms: int = 7 * 24 * 3_600_000
     """`offsets.retention.minutes`."""
     retention_check_ms: int = 600_000
-    """`offsets.retention.check.interval.ms`: how often each group's offsets are looked at."""
+    """`offsets.retention.check.interval.ms`: the interval of a group's expiry checks."""
     group_size_max: int = 2_000
     """`group.max.size`."""
     session_timeout_ms_min: int = 6_000
@@ -47,9 +49,9 @@ class GroupSettings:
     session_timeout_ms_max: int = 1_800_000
     """`group.max.session.timeout.ms`."""
     initial_rebalance_delay_ms: int = 3_000
-    """`group.initial.rebalance.delay.ms`: a group that begins waits so long for others to come."""
+    """`group.initial.rebalance.delay.ms`: how long a new group waits for more members."""
     lag_series_max: int = 1_000
-    """`group.lag.series.max`: the number of groups' topics with a shown lag; 0: none is
+    """`group.lag.series.max`: bound on the group-topic pairs with a lag metric; 0: none is
     measured."""
 
     @staticmethod

@@ -36,7 +36,7 @@ from plimsoll_core.groups.records import (
 
 
 class CommittedOffset(msgspec.Struct, frozen=True, gc=False):
-    """One partition's committed offset: `OffsetCommitted` without what it is found by."""
+    """One partition's committed offset: `OffsetCommitted` without its key."""
 
     offset: int
     leader_epoch: int
@@ -93,8 +93,7 @@ class UnloadedGroup(NamedTuple):
 
 
 class GroupsState:
-    """All groups of one partition.  `memory`: the budget that it takes part of; None: one of its
-    own."""
+    """All groups of one partition. `memory`: the budget that it shares; None: its own."""
 
     __slots__ = (
         "_gone", "end", "forgotten", "groups", "memory", "more_unloaded", "offsets", "unloaded",
@@ -120,12 +119,12 @@ class GroupsState:
     # --- what is counted, and what there is no room for -----------------------------------------
 
     def grow(self, group: Group, by: int) -> None:
-        """For `apply` alone: the group takes so many bytes more, or less."""
+        """Change the size charged to the group by so many bytes. For `apply` alone."""
         group.size_bytes += by
         self.memory.change(group.owner, by)
 
     def adopt(self, group: Group, owner: str) -> None:
-        """For `apply` alone: a group without an owner now belongs to the principal."""
+        """Give a group without an owner to the principal. For `apply` alone."""
         self.memory.change(group.owner, -group.size_bytes)
         self.memory.groups.give_back(group.owner, 1)
         group.owner = owner
@@ -140,12 +139,12 @@ class GroupsState:
         return self.more_unloaded and group_id not in self.groups
 
     def names(self) -> tuple[str, ...]:
-        """All groups that are known to be in the log."""
+        """Return the names of all groups that are known to be in the log."""
         others = (group_id for group_id in self.unloaded if group_id not in self.groups)
         return (*self.groups, *others)
 
     def unload(self, group_id: str) -> None:
-        """Forget a group's state and keep its name.  Its log stays as it is."""
+        """Forget a group's state and keep its name; its records stay in the log."""
         group = self.groups.pop(group_id, None)
         if group is None:
             return
@@ -165,13 +164,14 @@ class GroupsState:
         self.unloaded[group_id] = one
 
     def loaded_again(self, group_id: str) -> None:
-        """All that the log holds of the group is applied, or it holds nothing any more."""
+        """Note that an unloaded group is loaded again: all its records are applied, or it has none
+        any more."""
         before = self.unloaded.pop(group_id, None)
         if before is not None:
             self.memory.change(before.owner, -UNLOADED_BYTES)
 
     def forget_unloaded(self) -> None:
-        """There is no room for the names of groups that are not loaded."""
+        """Forget the names of unloaded groups, for lack of room."""
         for group_id in [group_id for group_id in self.unloaded if group_id in self.groups]:
             self.unload(group_id)  # it was being read again
         for one in self.unloaded.values():
@@ -190,26 +190,27 @@ class GroupsState:
         return self._gone.get(group_id, 0) if group is None else group.written_to
 
     def begins(self, group: Group) -> None:
-        """For `apply` alone: the group exists, maybe again."""
+        """Note that the group exists, possibly again. For `apply` alone."""
         self.groups[group.group_id] = group
         self._gone.pop(group.group_id, None)
         self.memory.change(group.owner, group.size_bytes)
         self.memory.groups.take(group.owner, 1)
 
     def ends(self, group: Group) -> None:
-        """For `apply` alone: nothing of the group is left."""
+        """Note that nothing of the group is left. For `apply` alone."""
         del self.groups[group.group_id]
         self._gone[group.group_id] = group.written_to
         self.memory.change(group.owner, -group.size_bytes)
         self.memory.groups.give_back(group.owner, 1)
 
     def committed(self, high_watermark: int) -> None:
-        """Answers about records below the high watermark need not wait: forget their offsets."""
+        """Forget the end offsets of deleted groups below the high watermark: replies about them
+        need not wait."""
         if self._gone:
             self._gone = {g: end for g, end in self._gone.items() if end > high_watermark}
 
     def committed_offsets(self) -> Iterator[tuple[str, str, int, CommittedOffset]]:
-        """Group, topic, partition and offset of each."""
+        """Yield the group, topic, partition and offset of each committed offset."""
         for group in self.groups.values():
             for topic, partitions in group.offsets.items():
                 for partition, committed in partitions.items():
@@ -217,7 +218,7 @@ class GroupsState:
 
 
 def apply(state: GroupsState, record: GroupRecord, offset: int) -> None:
-    """`offset`: the record's own place in the log."""
+    """Apply a record. `offset`: its position in the log."""
     if offset >= state.end:
         state.end = offset + 1
     match record:
@@ -246,7 +247,7 @@ def skip(state: GroupsState, offset: int) -> None:
 
 
 def _group(state: GroupsState, group_id: str, owner: str = "") -> Group:
-    """`owner`: the principal that the group is charged to, if it has no owner."""
+    """Return the group, created if needed. `owner`: the principal to charge, if it has none yet."""
     group = state.groups.get(group_id)
     if group is None:
         group = Group(group_id)

@@ -61,11 +61,11 @@ _RULES: dict[type, Callable[[GroupTurn, Any, object], GroupOutcome]] = {
 
 
 _OF_NAMED_GROUPS = (m.JoinGroup, m.SyncGroup, m.MemberHeartbeat, m.LeaveGroup, o.DeleteOffsets)
-"""Kafka takes no empty group id for these."""
+"""Operations for which Kafka refuses an empty group id."""
 
 
 def step(turn: GroupTurn, op: o.Operation, token: object) -> GroupOutcome:
-    """Decide one operation.  `token`: the sender; None if no client waits."""
+    """Decide one operation. `token`: identifies the parked request; None if no client waits."""
     if isinstance(op, _OF_NAMED_GROUPS) and (refusal := check_named(op.group_id)):
         return CoordinatorOutcome(key=op.group_id, at_once=(Reply(token, refusal),))
     if isinstance(op, o.ListGroups | o.DeleteUnloaded):
@@ -86,7 +86,7 @@ def _decided(turn: GroupTurn, op: o.Operation, token: object) -> GroupOutcome:
 
 
 def _charge_seats(turn: GroupTurn, group_id: str) -> None:
-    """Count the group's members in memory as they are after a decision."""
+    """Update the shard's count of the group's members in memory after a decision."""
     memory, charged = turn.state.memory, turn.soft.charged
     group, durable = turn.soft.classic.get(group_id), turn.state.groups.get(group_id)
     before = charged.pop(group_id, None)
@@ -122,7 +122,7 @@ def loaded(turn: GroupTurn) -> None:
 
 
 def loaded_again(turn: GroupTurn, group_id: str) -> None:
-    """All that the log holds of a group for which there was no room is applied: it is served."""
+    """Serve an unloaded group again, after all its records were applied."""
     turn.state.loaded_again(group_id)
     if group_id in turn.state.groups:
         _begin_deadlines(turn, group_id, turn.now_ms + turn.settings.retention_check_ms)

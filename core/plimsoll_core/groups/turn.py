@@ -40,7 +40,7 @@ DeadlineKey = (
 
 
 class SoftState:
-    """Uncommitted state of one shard."""
+    """The uncommitted state of one shard."""
 
     __slots__ = ("charged", "classic", "deadlines", "rebalances", "seats")
 
@@ -59,10 +59,10 @@ class SoftState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupTurn:
-    """One operation's surroundings."""
+    """The context of one operation."""
 
     state: GroupsState
-    """Read by rules, never written."""
+    """The committed state; rules read it and never write it."""
     soft: SoftState
     settings: GroupSettings
     image: ClusterImage
@@ -71,11 +71,11 @@ class GroupTurn:
     """True if `image` holds all that was committed when this shard became active: only then does
     a topic that it does not know not exist."""
     now_ms: int
-    """Monotonic: for deadlines."""
+    """Monotonic time, for deadlines."""
     wall_ms: int
-    """Since 1970: for what goes into records."""
+    """Time since 1970, for records."""
     believed_ms: int | None
-    """`wall_ms`, for what is removed for its age; None while the clock is not to be believed."""
+    """`wall_ms`, for removal by age; None while the wall clock is untrusted."""
     record_bytes_max: int = 2**20
     """The greatest size of a record with its key."""
 

@@ -6,4 +6,5 @@ import msgspec
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    """Named by its type, so that a union of them can be read back."""
+    """Base of all messages. Tagged with its type's name, so that a union of messages can be
+    decoded."""

@@ -26,13 +26,15 @@ class InsideFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class BrokerFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`disk_free_bytes`, `disk_bytes`: of the file system that holds the logs, None before it was
-    looked at.  `completed_offset`: so many metadata records have had all their effects on this
-    broker's replicas, None while it loads them.  `copied_offset`: so many are in its copy of the
-    log, on disk; None: the copy cannot be written.  `inside`: None of an earlier release.
-    `closed_listeners`: why a declared one is not open, by its name.  `partitions_max`: how many
-    replicas it has memory and descriptors for; None: it does not say.  `disk_short`: it refuses
-    clients' records, since its disk has little room left."""
+    """Figures that a broker reports with its heartbeats.
+
+    `disk_bytes`, `disk_free_bytes`: of the logs' file system, None before the first look.
+    `completed_offset`: metadata records below it have had all their effects on this broker's
+    replicas; None while it loads them. `copied_offset`: metadata records below it are in its copy
+    on disk; None if the copy cannot be written. `inside`: None from an earlier release.
+    `closed_listeners`: why a declared listener is not open, by its name. `partitions_max`: replicas
+    for which it has memory and file descriptors; None: not reported. `disk_short`: True if it
+    refuses clients' records because its disk is nearly full."""
 
     disk_free_bytes: int | None = None
     disk_bytes: int | None = None

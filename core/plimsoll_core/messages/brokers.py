@@ -11,13 +11,13 @@ from plimsoll_core.security.inside import InsideMode
 
 
 class SetLeaving(Message, frozen=True, kw_only=True):
-    """All brokers that are to be emptied: they take no new replicas from now on."""
+    """Set all brokers that are leaving; they take no new replicas from now on."""
 
     broker_ids: tuple[BrokerId, ...]
 
 
 class SettleNewcomers(Message, frozen=True, kw_only=True):
-    """These members joined, and whatever should follow from that was arranged."""
+    """These members joined, and their rebalance was arranged or declined."""
 
     broker_ids: tuple[BrokerId, ...]
 
@@ -43,7 +43,7 @@ MembershipRequest = SetLeaving | SettleNewcomers | UnregisterBroker | VolumeGone
 
 
 class RequestRestart(Message, frozen=True, kw_only=True):
-    """May this pod of a broker be replaced by one that runs `revision`?"""
+    """Ask for permission to replace this pod of a broker by one that runs `revision`."""
 
     broker_id: BrokerId
     pod_uid: str | None = None
@@ -60,8 +60,8 @@ class WithdrawRestart(Message, frozen=True, kw_only=True):
 
 
 class Waits(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that an action waits for.  `until` ends a sentence that begins with "until";
-    `topic` and `index` where a partition is the cause."""
+    """One condition that an action waits for. `until` completes a sentence after "until"; `topic`
+    and `index` are set if a partition is the cause."""
 
     reason: str
     until: str
@@ -70,7 +70,8 @@ class Waits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RestartAnswer(Message, frozen=True, kw_only=True):
-    """Granted, now or before; or what it waits for, the worst first, of `total` such things."""
+    """The restart is granted, now or before; else the conditions that it waits for, the worst
+    first, of `total`."""
 
     granted: bool
     total: int = 0
@@ -78,7 +79,8 @@ class RestartAnswer(Message, frozen=True, kw_only=True):
 
 
 class DeclareListeners(Message, frozen=True, kw_only=True):
-    """All listeners that a LogCluster states; none: the one of the brokers' configuration."""
+    """Declare all listeners of a LogCluster; empty: only the listener of the brokers'
+    configuration."""
 
     listeners: tuple[Listener, ...]
 
@@ -90,7 +92,8 @@ class SetInsideMode(Message, frozen=True, kw_only=True):
 
 
 class AllowCertificates(Message, frozen=True, kw_only=True):
-    """All that a broker may show from now on, the newest first; none: it is gone."""
+    """Set the certificates that a broker may present, newest first; empty: the broker is
+    removed."""
 
     broker_id: BrokerId
     sha256: tuple[str, ...]

@@ -13,7 +13,7 @@ from plimsoll_core.messages.security import OnBehalf
 
 
 class PartitionName(msgspec.Struct, frozen=True, kw_only=True):
-    """As clients call a partition."""
+    """A partition as clients name it."""
 
     topic: str
     index: int
@@ -35,11 +35,10 @@ ElectionKind = Literal["Preferred", "Unclean"]
 
 
 class ElectLeaders(Message, frozen=True, kw_only=True):
-    """Forwarded by a broker for a client.  `partitions` None: all that need it.
+    """Elect leaders, for a client. Forwarded by a broker.
 
-    `needed_only`: nothing is answered for a partition that needs no election.  `answered`: what
-    earlier slices of this very request came to.
-    """
+    `partitions`: None for all that need an election. `needed_only`: omit partitions that need none
+    from the answer. `answered`: results of earlier slices of the same request."""
 
     kind: ElectionKind
     partitions: tuple[PartitionName, ...] | None = None

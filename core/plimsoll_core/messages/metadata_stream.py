@@ -14,10 +14,8 @@ from plimsoll_core.messages.base import Message
 
 
 class FetchMetadata(Message, frozen=True, kw_only=True):
-    """Long poll: records from `offset` on, or a snapshot first when they are gone.
-
-    Sent on the stream connection only.  `nonce` names the batch before `offset`.
-    """
+    """Long poll for the records from `offset` on; if they are no longer kept, a snapshot comes
+    first. Sent on the stream connection only. `nonce`: of the batch before `offset`."""
 
     cluster_id: UUID
     broker_id: BrokerId
@@ -38,7 +36,8 @@ class MetadataBatchCopy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MetadataUpdate(Message, frozen=True, kw_only=True):
-    """`snapshot` (compressed JSON of the image at `snapshot_end`) comes first when it is given."""
+    """Records, after a snapshot if there is one. `snapshot`: compressed JSON of the image at
+    `snapshot_end`."""
 
     snapshot: bytes | None = None
     snapshot_end: MetadataOffset = MetadataOffset(0)

@@ -39,9 +39,10 @@ class TargetAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AlterReassignments(Message, frozen=True, kw_only=True):
-    """Forwarded by a broker for a client.  `forced`: cancel although the replicas that stay may
-    lack records that were acknowledged (the protocol's guard for cancels).  `answered`: what was
-    decided in earlier turns, when there is too much for one."""
+    """Move partitions, for a client. Forwarded by a broker.
+
+    `forced`: cancel even if the remaining replicas may lack acknowledged records. `answered`:
+    results of earlier turns of the same request."""
 
     targets: tuple[PartitionTarget, ...]
     allow_factor_change: bool = True
@@ -58,11 +59,9 @@ class ReassignmentsAnswer(Message, frozen=True, kw_only=True):
 
 
 class TopicMove(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of a Reassignment: exactly one of `replicas`, `replication_factor` and `away_from`.
-
-    `partitions`: all of the topic when None.  `replan`: choose another target for one that stays
-    away.
-    """
+    """One entry of a Reassignment, with exactly one of `replicas`, `replication_factor` and
+    `away_from`. `partitions`: None for the whole topic. `replan`: replace a target that stays
+    away."""
 
     topic: str
     partitions: tuple[int, ...] | None = None
@@ -116,8 +115,8 @@ class LimitMovement(Message, frozen=True, kw_only=True):
 
 
 class FollowerLag(msgspec.Struct, frozen=True, kw_only=True):
-    """By how many records a follower's log ends before its leader's; None: it has not fetched in
-    this term."""
+    """The records that a follower lacks of its leader's log; None: it has not fetched in this
+    term."""
 
     broker_id: BrokerId
     records: int | None
@@ -134,9 +133,11 @@ class CopySize(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportCopies(Message, frozen=True, kw_only=True):
-    """Sent now and then by the leaders of moving partitions and by the replicas that are added to
-    them: progress for people, not for decisions.  `sizes`: of some partitions that the broker
-    leads, in turns, so that what a plan would copy can be told, and which followers lag."""
+    """Progress of moves, for status only; decisions ignore it. Sent at intervals by leaders of
+    moving partitions and by added replicas.
+
+    `sizes`: of a part of the partitions that the broker leads, in turn, so that plans can state
+    bytes; with the followers that lag."""
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch

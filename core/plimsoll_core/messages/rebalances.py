@@ -22,11 +22,10 @@ CONCURRENT_MOVES_PER_BROKER = 5
 
 
 class BeginRebalance(Message, frozen=True, kw_only=True):
-    """Carry out this plan: refused when any partition is not as the plan says it is now.
+    """Carry out a plan. Refused if a partition differs from what the plan found.
 
-    `moves` are numbered from 0 on; without any, or when it was cancelled before, it has ended.
-    `noted`: how many of them earlier turns have committed.
-    """
+    `moves` are numbered from 0. Without moves, or if it was cancelled before, the Rebalance has
+    ended. `noted`: how many moves earlier turns have committed."""
 
     object: RebalanceObject
     mode: RebalanceMode

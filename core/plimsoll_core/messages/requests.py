@@ -69,12 +69,12 @@ class LogPosition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RegisterBroker(Message, frozen=True, kw_only=True):
-    """Start a lifetime.  `previous_broker_epoch` comes from the clean-shutdown marker, else None.
+    """Register a broker process.
 
-    `volume_is_empty`: no meta.properties was found; an id that was registered before may format
-    such a volume only when the answer allows it.  `metadata_versions`: the oldest and the newest
-    that the broker understands; `release`: its software.  A broker of 0.1 tells neither.
-    """
+    `previous_broker_epoch`: from the clean-shutdown marker, else None. `volume_is_empty`: no
+    meta.properties was found; a formerly registered broker may format such a volume only if the
+    answer permits it. `metadata_versions`: the oldest and the newest that the broker understands;
+    `release`: its software. A broker of 0.1 sends neither."""
 
     cluster_id: UUID
     broker_id: BrokerId
@@ -92,8 +92,9 @@ class RegisterBroker(Message, frozen=True, kw_only=True):
 
 
 class Heartbeat(Message, frozen=True, kw_only=True):
-    """`unknown_metadata`: why nothing more is applied, when a newer release wrote what follows.
-    `groups`: how many it coordinates, for the status alone; None: it does not say."""
+    """A broker's heartbeat. `unknown_metadata`: why it cannot apply more records, if a newer
+    release wrote them. `groups`: number of groups that it coordinates, for status only; None: not
+    reported."""
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
@@ -144,8 +145,8 @@ class ReplicaLog(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportReplicaLogs(Message, frozen=True, kw_only=True):
-    """Sent by replicas of partitions without a leader, repeated until there is one: the
-    answers that a recovery compares."""
+    """Report the logs of leaderless partitions' replicas, which a recovery compares. Repeated until
+    the partition has a leader."""
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
@@ -158,8 +159,8 @@ class FailedReplica(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportFailedReplicas(Message, frozen=True, kw_only=True):
-    """Replicas in an ISR on a disk that failed, or is full: offline until their broker restarts,
-    reports them (`ReportReplicaLogs`) or follows with them."""
+    """Report ISR replicas on a failed or full disk. They are offline until their broker restarts,
+    reports their logs (`ReportReplicaLogs`) or follows with them."""
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
@@ -182,7 +183,7 @@ class NewTopic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CreateTopics(Message, frozen=True, kw_only=True):
-    """Forwarded by a broker for a client.  Topics made so live in the log only."""
+    """Create topics, for a client. Forwarded by a broker. Such topics have no object."""
 
     topics: tuple[NewTopic, ...]
     validate_only: bool = False
@@ -190,7 +191,7 @@ class CreateTopics(Message, frozen=True, kw_only=True):
 
 
 class DeleteTopics(Message, frozen=True, kw_only=True):
-    """Forwarded by a broker for a client; by name or by id."""
+    """Delete topics, by name or id, for a client. Forwarded by a broker."""
 
     names: tuple[str, ...] = ()
     ids: tuple[UUID, ...] = ()
@@ -233,14 +234,14 @@ class Activated(Message, frozen=True, kw_only=True):
 
 
 class Tick(Message, frozen=True, kw_only=True):
-    """Time passed: look for expired sessions.  `late_ms`: by how much this scan ran late."""
+    """Time has passed: check for expired sessions. `late_ms`: how late this check runs."""
 
     late_ms: int = 0
 
 
 class BrokerProvenDead(Message, frozen=True, kw_only=True):
-    """Proof of death for one lifetime: its last connection was closed by the peer, and its
-    listener refuses or its pod (by uid) is terminated.  Fences at once."""
+    """Proof of one registration's death: the peer closed its last connection, and its listener
+    refuses connections or its pod (by uid) is terminated. Fences the broker at once."""
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
@@ -287,7 +288,7 @@ Request = (
 
 
 class Refused(Message, frozen=True, kw_only=True):
-    """`reason` is a `Reason`'s name, `code` Kafka's."""
+    """The refusal of a request. `reason`: a `Reason`'s name; `code`: Kafka's error code."""
 
     reason: str
     code: int
@@ -300,7 +301,7 @@ class Refused(Message, frozen=True, kw_only=True):
 
 
 class Registered(Message, frozen=True, kw_only=True):
-    """`may_format`: consent to an empty volume."""
+    """A successful registration. `may_format`: permission to format an empty volume."""
 
     broker_epoch: BrokerEpoch
     may_format: bool = True

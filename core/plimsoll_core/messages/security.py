@@ -29,14 +29,15 @@ class OnBehalf(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CreateAcls(Message, frozen=True, kw_only=True):
-    """Forwarded by a broker for a client; all of them or none."""
+    """Add all these rules or none, for a client. Forwarded by a broker."""
 
     acls: tuple[Acl, ...]
     behalf: OnBehalf | None = None
 
 
 class DeleteAcls(Message, frozen=True, kw_only=True):
-    """Forwarded by a broker for a client.  What an object declares stays, and is told so."""
+    """Delete matching rules, for a client. Forwarded by a broker. Rules that an object declares
+    stay; the answer says so."""
 
     filters: tuple[AclFilter, ...]
     behalf: OnBehalf | None = None
@@ -48,7 +49,8 @@ class ScramDeletion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AlterScramCredentials(Message, frozen=True, kw_only=True):
-    """Forwarded by a broker for a client.  Each user for itself, whole or not at all."""
+    """Change passwords, for a client. Forwarded by a broker. Each user is changed by itself,
+    completely or not at all."""
 
     deletions: tuple[ScramDeletion, ...] = ()
     upsertions: tuple[ScramCredential, ...] = ()
@@ -56,14 +58,15 @@ class AlterScramCredentials(Message, frozen=True, kw_only=True):
 
 
 class QuotaChange(msgspec.Struct, frozen=True, kw_only=True):
-    """By keys: the new value, or None: it is taken away."""
+    """A change of quotas, by key. The value replaces the former one; None removes it."""
 
     entity: QuotaEntity
     values: dict[str, float | None]
 
 
 class AlterQuotas(Message, frozen=True, kw_only=True):
-    """Forwarded by a broker for a client.  Each entity for itself, whole or not at all."""
+    """Change quotas, for a client. Forwarded by a broker. Each entity is changed by itself,
+    completely or not at all."""
 
     changes: tuple[QuotaChange, ...]
     validate_only: bool = False
@@ -71,7 +74,7 @@ class AlterQuotas(Message, frozen=True, kw_only=True):
 
 
 class DeclareQuotas(Message, frozen=True, kw_only=True):
-    """All quotas that a LogCluster states."""
+    """Declare all quotas of a LogCluster."""
 
     rows: tuple[QuotaRow, ...]
 
@@ -83,13 +86,13 @@ class DeclareAuthorization(Message, frozen=True, kw_only=True):
 
 
 class DeclareTokenIssuers(Message, frozen=True, kw_only=True):
-    """All issuers that a LogCluster names, with the keys that they publish now."""
+    """Declare all token issuers of a LogCluster, with their present keys."""
 
     issuers: tuple[TokenIssuer, ...]
 
 
 class DeclareClientAuthorities(Message, frozen=True, kw_only=True):
-    """All trusted authorities of clients' certificates, as they are now."""
+    """Declare all trusted authorities of clients' certificates."""
 
     authorities: tuple[ClientAuthority, ...]
 
@@ -149,7 +152,7 @@ class DeletedAcl(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AclsChanged(Message, frozen=True, kw_only=True):
-    """`deleted`: for each filter what it found."""
+    """Result of a change of rules. `deleted`: the deleted rules, for each filter."""
 
     deleted: tuple[tuple[DeletedAcl, ...], ...] = ()
     end_offset: MetadataOffset = MetadataOffset(0)
@@ -173,7 +176,7 @@ class QuotaChanged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QuotasAltered(Message, frozen=True, kw_only=True):
-    """In the order of the request."""
+    """Results, in the order of the request."""
 
     entities: tuple[QuotaChanged, ...]
     end_offset: MetadataOffset = MetadataOffset(0)

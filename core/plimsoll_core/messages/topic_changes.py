@@ -20,8 +20,8 @@ ConfigOperation = Literal["Set", "Delete", "Append", "Subtract"]
 
 
 class ConfigChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One config of a topic.  `value` None: none was given.  `otherwise`: what holds on the asked
-    broker where the topic says nothing, on which a list's change builds then."""
+    """A change of one config of a topic. `value`: None if none was stated. `otherwise`: the value
+    on the asked broker if the topic has none, to which a list change applies."""
 
     name: str
     operation: ConfigOperation = "Set"
@@ -56,9 +56,9 @@ class TopicChanged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AlterTopicConfigs(Message, frozen=True, kw_only=True):
-    """Forwarded by a broker for a client.  The part that is too much for one turn is requested
-    again: `answered` is what was decided, `spreading` the topics with a min ISR that has not
-    reached all partitions."""
+    """Change configs of topics, for a client. Forwarded by a broker. The rest of a request that
+    exceeds one turn is sent again: `answered` holds the results so far, `spreading` the topics with
+    a min ISR that has not reached all partitions."""
 
     topics: tuple[TopicConfigChanges, ...]
     validate_only: bool = False
@@ -68,7 +68,8 @@ class AlterTopicConfigs(Message, frozen=True, kw_only=True):
 
 
 class AddPartitions(Message, frozen=True, kw_only=True):
-    """Forwarded by a broker for a client.  `answered`: what was decided in earlier turns."""
+    """Add partitions, for a client. Forwarded by a broker. `answered`: results of earlier turns of
+    the same request."""
 
     topics: tuple[TopicGrowth, ...]
     validate_only: bool = False
@@ -87,7 +88,8 @@ class TopicsChanged(Message, frozen=True, kw_only=True):
 
 
 class EnsureInternalTopic(Message, frozen=True, kw_only=True):
-    """Answered with `TopicsAnswer`, whether the topic is made now or was there; idempotent."""
+    """Create an internal topic unless it exists. Idempotent; answered with `TopicsAnswer` either
+    way."""
 
     name: str
     """One of `cluster.internal_topics`."""

@@ -16,7 +16,8 @@ from plimsoll_core.planner.survey import Rows, Survey
 
 
 def add(survey: Survey, goal: AddBrokers) -> PlanDraft | Refusal:
-    """Targets over all usable brokers; the new ones are the emptiest, so they are filled."""
+    """Balance replicas over all usable brokers; new brokers are the emptiest, so they are
+    filled."""
     if missing := [broker for broker in sorted(goal.brokers) if broker not in survey.usable]:
         return Refusal(
             reason=Reason.BrokerIdNotRegistered,
@@ -33,7 +34,7 @@ def add(survey: Survey, goal: AddBrokers) -> PlanDraft | Refusal:
 
 
 def remove(survey: Survey, goal: RemoveBrokers) -> PlanDraft | Refusal:
-    """t(removed) = 0: every replica there moves; survivors even out among themselves."""
+    """Move every replica off the removed brokers, and balance the others."""
     leaving = frozenset(goal.brokers)
     survivors = [broker for broker in survey.usable if broker not in leaving]
     rows = survey.rows()
@@ -60,7 +61,7 @@ def remove(survey: Survey, goal: RemoveBrokers) -> PlanDraft | Refusal:
 
 
 def prefer(survey: Survey) -> PlanDraft:
-    """Leaders only."""
+    """Balance preferred leaders only."""
     rows = survey.rows()
     survey.leadership(rows, free=survey.free).even_out()
     return PlanDraft(rows=rows, evened=survey.usable, data_moves=False, skipped=survey.skipped())

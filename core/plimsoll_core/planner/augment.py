@@ -1,14 +1,13 @@
-"""Evening out counts over brokers by shifting one unit at a time, directly or along a chain.
+"""Balances counts over brokers by shifting one unit at a time, directly or along a chain.
 
 Called by the planner for replicas (a shift moves one) and for preferred leaderships (a shift
-reorders one list).  When nothing can go from an over-full broker straight to one that lacks, a
-chain over→x→under is looked for: an augmenting path, the cheapest first.  Neither takes back a
-shift that a later one makes needless; `cancel` does.
-Source: the protocol's rule for adding brokers; for `level`, Harvey, Ladner, Lovász and Tamir,
-"Semi-matchings for bipartite graphs and load balancing": when no path leads from a broker to one
-with two less, no other outcome is more even; for `cancel`, Klein, "A primal method for minimal cost
-flows": a flow is the cheapest when its residual network has no cycle of negative cost.
-"""
+reorders one list). If no unit can go directly from an over-full broker to one that lacks, a
+chain over→x→under is searched: the cheapest augmenting path. Later shifts may make earlier ones
+needless; only `cancel` takes those back. Source: the protocol's rule for adding brokers; for
+`level`, Harvey, Ladner, Lovász and Tamir, "Semi-matchings for bipartite graphs and load
+balancing": if no path leads from a broker to one with two less, no outcome is more even; for
+`cancel`, Klein, "A primal method for minimal cost flows": a flow is cheapest if its residual
+network has no cycle of negative cost."""
 
 from __future__ import annotations
 
@@ -29,18 +28,20 @@ class Shifts(Protocol):
     count: dict[BrokerId, int]
 
     def cheapest(self, source: BrokerId, target: BrokerId) -> tuple[int, int] | None:
-        """(cost, unit) of the best single shift, or None when there is none."""
+        """Return the (cost, unit) of the best single shift, or None if there is none."""
         ...
 
     def shift(self, unit: int, source: BrokerId, target: BrokerId) -> None: ...
 
 
 Find = Callable[[Shifts, BrokerId, Sequence[BrokerId]], set[BrokerId]]
-"""Shifts one unit from a source towards the first goal it can; else returns the stuck brokers."""
+"""Shifts one unit from a source to the first reachable goal; if there is none, returns the stuck
+brokers."""
 
 
 def settle(net: Shifts, targets: Mapping[BrokerId, int]) -> bool:
-    """Shift from brokers over their target (none: 0) to brokers under it; whether all got there."""
+    """Shift units from brokers over their target (default 0) to brokers under it. Return True if
+    all targets are met."""
     for find in (direct, chain):
         stuck: set[BrokerId] = set()
         while True:
@@ -81,10 +82,8 @@ def level(net: Shifts) -> None:
 
 
 def cancel(net: Shifts) -> None:
-    """Shift along cycles of negative cost until there is none: the counts stay as even, for less.
-
-    Where shifts do not get in each other's way, no outcome that is as even costs less then.
-    """
+    """Shift along cycles of negative cost until none is left. Counts stay as even, at less cost; if
+    shifts do not obstruct each other, no equally even outcome costs less."""
     while cycle := _negative_cycle(net):
         for source, target in cycle:
             # Chosen anew, as in a chain.  In a cycle no two shifts have a source or a target in
@@ -104,7 +103,8 @@ def direct(net: Shifts, source: BrokerId, goals: Sequence[BrokerId]) -> set[Brok
 
 
 def chain(net: Shifts, source: BrokerId, goals: Sequence[BrokerId]) -> set[BrokerId]:
-    """Dijkstra over brokers; those reached in vain are stuck with the source."""
+    """Shift one unit along the cheapest chain, found by Dijkstra's algorithm. Return the stuck
+    brokers: those from which no goal is reachable; empty after a shift."""
     wanted = set(goals)
     best = {source: (0, 0)}
     came: dict[BrokerId, BrokerId] = {}
@@ -130,7 +130,8 @@ def chain(net: Shifts, source: BrokerId, goals: Sequence[BrokerId]) -> set[Broke
 
 
 def _follow(net: Shifts, came: Mapping[BrokerId, BrokerId], goal: BrokerId) -> bool:
-    """From the goal backwards, choosing each unit anew: an earlier shift may have taken it."""
+    """Carry out a chain from the goal backwards. Each unit is chosen again, since an earlier shift
+    may have taken it."""
     target = goal
     while target in came:
         source = came[target]
@@ -173,7 +174,7 @@ def _negative_cycle(net: Shifts) -> list[tuple[BrokerId, BrokerId]] | None:
 
 
 def _ways(net: Shifts) -> dict[tuple[BrokerId, BrokerId], tuple[int, bool]]:
-    """(source, target) → the least cost, and whether that is a shift."""
+    """Return the least cost of each way (source, target), and True if it is a shift."""
     ways: dict[tuple[BrokerId, BrokerId], tuple[int, bool]] = {}
     for source in net.receivers:
         for target in net.receivers:

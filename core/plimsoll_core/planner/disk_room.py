@@ -20,12 +20,12 @@ from plimsoll_core.phrasing import bytes_text, counted
 from plimsoll_core.planner.outcome import BrokerLoad, Level, Move, Plan, Relaxation
 
 RESERVE_SHARE = 10
-"""One part in so many of a disk stays free."""
+"""The reserve: one part in so many of each disk stays free."""
 
 
 class DiskRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes of the file system that holds a broker's logs: what is free now, less what copies that
-    are under way will take; and all of it."""
+    """The room on the file system of a broker's logs, in bytes: free bytes less those that running
+    copies will take, and the total."""
 
     free_bytes: int
     all_bytes: int
@@ -36,7 +36,8 @@ class DiskRoom(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def room_bytes(self) -> int:
-        """Room for added replicas; negative if the reserve is in use already."""
+        """Return the room for added replicas, in bytes; negative if the reserve is already in
+        use."""
         return self.free_bytes - self.reserve_bytes
 
     @property

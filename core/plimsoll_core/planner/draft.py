@@ -1,7 +1,6 @@
-"""From rows before and after to a plan: moves, loads, and the rules that were not kept in full.
+"""Converts rows before and after into a plan: moves, loads, and rules that could not be kept.
 
-Every goal ends here, so that all plans are described alike.
-"""
+Every goal ends here, so that all plans are described alike."""
 
 from __future__ import annotations
 
@@ -24,11 +23,8 @@ from plimsoll_core.planner.survey import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanDraft:
-    """Rows as the goal wants them.
-
-    `urgent`: partitions that the goal is about, to be moved first.  `evened`: brokers with loads
-    that should differ by at most one, if the goal promises that.
-    """
+    """The rows that a goal wants. `urgent`: partitions to be moved first; `evened`: brokers that
+    should differ by at most one, if the goal promises that."""
 
     rows: Rows
     lower_bound: int = 0
@@ -119,7 +115,7 @@ def _gap(counts: Counter[BrokerId], brokers: Sequence[BrokerId]) -> str:
 
 
 def _why(survey: Survey) -> str:
-    """Without racks and with everything free, there is always an even outcome."""
+    """Return why the outcome is uneven. Without racks and with all partitions free it never is."""
     reasons = []
     if survey.racks is not None:
         reasons.append("every partition keeps its racks")

@@ -34,10 +34,8 @@ class Targets:
 
 
 def targets_of(layout: Layout) -> Targets:
-    """t(b) ∈ {⌊R/n⌋, ⌈R/n⌉}.
-
-    A broker on which more than that cannot be moved keeps it, and the others share the rest.
-    """
+    """Return the targets t(b) ∈ {⌊R/n⌋, ⌈R/n⌉}. A broker that must keep more keeps it, and the
+    others share the rest."""
     pinned = {broker: layout.count[broker] - layout.movable(broker) for broker in layout.receivers}
     sure: dict[BrokerId, int] = {}
     rest, sharing = sum(layout.count.values()), list(layout.receivers)
@@ -54,7 +52,7 @@ def targets_of(layout: Layout) -> Targets:
 
 
 def lower_bound(layout: Layout, targets: Targets) -> int:
-    """Minimum moves = Σ max(0, c(b) − t(b)); no racks asked."""
+    """Return the least number of moves, Σ max(0, c(b) − t(b)), without regard to racks."""
     slots = targets.slots(layout)
     return sum(
         max(0, count - targets.sure.get(broker, 0) - (broker in slots))
@@ -63,12 +61,11 @@ def lower_bound(layout: Layout, targets: Targets) -> int:
 
 
 def spread(layout: Layout, *, fewest_copies: bool = False) -> int:
-    """Move what may move; returns the lower bound.
+    """Move replicas to balance brokers; return the lower bound.
 
-    `fewest_copies`: afterwards take back every copy that as even an outcome does without.  That is
-    exact without racks, and not done with racks, where one shift can forbid another.  Not for rows
-    that were asked for (by the formula, by name): what they differ in is not to be taken back.
-    """
+    `fewest_copies`: afterwards take back every copy that an equally even outcome does not need.
+    That is exact without racks, and skipped with racks, where one shift can forbid another. Rows
+    that were asked for, by the formula or by name, do not set it: their copies are wanted."""
     targets = targets_of(layout)
     bound = lower_bound(layout, targets)
     pool = _Pool(layout, targets)
@@ -118,7 +115,8 @@ class _Pool:
 
 
 def fill(layout: Layout) -> None:
-    """Give what is still vacant to the emptiest broker that keeps racks, else to the emptiest."""
+    """Fill the remaining vacancies with the emptiest broker that keeps the rack rules, else with
+    the emptiest."""
     for p, slot in layout.vacant():
         fitting = [
             (not layout.allows(p, slot, broker), layout.count[broker], broker)

@@ -30,7 +30,7 @@ from plimsoll_core.planner.survey import (
 )
 
 ROUNDS_MAX = 8
-"""Six were needed at most over tens of thousands of random clusters."""
+"""Bound on the rounds. Tests with tens of thousands of random clusters needed six at most."""
 COPIES_PER_FAULT_MAX = 4
 """The most copies that one fault less in the spread of topics and heirs may cost."""
 
@@ -38,7 +38,8 @@ Faults = tuple[int, int, int, int]
 
 
 def rebalance(survey: Survey) -> PlanDraft | Refusal:
-    """Repeated on its own outcome, as far as that gains anything: afterwards it moves nothing."""
+    """Rebalance fully, repeated on its own outcome while that gains something: a second call moves
+    nothing."""
     if refusal := _unusable(survey):
         return refusal
     start = survey.layout(survey.rows(), receivers=survey.usable, free=survey.free)
@@ -64,7 +65,9 @@ def _once(survey: Survey) -> Rows:
 
 
 def _worth_it(faults: Faults, less: Faults, copies: int) -> bool:
-    """Racks, even brokers and even leaders are worth any copy; a bit more spread is not."""
+    """Return True if the outcome justifies its copies. Better racks, or more even brokers or
+    leaders, justify any number; a better spread justifies `COPIES_PER_FAULT_MAX` for each fault
+    less."""
     if less[:-1] != faults[:-1]:
         return less < faults
     gain = faults[-1] - less[-1]
@@ -72,7 +75,8 @@ def _worth_it(faults: Faults, less: Faults, copies: int) -> bool:
 
 
 def _unusable(survey: Survey) -> Refusal | None:
-    """All that such a broker holds would be copied elsewhere, though it may be back in a minute."""
+    """Refuse if movable replicas are on unusable brokers: all of them would be copied elsewhere,
+    although such a broker may return within a minute."""
     usable, counts = frozenset(survey.usable), Counter[BrokerId]()
     for row, free in zip(survey.home, survey.free, strict=True):
         counts.update(broker for broker in row if free and broker not in usable)
@@ -89,7 +93,7 @@ def _unusable(survey: Survey) -> Refusal | None:
 
 
 def _formula(survey: Survey) -> list[Row]:
-    """Rows for all partitions; those that are not free keep theirs."""
+    """Return the formula's rows for all partitions; partitions that are not free keep theirs."""
     rows = list(survey.home)
     groups: dict[tuple[int, int], list[int]] = {}
     for p, row in enumerate(survey.home):
@@ -127,11 +131,11 @@ def _topic(
 
 
 def _best_turn(rows: Sequence[Row], current: Sequence[Row], ring: Sequence[BrokerId]) -> int:
-    """By how many positions in the ring; the fewest of equals."""
+    """Return by how many positions to turn the ring; the fewest of equals."""
     position = {broker: at for at, broker in enumerate(ring)}
 
     def kept(have: Counter[BrokerId], get: Counter[BrokerId]) -> list[int]:
-        """For each turn, how much stays on the broker that has it."""
+        """Return for each turn how many replicas stay where they are."""
         sums = [0] * len(ring)
         for broker, count in have.items():
             for other, share in get.items():

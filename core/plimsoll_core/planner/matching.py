@@ -45,7 +45,7 @@ def permute(current: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
 def _hand_out(
     current: Sequence[Row], positions: Sequence[int], rows: Sequence[Row], result: list[Row]
 ) -> None:
-    """To partitions of one set: first those with an unchanged list, then those with an unchanged
+    """Assign rows to partitions of one set: first rows that change nothing, then rows with the same
     leader."""
     for length in (None, 1, 0):
         waiting: dict[Row, list[int]] = {}
@@ -63,7 +63,8 @@ def _hand_out(
 
 
 def _overlaps(lefts: Sequence[Replicas], rights: Sequence[Replicas]) -> list[dict[int, int]]:
-    """For each set on the left: how many brokers it shares with each on the right, where any."""
+    """Return, for each set on the left, the overlapping sets on the right with the number of common
+    brokers."""
     holding: dict[BrokerId, list[int]] = {}
     for right, replicas in enumerate(rights):
         for broker in sorted(replicas):
@@ -79,7 +80,8 @@ def _overlaps(lefts: Sequence[Replicas], rights: Sequence[Replicas]) -> list[dic
 
 
 class _Transport:
-    """Supplies on the left, demands on the right, and a gain for each unit between two nodes."""
+    """A transport problem: supplies on the left, demands on the right, and a gain per unit between
+    two nodes."""
 
     def __init__(self, *, supply: list[int], demand: list[int], gain: list[dict[int, int]]) -> None:
         self.supply, self.demand = supply, demand
@@ -132,7 +134,8 @@ class _Transport:
         ]
 
     def _depths(self, tight: list[list[int]]) -> tuple[dict[int, int], dict[int, int], bool]:
-        """Breadth first from all supplies, to the nearest demands; without any: all of it."""
+        """Return depths by breadth-first search from all supplies up to the nearest demands; over
+        the whole graph if none is reachable."""
         lefts = [left for left, amount in enumerate(self.supply) if amount]
         left_depth, right_depth = dict.fromkeys(lefts, 0), dict[int, int]()
         found, depth = False, 0
@@ -155,7 +158,8 @@ class _Transport:
 
 
 class _Phase:
-    """All shortest augmenting paths: depth first along growing depths; a dead end is tried once."""
+    """Finds all shortest augmenting paths, depth first along growing depths; a dead end is tried
+    once."""
 
     def __init__(
         self,

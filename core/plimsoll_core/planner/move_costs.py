@@ -21,11 +21,11 @@ SAVING, EXCHANGING = BrokerId(-2), BrokerId(-3)
 """The queues of partitions of which the target holds a copy already, though it is not in the row:
 the source holds none yet, so that one copy less is made, or holds one as well."""
 LOOK_AT_MOST = 32
-"""Bound on the equally good partitions that are compared by the crowding of their topics."""
+"""Bound on the equally good partitions whose topics' spread is compared."""
 
 
 def vacancy(slot: int) -> BrokerId:
-    """Stands for the replica at `slot` of a row."""
+    """Return the placeholder for the replica at `slot` of a row."""
     return BrokerId(-1 - slot)
 
 
@@ -52,10 +52,9 @@ class Opening:
 class Layout:
     """`augment.Shifts` over replicas: a unit is a partition, a count is a broker's replicas.
 
-    What may leave a broker stands in queues.  A way (source, target) remembers how far each queue
-    holds nothing for it; whenever a row changes, its partition goes to the ends of its queues
-    again, so that nothing is looked at twice without a reason.
-    """
+    Replicas that may leave a broker wait in queues. A way (source, target) remembers how far it has
+    searched each queue in vain. When a row changes, its partition goes to the ends of its queues
+    again, so that nothing is examined twice without a reason."""
 
     def __init__(self, opening: Opening) -> None:
         self.rows = opening.rows
@@ -80,7 +79,7 @@ class Layout:
         return len(self._held.get(broker, ()))
 
     def vacant(self) -> list[tuple[int, BrokerId]]:
-        """Slots that no broker has taken yet."""
+        """Return the slots that no broker has taken yet."""
         return sorted(
             (p, broker) for broker, held in self._held.items() if broker < 0 for p in held
         )
@@ -98,7 +97,8 @@ class Layout:
         return self.racks is None or self._keeps_racks(p, source, target)
 
     def _keeps_racks(self, p: int, source: BrokerId, target: BrokerId) -> bool:
-        """Vacancies can still bring a new rack each; brokers without a rack never do."""
+        """Return True if the shift keeps the rack rule. Each vacancy can still add a rack; brokers
+        without a rack never do."""
         racks, need = self.racks, self._opening.need[p]
         assert racks is not None
         rack = racks[target]
@@ -113,11 +113,9 @@ class Layout:
         return len(seen) + vacancies >= need
 
     def cheapest(self, source: BrokerId, target: BrokerId) -> tuple[int, int] | None:
-        """Costs one copy more, none (it is being copied anyway), or one less (it goes back).
-
-        Of those that stay so far: non-leaders first, then the fewest copies from one leader to this
-        follower, then the topic that has more here and less there.
-        """
+        """Return the cheapest shift. It costs one copy more, none (the replica is copied anyway),
+        or one less (the replica returns). Among equals: non-leaders first, then the fewest copies
+        from one leader to this follower, then the topic with more replicas here and fewer there."""
         for cost, group in ((-1, SAVING), (0, EXCHANGING)):
             returns = self._returns.get((source, target, group), [])
             if back := self._fitting(returns, source, target, group):
@@ -178,7 +176,7 @@ class Layout:
             self._copies[leader, broker] = self._copies.get((leader, broker), 0) + 1
 
     def _queue(self, p: int) -> None:
-        """Its row is new or has changed: it may fit where it did not."""
+        """Queue a partition with a new or changed row: it may fit now."""
         row, home = self.rows[p], self._opening.home[p]
         for broker in row:
             if p in self._held.get(broker, ()):

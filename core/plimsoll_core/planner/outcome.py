@@ -40,7 +40,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Level(msgspec.Struct, frozen=True, kw_only=True):
-    """One figure of one broker."""
+    """One figure of one broker, before and after."""
 
     before: int = 0
     after: int = 0
@@ -72,12 +72,11 @@ class Skipped(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """`moves` copy or drop data; `reorders` change only preferred leaders, and copy nothing.
+    """A plan. `moves` copy or drop data; `reorders` change only preferred leaders.
 
-    `lower_bound`: replicas that any plan has to move for this goal when racks are no matter.
-    `lowest_isr_margin`: the smallest len(isr) − m on the way, over what moves; None: nothing moves.
-    `unknown_disks`: brokers that get data, planned by counts alone.
-    """
+    `lower_bound`: replicas that any plan for this goal must move if racks are ignored.
+    `lowest_isr_margin`: the smallest len(isr) − min ISR of moving partitions on the way; None if
+    nothing moves. `unknown_disks`: brokers that get data and have no disk figures."""
 
     moves: tuple[Move, ...]
     reorders: tuple[Move, ...]
@@ -94,7 +93,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def moved_leaders(self) -> int:
-        """Partitions with another preferred leader than before."""
+        """Return the number of partitions with another preferred leader than before."""
         return sum(move.before[0] != move.after[0] for move in (*self.moves, *self.reorders))
 
     @property
@@ -103,7 +102,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unknown_sizes(self) -> int:
-        """Moves that copy an unknown amount."""
+        """Return the number of moves that copy an unknown amount."""
         return sum(move.size_bytes is None and bool(move.adding) for move in self.moves)
 
     @property
@@ -112,7 +111,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_hash(plan: Plan) -> str:
-    """Names what would be done, partition by partition: not sizes, which grow while one reads."""
+    """Return a hash of the plan's changes, partition by partition. Sizes are excluded: they grow
+    while the plan is read."""
 
     def rows(moves: Sequence[Move]) -> list[tuple[str, int, Row, Row]]:
         return sorted(

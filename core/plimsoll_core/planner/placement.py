@@ -25,7 +25,7 @@ Assignment = tuple[Row, ...]
 Located = tuple[BrokerId, str | None]
 """A broker and its rack."""
 Placer = Callable[[list[Located]], Assignment | Refusal]
-"""Places a fixed number of partitions on whichever brokers it is given."""
+"""Places a fixed number of partitions on the given brokers."""
 
 RackPolicy = Literal["Required", "Preferred", "Ignored"]
 
@@ -95,13 +95,13 @@ def not_enough(replication_factor: int, brokers: int) -> Refusal:
 
 
 def start_of(brokers: Sequence[Located], partitions: int, preferred: Mapping[BrokerId, int]) -> int:
-    """Where a new topic's first partition goes, so that all topics together are led evenly.
+    """Return where a new topic's first partition goes, so that leaders of all topics together are
+    even.
 
-    When the partitions do not come out even, the brokers from the start on get one more: the start
-    is where those lead the fewest; of equals, where counting on from the topics before would begin,
-    so that brokers differ by at most one as long as topics are only made.  `preferred`: how many
-    partitions of other topics have each broker for their first replica.
-    """
+    If the partitions do not divide evenly, the brokers from the start on get one more: the start is
+    where those lead the fewest. Among equals it continues after the former topics, so that brokers
+    differ by at most one while topics are only created. `preferred`: for each broker, the
+    partitions of other topics of which it is the first replica."""
     ring, _ = _ring(brokers)
     n = len(ring)
     more = partitions % n if n else 0
@@ -131,7 +131,8 @@ def led_by_active(rows: Assignment, active: AbstractSet[BrokerId]) -> Assignment
 
 
 def interleave(brokers: Iterable[Located]) -> list[BrokerId]:
-    """One broker of each rack in turn: racks {a: 0, 1, 2; b: 3, 4, 5} give 0, 3, 1, 4, 2, 5."""
+    """Order brokers by taking one of each rack in turn: racks {a: 0, 1, 2; b: 3, 4, 5} give 0, 3,
+    1, 4, 2, 5."""
     by_rack: dict[str, list[BrokerId]] = {}
     for broker, rack in sorted(brokers):
         by_rack.setdefault(rack or "", []).append(broker)
@@ -173,7 +174,8 @@ def _row_problem(
 def _owners(
     n: int, partitions: int, strategy: str, first: int, start: int
 ) -> Iterator[tuple[int, int]]:
-    """(position of the owner in the ring, how many partitions it owns already), per partition."""
+    """Yield for each partition the owner's position in the ring, and how many partitions it already
+    owns."""
     if strategy == ROUND_ROBIN:
         for p in range(first, first + partitions):
             yield (p + start) % n, p // n
@@ -197,8 +199,7 @@ def _row(ring: Sequence[BrokerId], owner: int, turn: int, replication_factor: in
 
 
 class _RackChooser:
-    """Chooses followers: other racks first, then those that this owner has used least for the
-    slot."""
+    """Chooses followers: other racks first, then the brokers least used for this owner and slot."""
 
     def __init__(self, ring: Sequence[BrokerId], racks: dict[BrokerId, str | None]) -> None:
         self._ring = ring
@@ -237,7 +238,8 @@ def rack_need(
     racks: Mapping[BrokerId, str],
     candidates: Sequence[BrokerId],
 ) -> int:
-    """Distinct racks to be kept: as many as today; with a copy to be placed, all that can be."""
+    """Return the number of distinct racks to keep: the present number, or, if a copy is to be
+    placed, as many as possible."""
     vacancies = sum(broker < 0 for broker in row)
     kept = {racks[broker] for broker in row if broker in racks}
     if not vacancies:
@@ -247,5 +249,5 @@ def rack_need(
 
 
 def racks_of(row: Sequence[BrokerId], racks: Mapping[BrokerId, str]) -> int:
-    """Distinct racks of a row."""
+    """Return the number of distinct racks of a row."""
     return len({racks[broker] for broker in row if broker in racks})

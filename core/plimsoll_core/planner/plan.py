@@ -31,10 +31,10 @@ from plimsoll_core.planner.survey import Survey, survey
 
 
 def plan(request: Request) -> Plan | Refusal:
-    """By counts, and as far as the disks have room.
+    """Plan by counts, within the room on disks.
 
-    A broker with a full disk gets nothing if the goal can do without it; what evens out, or
-    fills brokers that are named, is bounded; the rest is refused."""
+    A broker with a full disk gets no replica if the goal can do without it. Goals that balance, or
+    that fill named brokers, are cut to what fits; other goals are refused."""
     rooms = {broker.id: broker.disk for broker in request.brokers if broker.disk is not None}
     found = by_counts(request)
     for _ in rooms:

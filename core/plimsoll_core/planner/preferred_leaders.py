@@ -1,9 +1,8 @@
-"""Evens out preferred leaders over brokers by the order of replica lists, so that no data moves.
+"""Balances preferred leaders over brokers by the order of replica lists; no data moves.
 
-Called after replicas have their places, and alone for the goal PreferredLeaders.  A bipartite flow
-from partitions to their replicas; here as shifts between brokers along augmenting chains, which
-end at capacities ⌊P/n⌋ and ⌈P/n⌉ wherever these can be met, and as even as can be elsewhere.
-"""
+Called after replicas have their places, and alone for the goal PreferredLeaders. It is a bipartite
+flow from partitions to their replicas, as shifts between brokers along augmenting chains.
+Capacities are ⌊P/n⌋ and ⌈P/n⌉ where these can be met, and as even as possible elsewhere."""
 
 from __future__ import annotations
 
@@ -16,8 +15,7 @@ from plimsoll_core.planner.augment import level
 from plimsoll_core.planner.placement import Row
 
 LOOK_AT_MOST = 16
-"""Bound on the equally good partitions that are compared by the leaders of their topic per
-broker."""
+"""Bound on the equally good partitions whose topics' leaders per broker are compared."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,10 +33,8 @@ class Seats:
 
 
 class Leadership:
-    """`augment.Shifts` over preferred leaderships; a unit is a partition.
-
-    A leader that is not usable stays one: it will be back, and then leads again.
-    """
+    """`augment.Shifts` over preferred leaderships; a unit is a partition. A preferred leader on an
+    unusable broker stays: it leads again when the broker returns."""
 
     def __init__(self, seats: Seats) -> None:
         self.receivers = seats.receivers
@@ -78,7 +74,8 @@ class Leadership:
         self._sit(unit, target)
 
     def succeed(self, p: int, home: Row) -> None:
-        """If the leader's replica has left, the least burdened of those with a copy leads."""
+        """Choose the next preferred leader if the former one left the replica list: the least
+        loaded of the replicas that have a copy."""
         row = self._seats.rows[p]
         if self._seats.first[p] in row:
             return

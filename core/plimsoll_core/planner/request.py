@@ -64,27 +64,27 @@ def effective_min_isr(min_isr: int, replicas: int) -> int:
 
 
 class AddBrokers(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Fill these brokers, which are usable by now, with as few moves as even loads allow."""
+    """Goal: fill these usable brokers with as few moves as even loads allow."""
 
     brokers: Row
 
 
 class RemoveBrokers(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Leave no replica on these brokers, whether they live or not."""
+    """Goal: leave no replica on these brokers, active or not."""
 
     brokers: Row
 
 
 class FullRebalance(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Place everything anew by the formula, and reuse what is where it may be."""
+    """Goal: place everything anew by the formula, with as few moves as possible."""
 
 
 class PreferredLeaders(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Even out preferred leaderships by the order of replicas; no data moves."""
+    """Goal: balance preferred leaders by the order of replicas; no data moves."""
 
 
 class SetReplicationFactor(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Add or take away replicas of a topic.  `partitions`: all when None."""
+    """Change a topic's number of replicas. `partitions`: None for all."""
 
     topic_id: TopicId
     replication_factor: int
@@ -92,7 +92,7 @@ class SetReplicationFactor(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class MoveOff(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Move replicas of a topic off these brokers, and no others.  `partitions`: all when None."""
+    """Move a topic's replicas off these brokers, and no others. `partitions`: None for all."""
 
     topic_id: TopicId
     brokers: Row
@@ -100,7 +100,7 @@ class MoveOff(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class SetReplicas(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Chosen already: these partitions, exactly these replicas in this order."""
+    """Set exactly these replicas, in this order."""
 
     topic_id: TopicId
     partitions: tuple[int, ...]
@@ -120,7 +120,7 @@ Goal = AddBrokers | RemoveBrokers | FullRebalance | PreferredLeaders | ChangeTop
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """One question to the planner.  The order of brokers, topics and partitions is no matter."""
+    """One request to the planner. The order of brokers, topics and partitions has no effect."""
 
     brokers: tuple[PlanBroker, ...]
     topics: tuple[PlanTopic, ...]

@@ -1,7 +1,6 @@
-"""Forecasts partitions that would fall below min ISR if a broker died now.
+"""Forecasts the partitions that would fall below min ISR if a broker died now.
 
-Called for a plan that waits for approval, and while one runs.  It forecasts; it forbids nothing.
-"""
+Called for a plan that awaits approval and while one runs. A forecast forbids nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ EXAMPLES_MAX = 3
 
 
 class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
-    """If this broker died now: so many partitions would have fewer than min ISR in sync."""
+    """The number of partitions that would fall below min ISR if this broker died now."""
 
     broker: BrokerId
     under_min_isr: int
@@ -26,7 +25,7 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def what_if(partitions: Iterable[PlanPartition], brokers: Iterable[BrokerId]) -> tuple[WhatIf, ...]:
-    """Counts a partition for each member of its ISR that it cannot spare."""
+    """Return the forecast of each broker: the partitions in whose ISR it cannot be spared."""
     hit: dict[BrokerId, list[PartitionKey]] = {broker: [] for broker in sorted(set(brokers))}
     for partition in partitions:
         if partition.isr_margin > 0:

@@ -25,10 +25,8 @@ Rows = list[list[BrokerId]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """Lists go by partition, in the order of topic names and indexes.
-
-    `racks` is None when racks do not count.  `free`: not of an Explicit topic.
-    """
+    """Facts about all partitions, in lists ordered by topic name and index. `racks`: None if racks
+    do not count. `free`: True for partitions of topics that are not Explicit."""
 
     partitions: Sequence[PlanPartition]
     home: Sequence[Row]
@@ -55,8 +53,8 @@ class Survey:
         barred: Mapping[int, AbstractSet[BrokerId]] | None = None,
         needs_of: Sequence[Row] | None = None,
     ) -> Layout:
-        """Ready to spread; `needs_of`: the rows that tell which racks are to be kept, if not
-        today's."""
+        """Return a layout to balance. `needs_of`: the rows that determine the racks to keep;
+        default: the present rows."""
         need = self._needs(rows, receivers, barred or {}, needs_of or self.home)
         return Layout(
             Opening(
@@ -150,7 +148,7 @@ def survey(request: Request) -> Survey | Refusal:
 
 
 def _racks(request: Request) -> dict[BrokerId, str] | Refusal | None:
-    """Racks count when every usable broker has one, and there are two."""
+    """Return the racks, or None unless every usable broker has one and there are at least two."""
     if request.rack_policy == "Ignored":
         return None
     without = sorted(each.id for each in request.brokers if each.usable and each.rack is None)

@@ -67,7 +67,7 @@ def change(survey: Survey, goal: ChangeTopics) -> PlanDraft | Refusal:
 
 
 def _copies(survey: Survey, draft: _Draft) -> int:
-    """Replicas that were asked for by name."""
+    """Return how many of the copies were requested by name."""
     return sum(len(set(draft.rows[p]) - set(survey.home[p])) for p in draft.chosen)
 
 
@@ -145,8 +145,8 @@ def _set_factor(survey: Survey, draft: _Draft, p: int, factor: int) -> Refusal |
 
 
 def _least_missed(survey: Survey, draft: _Draft, p: int, factor: int) -> BrokerId:
-    """Racks are kept; then out-of-sync replicas go first, then unusable brokers, then followers,
-    then the fullest broker."""
+    """Return the replica to remove. Racks are kept; then out-of-sync replicas go first, then
+    unusable brokers, then followers, then the fullest broker."""
     row, racks, isr = draft.rows[p], survey.racks or {}, survey.partitions[p].isr
     need = min(factor, racks_of(survey.home[p], racks))
 

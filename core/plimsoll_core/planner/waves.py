@@ -1,10 +1,9 @@
 """Cuts a plan into waves: the moves that may run now, and those that wait.
 
-Called again and again while a plan runs, with the partitions as they are then; the first wave is
-what may be started.  Order decides which move goes first, so equal plans give equal waves.
-Source: the protocol's rule for the full rebalance (throttled waves, at most W partitions per
-broker, only partitions with at least min ISR in sync).
-"""
+Called repeatedly while a plan runs, with the present partitions; the moves of the first wave may
+start. Order decides which move goes first, so equal plans give equal waves. Source: the protocol's
+rule for the full rebalance (throttled waves, at most W partitions per broker, only partitions with
+at least min ISR in sync)."""
 
 from __future__ import annotations
 
@@ -21,11 +20,9 @@ from plimsoll_core.planner.request import PlanPartition
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of one wave.
-
-    `concurrent_moves_per_broker` counts a move at each broker that gives, gets, drops or is copied
-    from.  `max_bytes`: copied in one wave, as far as sizes are known; None: no bound.
-    """
+    """Bounds of one wave. `concurrent_moves_per_broker`: a move counts at each broker that gains or
+    loses a replica or is copied from. `max_bytes`: bytes copied in one wave, as far as sizes are
+    known; None: no bound."""
 
     concurrent_moves_per_broker: int = 5
     max_bytes: int | None = None
@@ -41,7 +38,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
-    """Waves of moves, then of reorders (which copy nothing); what is done already is in neither."""
+    """Waves of moves, then of reorders (which copy nothing); completed moves are left out."""
 
     waves: tuple[tuple[Move, ...], ...]
     waiting: tuple[Waiting, ...] = ()
@@ -94,7 +91,7 @@ def _held_back(move: Move, partition: PlanPartition | None, limits: Limits) -> W
 
 
 class _Packing:
-    """First fit, in the plan's order: each move goes into the earliest wave with room for it."""
+    """Packs by first fit, in the plan's order: each move goes into the earliest wave with room."""
 
     def __init__(self, limits: Limits) -> None:
         self.waves: list[list[Move]] = []

@@ -1,1 +1,1 @@
-"""Kafka's client quotas: what is committed of them, and how much of each was used.  Pure."""
+"""Kafka's client quotas: the committed quotas, and the usage of each. Pure."""

@@ -1,11 +1,10 @@
-"""Connections of each address: how many are open, how many came lately, and which are refused.
+"""Counts and limits connections per address: open ones, and new ones per second. Pure.
 
-Pure; one for each broker, whatever the listener.  Counts are of open connections, and so bounded
-by their number; rates are in a bounded table, where the address seen longest ago is forgotten.
-What an address is limited to, its own row or the default's says; an IPv6 address counts with its
-/64, which is one customer's.
-Source: `max.connections.per.ip` and its overrides, KIP-612; `ConnectionQuotas` of Kafka.
-"""
+One instance for each broker, over all listeners. Counts are of open connections, and so bounded by
+their number; rates are in a bounded table that forgets the address seen longest ago. The limit
+comes from the address's own quota or from the default; an IPv6 address counts with its /64, which
+is one customer's. Source: `max.connections.per.ip` and its overrides, KIP-612; Kafka's
+`ConnectionQuotas`."""
 
 from __future__ import annotations
 
@@ -29,8 +28,8 @@ most, as in Kafka."""
 
 
 class ConnectionVerdict(NamedTuple):
-    """`reason`: why a connection is not let in; empty: it is, and counts until it `left`.
-    `closed_after_ms`: when one that is not is closed."""
+    """The decision on a new connection. `reason`: why it is refused; empty: it is accepted, and
+    counts until `left`. `closed_after_ms`: delay before a refused connection is closed."""
 
     reason: str = ""
     closed_after_ms: int = 0
@@ -40,7 +39,8 @@ ADMITTED = ConnectionVerdict()
 
 
 class AddressConnections:
-    """`per_ip_max` None: as many as the listener takes; `overrides`: by address."""
+    """Connections by address. `per_ip_max`: None if only the listener's limit applies; `overrides`:
+    by address."""
 
     def __init__(
         self, per_ip_max: int | None = None, overrides: Mapping[str, int] | None = None

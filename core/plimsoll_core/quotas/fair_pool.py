@@ -16,10 +16,8 @@ from __future__ import annotations
 
 
 class FairPool:
-    """`capacity`: of all principals together.  `floor`: what one may hold whatever is free.
-
-    A principal is a user ("User:alice"), or an address where a listener has no login.
-    """
+    """`capacity`: of all principals together. `floor`: what each principal may hold regardless of
+    the others. A principal is a user ("User:alice"), or an address on a listener without login."""
 
     __slots__ = ("_held", "capacity", "floor", "refused", "used")
 
@@ -29,7 +27,7 @@ class FairPool:
         self.floor = floor
         self.used = 0
         self.refused = 0
-        """Admissions that were refused; a metric."""
+        """Number of refused admissions, for a metric."""
         # Only principals that hold something: bounded by `capacity`, whatever names clients invent.
         self._held: dict[str, int] = {}
 
@@ -62,7 +60,7 @@ class FairPool:
         return True
 
     def take(self, principal: str, size: int) -> None:
-        """Count what is held already (loaded from disk, say), even above the capacity."""
+        """Count what is already held (such as loaded from disk), even above the capacity."""
         if size:
             self.used += size
             held = self._held

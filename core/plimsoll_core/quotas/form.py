@@ -1,9 +1,8 @@
-"""Legal quotas: their entities, keys and values.
+"""Checks quotas: their entities, keys and values.
 
-Called by the controller for what clients and objects ask.  Source: KIP-546, KIP-612;
-`ClientQuotaControlManager` of Kafka.  Beyond Kafka, names have a length, values are finite, and an
-address is one: no name is looked up.
-"""
+Called by the controller for requests of clients and objects. Source: KIP-546, KIP-612; Kafka's
+`ClientQuotaControlManager`. Stricter than Kafka: names have a bounded length, values are finite,
+and an address must be numeric: names are not resolved."""
 
 from __future__ import annotations
 
@@ -13,15 +12,15 @@ import math
 from plimsoll_core.quotas.state import DEFAULT, OF_CLIENTS, Quota, QuotaEntity, QuotaValues
 
 NAME_MAX = 255
-"""Characters of a user's name or a client id."""
+"""Bound on the characters of a user's name or a client id."""
 _WHOLE_MAX = {
     Quota.PRODUCER_BYTE_RATE: 2**63 - 1,
     Quota.CONSUMER_BYTE_RATE: 2**63 - 1,
     Quota.CONNECTION_CREATION_RATE: 2**31 - 1,
 }
-"""Those that Kafka keeps as whole numbers."""
+"""Largest values of the keys that Kafka stores as whole numbers."""
 _LEAST = 1e-9
-"""So that what is waited for is a number."""
+"""Least value, so that throttle times are finite."""
 _FRACTION = 1e-6
 
 
@@ -69,7 +68,7 @@ def malformed_values(entity: QuotaEntity, values: QuotaValues) -> str:
 
 
 def address(text: str) -> str | None:
-    """In the one form by which connections are known; None: it is none."""
+    """Return the address in the form used for connections, or None if it is malformed."""
     try:
         found = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:

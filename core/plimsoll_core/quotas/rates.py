@@ -16,8 +16,8 @@ _LENT_S = (SAMPLES - 1) * SAMPLE_MS // 1000
 EXPIRED_MS = SAMPLES * SAMPLE_MS
 """A sample expires this long after its last use."""
 _ALLOWED_S = 7
-"""Allowances are given of so much of a window's worth: a client that uses the rest without one ends
-them all, which happens once for each three seconds' worth at most."""
+"""Length in seconds of the usage that allowances may hand out. A client without an allowance that
+uses the rest ends them all, at most once for each three seconds' worth."""
 _SHARES = 16
 """The divisor of what may be given, for there are other clients."""
 ALLOWANCES_MAX = 1_000
@@ -38,7 +38,7 @@ class Allowance:
 
 
 class WindowedRate:
-    """Amounts of the last seconds, in samples of one second.  `amount` in whatever unit."""
+    """The amounts of the last seconds, in samples of one second. Units are the caller's."""
 
     __slots__ = ("__weakref__", "_allowances", "_newest", "_samples", "_total")
 
@@ -57,7 +57,7 @@ class WindowedRate:
         return self._newest[0] + SAMPLE_MS
 
     def allow(self, allowance: Allowance, least: int, bound: float, now_ms: int) -> bool:
-        """Give it more; False: there is less than `least` that may be given."""
+        """Extend the allowance; return False if less than `least` can be given."""
         amount = (int(bound * _ALLOWED_S) - self._total) // _SHARES
         if amount < least or now_ms >= self.sample_ends_ms:
             return False
@@ -70,7 +70,7 @@ class WindowedRate:
         return True
 
     def settle(self) -> None:
-        """Allowances are over: what was used of them counts, and no more."""
+        """End all allowances; only the used part of each counts."""
         newest = self._newest
         for allowance in self._allowances:
             newest[1] = max(newest[1], allowance.last_ns // 1_000_000)
@@ -80,7 +80,7 @@ class WindowedRate:
         self._allowances.clear()
 
     def record(self, amount: int, now_ms: int) -> None:
-        """Negative: it was not used after all."""
+        """Record an amount; a negative one was recorded before and not used."""
         samples = self._samples
         if not samples or now_ms - samples[-1][0] >= SAMPLE_MS:
             self._expire(now_ms)
@@ -91,7 +91,8 @@ class WindowedRate:
         self._total += amount
 
     def use(self, amount: int, bound: float, now_ms: int) -> int:
-        """`record`, then `throttle_ms`: on the path of every request without an allowance."""
+        """Record an amount and return `throttle_ms`. Called for every request without an
+        allowance."""
         newest = self._newest
         if now_ms - newest[0] < SAMPLE_MS:
             # As `record` does, without a call.
@@ -139,8 +140,8 @@ class WindowedRate:
 
 
 class TokenBucket:
-    """`bound` tokens a second come, up to eleven seconds' worth; more may be taken than there are,
-    and none may be taken again until what is missing has come."""
+    """Receives `bound` tokens a second, up to eleven seconds' worth. A caller may take more tokens
+    than there are; then none may be taken until the deficit is repaid."""
 
     __slots__ = ("__weakref__", "_tokens", "_updated_ms")
 
@@ -154,7 +155,7 @@ class TokenBucket:
         self._updated_ms = now_ms
 
     def throttle_ms(self, bound: float, now_ms: int) -> int:
-        """0: there are tokens, or none is missing."""
+        """Return the milliseconds until the deficit is repaid; 0 if there is none."""
         tokens = self._refilled(bound, now_ms)
         return 0 if tokens >= 0 else max(round(-tokens / bound * 1000), 1)
 

@@ -15,7 +15,7 @@ import msgspec
 from immutables import Map
 
 DEFAULT = ""
-"""In the place of a name: every entity without a row of its own."""
+"""The name of the default entity: it applies to every entity without its own row."""
 BY_CLIENT = ""
 """The owner of what no object declares."""
 BY_CLUSTER = "LogCluster"
@@ -53,7 +53,8 @@ class QuotaEntity(
 
     @property
     def parts(self) -> dict[str, str | None]:
-        """By Kafka's types of entities; None: the default."""
+        """Return the entity's names by Kafka's entity types. A name None stands for the default
+        entity."""
         found = {"user": self.user, "client-id": self.client_id, "ip": self.ip}
         return {kind: name or None for kind, name in found.items() if name is not None}
 
@@ -65,8 +66,8 @@ class QuotaEntity(
 class QuotaValues(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """Bytes a second; percent of a processor; partitions made or deleted a second; connections a
-    second.  None: not limited by this row."""
+    """Limits of one row: bytes per second, percent of one processor, partitions created or deleted
+    per second, connections per second. None: this row sets no limit."""
 
     producer_byte_rate: float | None = None
     consumer_byte_rate: float | None = None
@@ -90,7 +91,7 @@ def smallest(quota: Quota, *values: QuotaValues) -> float | None:
 
 
 class QuotaRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`owner`: the uid of a User object, `BY_CLUSTER`, or `BY_CLIENT`."""
+    """One row. `owner`: the uid of a User object, `BY_CLUSTER` or `BY_CLIENT`."""
 
     entity: QuotaEntity
     values: QuotaValues
@@ -113,7 +114,7 @@ class QuotaLimit(NamedTuple):
 
 
 class ClientQuotas(msgspec.Struct, frozen=True, kw_only=True):
-    """All rows; `addresses` of them are about addresses."""
+    """All quota rows; `addresses`: how many of them are about addresses."""
 
     rows: Map[QuotaEntity, QuotaRow] = Map()
     addresses: int = 0
@@ -128,7 +129,7 @@ class ClientQuotas(msgspec.Struct, frozen=True, kw_only=True):
         return self.addresses > 0
 
     def with_row(self, row: QuotaRow) -> ClientQuotas:
-        """In the place of what there was for its entity."""
+        """Return the quotas with this row in place of the entity's former one."""
         is_new = row.entity not in self.rows
         addresses = self.addresses + (is_new and row.entity.ip is not None)
         return ClientQuotas(rows=self.rows.set(row.entity, row), addresses=addresses)
@@ -160,7 +161,7 @@ class ClientQuotas(msgspec.Struct, frozen=True, kw_only=True):
         return None if row is None else row.values.of(quota)
 
     def connections_a_second(self, ip: str) -> float | None:
-        """That may come from an address."""
+        """Return the limit on new connections per second from an address."""
         for name in (ip, DEFAULT):
             row = self.rows.get(QuotaEntity(ip=name))
             if row is not None and row.values.connection_creation_rate is not None:

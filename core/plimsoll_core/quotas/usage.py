@@ -20,9 +20,9 @@ from plimsoll_core.quotas.state import ClientQuotas, Quota, QuotaAccount, QuotaL
 ACCOUNTS_MAX = 10_000
 """Bound on the accounts of one quota: users, client ids, and pairs of both."""
 NAME_MAX = 256
-"""Characters of a client id that tell it from others."""
+"""Characters of a client id that distinguish it from others."""
 THROTTLE_MS_MAX = 60_000
-"""Bound on the time in which a throttled client is not read from."""
+"""Longest time, in milliseconds, for which a throttled client is not read from."""
 REQUEST_THROTTLE_MS_MAX = SAMPLE_MS
 """By `request_percentage`, as in Kafka: what it limits is over when it is told."""
 NANOSECONDS_A_PERCENT = 10_000_000

@@ -1,1 +1,1 @@
-"""Groups with members that share out partitions themselves: join, sync, heartbeat, leave."""
+"""Classic groups, whose members assign the partitions themselves: join, sync, heartbeat, leave."""

@@ -112,8 +112,8 @@ def wake_group(turn: GroupTurn, op: WakeGroup, token: object) -> _Outcome:
 
 
 def beginning_stored(turn: GroupTurn, op: BeginningStored, token: object) -> _Outcome:
-    """If the record of a new group is not in the log, the group has not begun: members that joined
-    it get the error."""
+    """Complete the start of a new group. If its record is not in the log, the group does not exist:
+    members that joined it get the error."""
     effects = Effects()
     group = turn.soft.classic.get(op.group_id)
     durable = turn.state.groups.get(op.group_id)
@@ -144,7 +144,8 @@ def emptiness_stored(turn: GroupTurn, op: EmptinessStored, token: object) -> _Ou
 
 
 def store_emptiness(turn: GroupTurn, op: StoreEmptiness, token: object) -> _Outcome:
-    """Once more, if it is still empty."""
+    """Write the record of the empty generation if the group is still empty and the log still has
+    members of it."""
     effects = Effects()
     group = turn.soft.classic.get(op.group_id)
     durable = turn.state.groups.get(op.group_id)

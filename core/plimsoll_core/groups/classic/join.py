@@ -69,7 +69,8 @@ from plimsoll_core.groups.turn import ExpiryDue, GroupTurn
 def join_group(
     turn: GroupTurn, op: JoinGroup, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """Answered when the rebalance's first half is over, or at once where there is none."""
+    """Join a group. The answer is sent when all members have joined, or at once if no rebalance is
+    needed."""
     refusal = _check_request(turn, op)
     if refusal is not None:
         return CoordinatorOutcome(key=op.group_id, at_once=(Reply(token, refusal),))

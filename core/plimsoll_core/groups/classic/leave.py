@@ -34,7 +34,7 @@ from plimsoll_core.groups.turn import GroupTurn
 def heartbeat(
     turn: GroupTurn, op: MemberHeartbeat, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """In a rebalance the member hears that it has to join."""
+    """Renew the member's session. During a rebalance the answer tells it to join again."""
     group = find(turn, op.group_id)
     code = check_member(group, op.member_id, op.group_instance_id)
     reply = Reply(token, HeartbeatTaken())
@@ -52,7 +52,7 @@ def heartbeat(
 def leave_group(
     turn: GroupTurn, op: LeaveGroup, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """Each named member has its own answer; the remaining members rebalance once."""
+    """Remove the named members, each with its own result; the remaining members rebalance once."""
     effects = Effects()
     group = find(turn, op.group_id)
     if group is None:

@@ -70,7 +70,7 @@ timeout is."""
 
 
 def prepare(turn: GroupTurn, group: ClassicGroup, effects: Effects) -> None:
-    """All members have to join again."""
+    """Enter PreparingRebalance: all members must join again."""
     assert not isinstance(group.phase, Preparing)
     turn.soft.rebalances += 1
     refuse_syncs(turn, group, Code.REBALANCE_IN_PROGRESS, effects)
@@ -87,7 +87,7 @@ def prepare(turn: GroupTurn, group: ClassicGroup, effects: Effects) -> None:
 
 
 def refuse_syncs(turn: GroupTurn, group: ClassicGroup, code: Code, effects: Effects) -> None:
-    """Members that wait for their assignments hear that there will be none."""
+    """Fail the sync requests of members that wait for their assignments."""
     waiting, group.syncs = group.syncs, {}
     for member_id, token in waiting.items():
         effects.refuse(token, code)
@@ -97,7 +97,8 @@ def refuse_syncs(turn: GroupTurn, group: ClassicGroup, code: Code, effects: Effe
 def park_join(
     turn: GroupTurn, group: ClassicGroup, member: Member, token: object, effects: Effects
 ) -> None:
-    """It is answered when the phase ends; an older request of the same member, now."""
+    """Park a join request until the phase ends; fail an older request of the same member at
+    once."""
     older = group.joins.pop(member.member_id, None)
     if older is not None:
         effects.refuse(older, Code.REBALANCE_IN_PROGRESS)
@@ -110,7 +111,8 @@ def park_join(
 
 
 def rebalance(turn: GroupTurn, group: ClassicGroup, effects: Effects) -> None:
-    """Members changed: prepare, or see whether that was the last one to wait for."""
+    """React to changed members: start a rebalance, or complete one that waited for the last of
+    them."""
     if isinstance(group.phase, Preparing):
         complete_if_all_joined(turn, group, effects)
     else:
@@ -178,7 +180,7 @@ def joined(group: ClassicGroup, member_id: str) -> GroupJoined:
 
 
 def members_of(group: ClassicGroup) -> tuple[JoinedMember, ...]:
-    """As a leader hears them."""
+    """Return the members in the form in which a leader receives them."""
     return tuple(
         JoinedMember(one.member_id, one.group_instance_id, one.subscription(group.protocol))
         for one in group.members.values()

@@ -21,7 +21,7 @@ from plimsoll_core.groups.turn import GroupTurn
 
 
 class Effects:
-    """`reply` and `refuse` may name any parked request."""
+    """Collects the effects of an operation. `reply` and `refuse` may name any parked request."""
 
     __slots__ = ("_replies", "records", "then")
 
@@ -41,7 +41,7 @@ class Effects:
     def outcome(
         self, group_id: str, parked: object = None
     ) -> CoordinatorOutcome[GroupRecord, Operation]:
-        """`parked`: the token of the request at hand, if it may still be waiting."""
+        """Return the outcome. `parked`: the token of the present request, if it may still wait."""
         answered = any(reply.token is parked for reply in self._replies)
         return CoordinatorOutcome(
             key=group_id,
@@ -86,14 +86,14 @@ def is_empty(turn: GroupTurn, group_id: str) -> bool:
 
 
 def let_go_of(turn: GroupTurn, group_id: str) -> None:
-    """As `let_go`, by id."""
+    """Call `let_go` for a group by its id."""
     group = turn.soft.classic.get(group_id)
     if group is not None:
         let_go(turn, group)
 
 
 def let_go(turn: GroupTurn, group: ClassicGroup) -> None:
-    """Forget what can be made again of the log."""
+    """Drop a group's memory if the log can restore it."""
     durable = turn.state.groups.get(group.group_id)
     stored = None if durable is None else durable.stored
     if isinstance(group.phase, Empty) and not group.size and not (stored and stored.members):
@@ -136,7 +136,7 @@ def give_id(turn: GroupTurn, group: ClassicGroup, member_id: str, session_ms: in
 
 
 def take_id(turn: GroupTurn, group: ClassicGroup, member_id: str) -> None:
-    """It came back, or will not."""
+    """Remove a reserved member id: its member joined, or its time is over."""
     del group.pending[member_id]
     turn.soft.seats -= 1
     turn.soft.deadlines.clear(EndPending(group.group_id, member_id))

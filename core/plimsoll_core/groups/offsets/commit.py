@@ -1,9 +1,8 @@
-"""OffsetCommit and OffsetFetch: how a group's offsets are committed and read.
+"""OffsetCommit and OffsetFetch: commits and reads a group's offsets.
 
-Called by `groups.step`.  An offset of a topic that was deleted and created again is not the new
-topic's.  Sources: KIP-98 (generations), KIP-345 (static members), KIP-447, KIP-709, KIP-848 (error
-codes from version 9); docs/protocol.md §5.8.
-"""
+Called by `groups.step`. An offset belongs to a topic id: a topic that is deleted and created again
+does not inherit it. Sources: KIP-98 (generations), KIP-345 (static members), KIP-447, KIP-709,
+KIP-848 (error codes from version 9); docs/protocol.md §5.8."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ from plimsoll_core.groups.turn import ExpiryDue, GroupTurn
 def commit_offsets(
     turn: GroupTurn, op: CommitOffsets, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """One record for each partition that may be committed; the others hear why not."""
+    """Add one record for each partition that may be committed; the others get an error each."""
     owner = owner_of(turn, op.group_id, op.principal)
     refusal = check_committer(turn, op)
     if refusal is None and not check_begins(turn, op.group_id, owner):
@@ -160,7 +159,7 @@ _DOUBTFUL = (
 def fetch_offsets(
     turn: GroupTurn, op: FetchOffsets, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """Unknown groups and partitions have no offset, which is no error."""
+    """Return the committed offsets. An unknown group or partition has none, which is no error."""
     group = turn.state.groups.get(op.group_id)
     held = {} if group is None else group.offsets
     found: list[FetchedOffset] = []

@@ -40,7 +40,8 @@ from plimsoll_core.groups.turn import ExpiryDue, GroupTurn
 CONSUMER = "consumer"
 """The protocol type with known subscriptions."""
 NAMES_MAX = 20_000
-"""Topics in all subscriptions of a group together: gone through in a few milliseconds."""
+"""Bound on the topics in all subscriptions of a group, so that reading them takes a few
+milliseconds."""
 
 _HEAD = struct.Struct(">hi")
 _LENGTH = struct.Struct(">h")
@@ -103,8 +104,8 @@ def _names(subscription: bytes, at_most: int) -> tuple[list[bytes], int] | None:
 
 
 RECORDS_AT_ONCE = 500
-"""Tombstones of one operation.  The rest follows with the next one: `ForgetTopics` is sent again,
-and an expiry is due again a moment later."""
+"""Most tombstones of one operation. `ForgetTopics` is sent again for the rest, and an expiry is due
+again a moment later."""
 
 
 def delete_offsets(
@@ -139,7 +140,7 @@ def delete_offsets(
 def forget_topics(
     turn: GroupTurn, op: ForgetTopics, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """Offsets of deleted topics: a topic that gets the name later must not begin there."""
+    """Delete offsets of deleted topics: a later topic of the same name must not start from them."""
     group = turn.state.groups.get(op.group_id)
     held = {} if group is None else group.offsets
     gone = (
@@ -160,7 +161,7 @@ _NEVER = -1
 def expire_offsets(
     turn: GroupTurn, op: ExpireOffsets, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """Expire offsets by age; the group's next check is scheduled as long as it exists."""
+    """Expire old offsets, and schedule the group's next check while the group exists."""
     group = turn.state.groups.get(op.group_id)
     if group is None:
         let_go_of(turn, op.group_id)
@@ -180,8 +181,8 @@ def expire_offsets(
 
 
 def _expired(turn: GroupTurn, group: Group) -> Iterator[tuple[str, int]]:
-    """Topic and partition of each.  Very many are gone through at once: what holds of all of them
-    is worked out before."""
+    """Yield the topic and partition of each expired offset. Facts of the whole group are computed
+    once, since a group may have very many offsets."""
     now_ms = turn.believed_ms
     if now_ms is None:
         return
