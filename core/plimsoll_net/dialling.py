@@ -25,9 +25,10 @@ from plimsoll_net.tls_transport import ServedProtocol
 logger = logging.getLogger("plimsoll.dialling")
 
 PLAINTEXT_S = 10.0
-"""For so long a peer that does not answer with TLS is called in plaintext, if that is allowed."""
+"""How long a peer that does not answer with TLS is called in plaintext, if that is allowed, in
+seconds."""
 HANDSHAKE_S = 0.5
-"""For so long a peer that may be called in plaintext, too, is waited for in the handshake: callers
+"""Bound on the handshake, in seconds, with a peer that may also be called in plaintext: callers
 give a whole call a second or more."""
 SAID_S = 60.0
 """One line about refused peers, and no more, in so long."""
@@ -79,7 +80,7 @@ class Refusals:
         self.say(reason, who)
 
     def say(self, reason: str, who: str) -> None:
-        """It is counted elsewhere."""
+        """Log a refusal that is counted elsewhere."""
         now_s = asyncio.get_running_loop().time()
         if now_s - self._said_s >= SAID_S:
             self._said_s = now_s
@@ -195,16 +196,16 @@ class Dialler:
         return session, link
 
     async def _shaken(self, call: _Call, *, bounded: bool) -> None:
-        """Its end: one that is there and says nothing must not use up its caller's time, where it
-        may be called in plaintext."""
+        """Wait for the end of the handshake. `bounded`: a silent peer must not use up its caller's
+        time if it may be called in plaintext."""
         done, _ = await asyncio.wait((call.shaken,), timeout=HANDSHAKE_S if bounded else None)
         if not done:
             raise _Unanswered("no answer to the handshake")
         call.shaken.result()
 
     def _ended_unheard(self, connection: TlsConnection, address: PeerAddress) -> None:
-        """With TLS 1.3 a client hears only afterwards that its certificate was refused: as the end
-        of a connection on which nothing ever came."""
+        """Call a peer in plaintext next time if its connection ended without any input. With TLS
+        1.3 a refused certificate shows to the client only in this way."""
         if not connection.heard_bytes and not self._only_tls():
             self._call_in_plaintext(address)
 
@@ -236,7 +237,7 @@ class _Call:
             self.shaken.set_exception(wrong)
 
     def forget(self) -> None:
-        """Its caller does not wait for it any more."""
+        """Note that the caller waits no longer."""
         if not self.shaken.done():
             self.shaken.cancel()
         elif not self.shaken.cancelled():

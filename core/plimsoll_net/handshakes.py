@@ -141,7 +141,8 @@ class HandshakeQueue:
         return _HalfOpen(network=network, timer=timer)
 
     def _judge(self, connection: TlsConnection, expected_s: float) -> None:
-        """Its time is over; unless this process did not run, and its bytes may be unread."""
+        """Drop a connection that did not complete its handshake in time. If this process itself was
+        late, its bytes may be unread: it gets another chance."""
         half = self._half_open[connection]
         again_ms = half.late.not_before_ms(
             round(expected_s * 1000), round(self._loop.time() * 1000)

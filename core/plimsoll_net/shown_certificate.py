@@ -47,7 +47,7 @@ class ShownCertificate:
 
     @property
     def context(self) -> ssl.SSLContext | None:
-        """None until there is a certificate that can be used."""
+        """Return the TLS context, or None until there is a usable certificate."""
         return self._context
 
     def speak(self, name: str, version_min: str, clients: ClientTrust | None = None) -> None:

@@ -16,9 +16,9 @@ from plimsoll_core.security.inside import Peer
 from plimsoll_net.tls_transport import BYTES_A_TURN, Buffer, ServedProtocol, TlsTransport
 
 AT_ONCE_BYTES = 64 * 1024
-"""Through OpenSSL's buffers at a time: they keep the size that they once had."""
+"""Bytes that pass through OpenSSL's buffers at a time: these never shrink again."""
 _ARRIVED = memoryview(bytearray(AT_ONCE_BYTES))
-"""Where the kernel writes what came; it is OpenSSL's before any other connection reads."""
+"""Buffer into which the kernel writes input; OpenSSL takes it before any other connection reads."""
 
 
 INSIDE_PEER = "inside_peer"
@@ -147,7 +147,7 @@ class TlsConnection(asyncio.BufferedProtocol):
 
     @property
     def peer(self) -> str:
-        """Its address."""
+        """Return the peer's address."""
         found = self.plain.get_extra_info("peername") if self.plain is not None else None
         return str(found[0]) if found else ""
 
@@ -179,7 +179,8 @@ class TlsConnection(asyncio.BufferedProtocol):
         return context.wrap_bio(self._incoming, self._outgoing, server_side=True)
 
     def pass_on(self, session: asyncio.BufferedProtocol, data: bytes) -> None:
-        """Without TLS: the plain transport is the session's from now on, and so is what came."""
+        """Continue without TLS: give the session the plain transport and the input received so
+        far."""
         assert self.plain is not None, "a connection that is there"
         plain, self.plain = self.plain, None
         plain.set_protocol(session)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 SUITES_1_2 = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""Those of TLS 1.3 are all of this kind."""
+"""Cipher suites of TLS 1.2; all suites of TLS 1.3 are of this kind."""
 _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 OP_PRIORITIZE_CHACHA = 0x200000
 """SSL_OP_PRIORITIZE_CHACHA, which Python has no name for: a client with ChaCha20 as its first
@@ -69,7 +69,8 @@ def server_context(
 
 
 def pair_context(pair: bytes) -> ServerTls:
-    """As `server_context`, of a certificate and its key that are one text (PEM), and in no file."""
+    """Return `server_context` for a certificate and its key in one text (PEM), without a lasting
+    file."""
     with _as_file(pair) as path:
         return server_context(Path(path), Path(path), "1.2")
 

@@ -39,7 +39,7 @@ class Encrypting(Protocol):
 
     @property
     def session(self) -> ServedProtocol | None:
-        """None once the connection is lost."""
+        """Return the session, or None once the connection is lost."""
 
     def encrypt(self, piece: Buffer) -> None:
         """Raises ssl.SSLError: the connection is over."""
@@ -106,7 +106,7 @@ class TlsTransport(asyncio.Transport):
         return self._closing or self._plain.is_closing()
 
     def close(self) -> None:
-        """When all that is queued was encrypted and sent."""
+        """Close once everything queued has been encrypted and sent."""
         if not self._closing:
             self._closing = True
             if not self._queue:
@@ -196,7 +196,7 @@ class TlsTransport(asyncio.Transport):
 
 
 class _Gone:
-    """In place of a session that is lost already."""
+    """Stands for a session that is lost."""
 
     def pause_writing(self) -> None:
         pass

@@ -11,7 +11,7 @@ BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 
 
 class Durations:
-    """Only grows."""
+    """A histogram of durations; its counts only grow."""
 
     __slots__ = ("counts", "sum_s")
 

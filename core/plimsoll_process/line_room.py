@@ -89,7 +89,7 @@ class LineRoom(Generic[T]):
                 del self._left_out[principal]
 
     def due(self, now_s: float, most: int) -> Iterator[DueLine[T]]:
-        """At most so many lines to be written now."""
+        """Yield at most so many lines to be written now."""
         self._forget(now_s)
         for _ in range(most):
             if not self._ready:

@@ -46,7 +46,8 @@ class LineOutput:
         self.write("", "")
 
     def write(self, level: str, format_: str) -> None:
-        """From now on; empty, or what is not known here: as it was started."""
+        """Set the level and the format of later lines. An empty or unknown value restores that of
+        the start."""
         started_level, started_format = self._started
         level = level.upper() if level.upper() in LEVELS else started_level
         format_ = format_ if format_ in ("Text", "Json") else started_format

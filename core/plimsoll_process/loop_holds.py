@@ -31,7 +31,7 @@ class LoopTurn(NamedTuple):
 
 
 class LoopHolds:
-    """Only grows, but for `recent_max_s`."""
+    """Statistics of holds of the event loop. All but `recent_max_s` only grow."""
 
     def __init__(self) -> None:
         self.counts = [0] * (len(BOUNDS_S) + 1)

@@ -104,8 +104,8 @@ class LoopWatch:
         self._again(self._loop, after_s, now_s, read_s)
 
     def _seen_most(self) -> str:
-        """Where the loop was seen most often since the last tick.  The thread may be in the middle
-        of a look: what it still appends to the list that it had is let go."""
+        """Return the place where the loop was seen most often since the last tick. The watching
+        thread may still append to the list that is replaced here; that observation is lost."""
         if not self._seen:
             return "nothing was seen"
         seen, self._seen = self._seen, []

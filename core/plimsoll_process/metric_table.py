@@ -31,7 +31,7 @@ class MetricRow:
 
     @property
     def shown_name(self) -> str:
-        """As Prometheus has it; a histogram's has endings of its own."""
+        """Return the metric's name in Prometheus; a histogram adds its own suffixes."""
         return f"{self.name}_total" if self.kind == "counter" else self.name
 
 
@@ -60,7 +60,7 @@ class MetricTable:
         return CounterMetricFamily(name, row.text, value=value)
 
     def gauges(self, name: str, values: Mapping[Labels, float] | None = None) -> GaugeMetricFamily:
-        """By the row's labels, in their order."""
+        """Build a gauge; `values` are by the row's labels, in their order."""
         row = self._row(name, "gauge")
         family = GaugeMetricFamily(name, row.text, labels=row.labels)
         for labels, value in (values or {}).items():

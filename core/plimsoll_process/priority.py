@@ -19,15 +19,16 @@ SESSION_NICE = 10
 """A tenth of the share of a session that works as ours does: with the lowest, 1.5 %, a process gets
 next to nothing while a few others are busy, and what waits for it would wait for minutes."""
 SESSION = Path("/proc/self/autogroup")
-"""Its nice value is written there; without rights, the whole machine may do so ten times a
-second."""
+"""File of the session's nice value. Without privileges, all processes of the machine together may
+write it ten times a second."""
 _TRIES = 20
 _TRY_EVERY_S = 0.1
 
 
 def work_in_background(session: Path = SESSION) -> str | None:
-    """For a process that leads a session of its own.  A sentence: the session has no low priority,
-    and with it as much processor time as any other; a kernel without such groups is fine."""
+    """Lower the priority of a process that leads its own session. Return a sentence if the session
+    keeps its priority, and so its share of processor time; None on success, or on a kernel without
+    such groups."""
     os.nice(LOWEST)
     try:
         _write(session, str(SESSION_NICE))
@@ -39,7 +40,8 @@ def work_in_background(session: Path = SESSION) -> str | None:
 
 
 def work_within() -> None:
-    """For a process in the session of its parent: its priority counts against those of it alone."""
+    """Lower the priority of a process within its parent's session, where it competes with the
+    parent's other processes."""
     os.nice(LOWEST)
 
 

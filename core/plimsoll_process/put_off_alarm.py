@@ -31,7 +31,7 @@ class _Times(ctypes.Structure):
 
 
 class Alarm:
-    """Once it has rung it rings every `every_s`, until it is put off."""
+    """Rings unless it is put off in time, then again every `every_s` until it is put off."""
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
@@ -49,7 +49,7 @@ class Alarm:
             _SET_TIME(self._fd, 0, self._reference, None)
 
     def ring(self) -> None:
-        """At once."""
+        """Ring at once."""
         self.put_off(1 / _NS)
 
     def wait(self) -> None:

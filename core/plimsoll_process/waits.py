@@ -26,7 +26,7 @@ async def cancelled(task: asyncio.Future[Any]) -> None:
 
 
 def heard(made: asyncio.Future[Any]) -> None:
-    """For `add_done_callback`: a waiter gets the task's failure; without waiters it is ignored, and
-    that is no failure of its own."""
+    """Mark a task's failure as retrieved, as its done callback. A waiter still gets the failure;
+    without waiters it is ignored on purpose."""
     if not made.cancelled():
         made.exception()

@@ -137,8 +137,8 @@ class BatchHeader(NamedTuple):
 
 
 _made: Callable[[tuple[int, ...]], BatchHeader] = partial(tuple.__new__, BatchHeader)
-"""From all fields, for every batch on every broker.  The class itself, called with thirteen
-arguments, takes three times as long."""
+"""Builds a header from all fields. Called for every batch on every broker; calling the class with
+thirteen arguments takes three times as long."""
 
 
 def placed(header: BatchHeader, base_offset: int, leader_epoch: int) -> BatchHeader:

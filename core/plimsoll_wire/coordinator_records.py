@@ -71,7 +71,7 @@ class UnknownGroupRecord(NamedTuple):
 
 
 def encode_group_record(record: GroupRecord) -> KeyValue:
-    """Its key and value."""
+    """Return the record's key and value."""
     match record:
         case OffsetCommitted():
             return KeyValue(_offset_key(record), _offset_value(record))

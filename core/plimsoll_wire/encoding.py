@@ -67,7 +67,7 @@ def encoder(entity: type) -> Encode:
 
 
 def _tag_buffer(tagged: Sequence[tuple[int, str, Encode, Any]], values: Values) -> bytes:
-    """Only what differs from the default is sent."""
+    """Encode the tagged fields that differ from their default."""
     fields: dict[int, bytes] = {}
     for tag, name, encode, default in tagged:
         value = values.get(name, _ABSENT)

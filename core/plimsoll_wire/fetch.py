@@ -55,7 +55,8 @@ SMALL_PARTITION = struct.Struct(">B16sBiiqiqiBB")
 """Number of topics (2: one), the topic's id, number of partitions (2: one), the partition's
 request, no tags."""
 SMALL_TAIL = struct.Struct(">BBBBBiqBHBq")
-"""Nothing forgotten, no rack, two tagged fields: the replica's state, the controller's epoch."""
+"""The end of a fetch that forgets nothing and states no rack, with two tagged fields: the replica's
+state and the controller's epoch."""
 EPOCH_TAG = (CONTROLLER_EPOCH_TAG & 0x7F | 0x80) << 8 | CONTROLLER_EPOCH_TAG >> 7
 """The field's number as it is written: two bytes."""
 ONE_REPLIED = struct.Struct(">B16sBihqqqBi")
@@ -226,7 +227,8 @@ def _spend(reader: BytesReader, count: int) -> None:
 
 
 def _forgotten(reader: BytesReader, version: int) -> list[tuple[UUID | None, tuple[int, ...]]]:
-    """Only brokers have sessions here, and they name topics by id."""
+    """Read the forgotten topics of a fetch session. Only brokers have sessions here, and they state
+    topic ids."""
     forgotten: list[tuple[UUID | None, tuple[int, ...]]] = []
     if version >= 7:
         count = reader.count(2)
@@ -341,8 +343,8 @@ def _reply_tags(endpoints: Sequence[NodeEndpoint], controller_epoch: int | None)
 
 
 def _partition_head(partition: FetchedPartition, version: int, flexible: bool) -> bytes:
-    """Everything up to and including the records' length.  LSO = high watermark; no
-    transactions, so no aborted ones either."""
+    """Encode a partition's answer up to the length of the records. The last stable offset equals
+    the high watermark: there are no transactions."""
     index, code, high_watermark, log_start, records, _, _ = partition
     if version >= 5:
         fixed = _REPLY_V5.pack(index, code, high_watermark, high_watermark, log_start)

@@ -82,7 +82,8 @@ class Framer:
             view = view[count:]
 
     def _grow_chunk(self, more: int) -> None:
-        """Only `receive` needs it: a reader into `get_buffer` takes the frames in between."""
+        """Make room in the chunk for `more` bytes. Only `receive` needs this: with `get_buffer`,
+        frames are taken out in between."""
         self._chunk = self._chunk[self._begin : self._end] + bytearray(more)
         self._end -= self._begin
         self._begin = 0
@@ -231,9 +232,9 @@ class Framer:
 
 
 def _grown(frame: bytearray, more: int) -> bytearray:
-    """It with `more` bytes behind it.  Large memory is grown where it is: to copy it again for each
-    step would hold the event loop for longer each time.  The last `get_buffer`'s view is gone by
-    then; if it is not, the memory cannot move."""
+    """Return the frame with `more` bytes of room behind it. A large frame grows in place: copying
+    it at each step would hold the event loop ever longer. The last `get_buffer`'s view must have
+    been released; otherwise the frame is copied."""
     size = len(frame) + more
     if len(frame) >= STEP_BYTES:
         with suppress(BufferError):

@@ -131,9 +131,9 @@ def plain_keys(records: bytes, count: int) -> PlainKeys | None:
 
 
 class _Last(NamedTuple):
-    """Where the last one of some records starts, its times begin, its key begins and ends, and the
-    next record starts; and of all of them, whether one is a tombstone, and whether a key is
-    long."""
+    """Offsets of the last of some records: its start, its times, its key's start and end, and the
+    next record's start. `tombstones` and `long` are about all of them: True if one is a tombstone,
+    or has a long key."""
 
     start: int
     times: int
@@ -207,8 +207,8 @@ def _keys_alike(records: bytes, one: _Last, most: int) -> tuple[bytes, ...]:
 
 
 def _run(records: bytes, place: int, size: int, most: int, allowed: bytes) -> int:
-    """At how many of the `most` places behind this one, `size` bytes apart, one of these bytes is,
-    before the first of another."""
+    """Count the places behind this one, `size` bytes apart and at most `most`, that hold an allowed
+    byte, up to the first that does not."""
     found = records[place + size : place + size + most * size : size]
     return len(found) - len(found.lstrip(allowed))
 

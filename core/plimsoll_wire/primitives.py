@@ -36,11 +36,12 @@ class BytesReader:
         self.left: int | None = None
 
     def allow(self, items: int) -> None:
-        """From now on so many items of arrays may be read: what is made of each takes time."""
+        """Set how many array items may be read from now on: decoding each takes time."""
         self.left = items
 
     def spend(self, items: int) -> None:
-        """Before an array is read."""
+        """Count the items of an array before it is read. Raises MalformedMessage if too many were
+        read."""
         if self.left is not None:
             self.left -= items
             if self.left < 0:

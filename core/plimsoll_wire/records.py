@@ -112,7 +112,7 @@ GROUP, _GROUP_MAX = 1, 64
 first, and after attempts in vain."""
 _OF_ONE_BYTE = [bytes((byte,)) for byte in range(256)]
 _RUN_FIRST, _RUN_MIN = 64, 16
-"""As many are tried at first; and fewer in a row are not worth another attempt soon."""
+"""How many places are tried first; and the least run after which another attempt is worthwhile."""
 
 
 def check_records(records: bytes | memoryview, count: int) -> None:
@@ -215,7 +215,8 @@ def _starts(records: bytes, count: int) -> list[int]:
 
 
 def _follow(records: bytes | memoryview, count: int) -> int:
-    """Where `count` records end and another begins, with lengths of any size, or which is bad."""
+    """Return the position behind `count` records, of which lengths may differ, and where another
+    begins. Raises BadRecords with the number of the bad one."""
     position = 0
     for number in range(count + 1):
         if position > len(records):

@@ -24,8 +24,8 @@ not fenced; after this time answers name it again."""
 
 
 def awaited(image: ClusterImage, lost_for_ms: Mapping[BrokerId, int]) -> frozenset[BrokerId]:
-    """Return the lost leaders whose fence an answer should wait for. `lost_for_ms`: leaders that
-    this broker follows and cannot reach, with the duration in milliseconds."""
+    """Return the lost leaders that an answer should wait for until they are fenced. `lost_for_ms`:
+    leaders that this broker follows and cannot reach, with the duration in milliseconds."""
     recent = (broker_id for broker_id, ms in lost_for_ms.items() if ms < AWAITED_MS)
     return not_fenced(image, recent)
 

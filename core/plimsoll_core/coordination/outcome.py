@@ -44,8 +44,8 @@ class CoordinatorOutcome(Generic[RecordT, OperationT]):
     """
 
     key: str | None
-    """The group or transactional id whose last record the replies wait for; None: the shard's last
-    record."""
+    """The group or transactional id that the replies depend on: they wait for its last record.
+    None: they wait for the shard's last record."""
 
     records: tuple[RecordT, ...] = ()
     """Records to append together or not at all, before anything else; applied at their place in the

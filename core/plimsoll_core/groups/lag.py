@@ -21,8 +21,8 @@ apart."""
 
 
 class EndHistory:
-    """When the end of one partition's log was first seen at which offset. Ages that it returns
-    never exceed that of its first sample."""
+    """Remembers when the end of one partition's log was first seen at which offset. Ages that it
+    returns never exceed that of its first sample."""
 
     __slots__ = ("_ends", "_times_ms")
 
@@ -44,7 +44,7 @@ class EndHistory:
             del self._ends[at], self._times_ms[at]
 
     def _least_missed(self, now_ms: int) -> int:
-        """Return the index of the sample whose removal understates ages the least."""
+        """Return the index of the sample to remove: without it ages are understated the least."""
         times = self._times_ms
 
         def part(at: int) -> float:
@@ -89,8 +89,8 @@ class GroupPartition(NamedTuple):
 
 
 class StandingPartitions:
-    """Since when, by the coordinator's clock, partitions that are behind have stood at their
-    position. Bounded: the partitions that were asked for first in a pass are kept."""
+    """Remembers since when partitions that are behind have stood at their position, by the
+    coordinator's clock. Bounded: the partitions that were asked for first in a pass are kept."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -21,7 +21,7 @@ SAVING, EXCHANGING = BrokerId(-2), BrokerId(-3)
 """The queues of partitions of which the target holds a copy already, though it is not in the row:
 the source holds none yet, so that one copy less is made, or holds one as well."""
 LOOK_AT_MOST = 32
-"""Bound on the equally good partitions whose topics' spread is compared."""
+"""Bound on the equally good partitions that are compared by the spread of their topics."""
 
 
 def vacancy(slot: int) -> BrokerId:

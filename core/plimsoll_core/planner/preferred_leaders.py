@@ -15,7 +15,8 @@ from plimsoll_core.planner.augment import level
 from plimsoll_core.planner.placement import Row
 
 LOOK_AT_MOST = 16
-"""Bound on the equally good partitions whose topics' leaders per broker are compared."""
+"""Bound on the equally good partitions that are compared by the leaders of their topics per
+broker."""
 
 
 @dataclass(slots=True, kw_only=True)

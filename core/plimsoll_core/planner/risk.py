@@ -25,7 +25,7 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def what_if(partitions: Iterable[PlanPartition], brokers: Iterable[BrokerId]) -> tuple[WhatIf, ...]:
-    """Return the forecast of each broker: the partitions in whose ISR it cannot be spared."""
+    """Return the forecast of each broker: the partitions that fall below min ISR without it."""
     hit: dict[BrokerId, list[PartitionKey]] = {broker: [] for broker in sorted(set(brokers))}
     for partition in partitions:
         if partition.isr_margin > 0:

@@ -24,7 +24,8 @@ NAME_MAX = 256
 THROTTLE_MS_MAX = 60_000
 """Longest time, in milliseconds, for which a throttled client is not read from."""
 REQUEST_THROTTLE_MS_MAX = SAMPLE_MS
-"""By `request_percentage`, as in Kafka: what it limits is over when it is told."""
+"""Longest throttle by `request_percentage`, in milliseconds, as in Kafka: the limited time is
+already used when it is measured."""
 NANOSECONDS_A_PERCENT = 10_000_000
 """Nanoseconds in one percent of a second."""
 REQUESTS_AHEAD = 8
@@ -36,7 +37,8 @@ M = TypeVar("M", WindowedRate, TokenBucket)
 
 
 class Accounts(Generic[M]):
-    """By user and client id, of which one may be None: all clients that share it."""
+    """Accounts by user and client id. One of them may be None: then all clients with the other
+    share the account."""
 
     __slots__ = ("_known", "_make", "_tables")
 
@@ -125,8 +127,9 @@ class HeldBucket:
         return not self.bucket.throttle_ms(self.bound, now_ms)
 
     def reserve(self, partitions: int, now_ms: int) -> float:
-        """For partitions that are asked for: little more than a window brings, since it may be any
-        number that is refused.  What is taken; `mutated` puts it back."""
+        """Take tokens for requested partitions, and return the number taken; `mutated` returns
+        them. It is bounded by little more than one window's tokens, since any number may be
+        requested and refused."""
         taken = min(float(partitions), self.bound * SAMPLES * SAMPLE_MS / 1000 + 1)
         self.bucket.record(taken, self.bound, now_ms)
         return taken
@@ -228,12 +231,14 @@ class HeldLimits:
         return True
 
     def count_overdrawn(self) -> None:
-        """Before a request that is charged by itself: what the last took beyond `time_ahead`."""
+        """Count what the last request used beyond `time_ahead`. Called before a request that is
+        charged by itself."""
         if self.time is not None and self.time_ahead.left < 0:
             self.time.rate.settle()
 
     def allow_ahead(self, size: int, nanoseconds: int, now_ms: int) -> None:
-        """After a Produce that was charged by itself, with what it used."""
+        """Give allowances for the next requests. Called after a Produce that was charged by itself,
+        with its bytes and time."""
         if now_ms < self._none_until_ms:
             return
         self._until_ns, until_ns = 0, _NEVER_NS

@@ -123,7 +123,7 @@ def _required(waiter: AckWaiter) -> int:
 
 
 class AckWaiters:
-    """In order of the offset they wait for."""
+    """Produce requests that wait for acknowledgement, in order of the offset they wait for."""
 
     __slots__ = ("_waiters",)
 

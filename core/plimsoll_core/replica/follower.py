@@ -88,7 +88,8 @@ def on_error(code: int) -> ErrorAction:
 
 
 class Reset(NamedTuple):
-    """Where an out-of-range follower starts again: truncate there, or discard everything first."""
+    """The restart point of an out-of-range follower: truncate there, or discard everything
+    first."""
 
     offset: int
     discard: bool
@@ -121,7 +122,8 @@ def _agreed_end(log: LogView, leader_end: EndOffset) -> int:
 def reset(
     log: LogView, leader_start: int, leader_end: int, least: int | None = None
 ) -> Reset | None:
-    """After OFFSET_OUT_OF_RANGE: None means that the offset is fine after all; try it again."""
+    """Return where the follower starts again after OFFSET_OUT_OF_RANGE. Return None if the offset
+    is valid after all and the fetch should be repeated."""
     if leader_end < (log.log_start_offset if least is None else least):
         # Cut to the leader's end it would not hold what the leader has, and look complete.
         return begin_again(leader_start)
@@ -136,7 +138,7 @@ def reset(
 
 
 def begin_again(leader_start: int) -> Reset:
-    """With nothing, where the leader's log begins."""
+    """Start with an empty log at the leader's log start."""
     return Reset(leader_start, discard=True)
 
 
@@ -160,7 +162,7 @@ class CompactedCopy:
         return max(start, self.superseded_below) if self._log.holes else start
 
     def committed(self, high_watermark: int) -> None:
-        """This replica, as leader or follower, knows so much for committed."""
+        """Note a high watermark that this replica knows, as leader or follower."""
         if high_watermark > self.superseded_below:
             self.superseded_below = high_watermark
 

@@ -76,7 +76,7 @@ def _within_lag(leader: Leader, follower: BrokerId, around: ReplicaContext, now_
 def shrinkage(
     leader: Leader, around: ReplicaContext, log_end: int, now_ms: int
 ) -> PendingShrink | None:
-    """Without the followers that lag."""
+    """Return a proposal to shrink the ISR by the lagging followers, or None."""
     isr = leader.isr
     if not isinstance(isr, CommittedIsr):
         return None
@@ -139,7 +139,7 @@ UNDECIDED = frozenset(
         Code.NEW_LEADER_ELECTED,
     }
 )
-"""After these a proposal may have been committed, or was overtaken: only metadata can tell."""
+"""Errors after which a proposal may have been committed or overtaken; only metadata can tell."""
 
 
 class ProposalOutcome(Enum):

@@ -23,7 +23,7 @@ from plimsoll_core.replica.replica_values import FollowerFetch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedIsr:
-    """Nothing in flight."""
+    """The committed ISR, with no proposal in flight."""
 
     committed: tuple[BrokerId, ...]
 
@@ -124,7 +124,8 @@ class FollowerProgress:
         return self._acknowledged_ms if self._presence is None else self._presence.acknowledged_ms
 
     def settle(self, presence: Presence) -> None:
-        """It has everything: until the leader's end moves, each fetch of its session says so."""
+        """Note that the follower has everything: until the leader's end moves, each fetch of its
+        session confirms it."""
         self._presence = presence
 
     def unsettle(self, session: Presence) -> None:

@@ -67,7 +67,7 @@ class ProducerMemory:
 
     @property
     def _least_room(self) -> int:
-        """For those that come while logs forget."""
+        """Return the room for new producers while logs forget others."""
         return max(self.limit // 8, 1)
 
     def bound(self, limit: int) -> None:
@@ -76,7 +76,7 @@ class ProducerMemory:
         self._count()
 
     def join(self, log: Remembers) -> None:
-        """It is open now, and knows no more than there is room for."""
+        """Count an opened log, which keeps no more producers than there is room for."""
         self._logs[next(self._numbers)] = log
         self.read_back(log)
 
@@ -87,8 +87,9 @@ class ProducerMemory:
         self.added(len(log))
 
     def read_back(self, log: Remembers) -> None:
-        """It knows again what it wrote down, as far as there is room: those at least that wrote
-        last, to its share.  For these others forget, a portion; not for all of them."""
+        """Count the producers that a log has restored, and reduce them to the room. At least the
+        last writers stay, up to the log's share; for these, other logs forget a portion of
+        theirs."""
         if (producers := len(log)) <= self._room:
             self.added(producers)
             return
@@ -102,7 +103,7 @@ class ProducerMemory:
             self._room = 0  # the next newcomer has them counted: this was enough for one turn
 
     def added(self, producers: int) -> None:
-        """By one of the logs."""
+        """Count new producers of one log."""
         self.came += producers
         self._room -= producers
         if self._room <= 0:
@@ -207,7 +208,7 @@ class _Batch(NamedTuple):
 
 
 class _Producer:
-    """Never without a batch: the caller adds the first at once."""
+    """One producer's state. It always holds a batch: the caller adds the first one at once."""
 
     __slots__ = ("batches", "epoch", "idle_since_ms")
 
@@ -230,7 +231,8 @@ class ProducerStates:
         self.restore(entries)
 
     def share(self, memory: ProducerMemory, *, evenly: bool = False) -> None:
-        """They count from now on; `evenly`: with all that are opened at a start."""
+        """Count these producers in the memory from now on. `evenly`: with all logs that are opened
+        at a start."""
         self._memory = memory
         (memory.join_evenly if evenly else memory.join)(self)
 
@@ -243,7 +245,7 @@ class ProducerStates:
         return None if producer is None else (producer.epoch, producer.batches[-1].last_sequence)
 
     def active(self, most: int) -> list[ActiveProducer]:
-        """Those that have not expired; of more than `most` the ones that came last."""
+        """Return the unexpired producers; of more than `most`, the newest."""
         newest = islice(reversed(self._producers.items()), most)
         return [
             ActiveProducer(producer_id, each.epoch, last.last_sequence, last.timestamp)

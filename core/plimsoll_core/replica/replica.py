@@ -188,7 +188,8 @@ class Replica:
         self._stop_leading(Code.NOT_LEADER_OR_FOLLOWER)
 
     def halt(self) -> None:
-        """Its leader fences the leader epoch that it knows: it waits for newer metadata."""
+        """Stop fetching until newer metadata arrives: the leader has fenced this replica's leader
+        epoch."""
         assert self.role is FOLLOWING, self.role
         self._become(HALTED)
 
@@ -199,7 +200,7 @@ class Replica:
         self._stop_leading(code)
 
     def fail(self) -> None:
-        """Its disk failed: it serves and acknowledges nothing any more."""
+        """Stop serving and acknowledging for good: the disk failed."""
         self._become(FAILED)
         self._stop_leading(Code.KAFKA_STORAGE_ERROR)
 
@@ -250,8 +251,8 @@ class Replica:
 
     @property
     def low_watermark(self) -> int:
-        """Below it no replica that may be elected cleanly has a record; on a follower its own log's
-        start."""
+        """Return the offset below which no replica that may be elected cleanly has a record; on a
+        follower, the start of its own log."""
         start = self.log.log_start_offset
         return start if self.leader is None else low_watermark(self.leader, start)
 
@@ -442,7 +443,7 @@ class Replica:
             self._answers += self.waiters.for_start.reached(self.low_watermark, Code.NONE)
 
     def take_ready(self) -> Ready:
-        """Everything that follows from the events since the last call."""
+        """Return the effects of all events since the last call."""
         leader = self.leader
         if leader is not None:
             self._commit(leader)

@@ -16,7 +16,7 @@ from plimsoll_core.replica.leader import Leader
 
 @dataclass(frozen=True, slots=True)
 class Leading:
-    """It takes produces, answers fetches and moves the high watermark."""
+    """The replica accepts produces, answers fetches and moves the high watermark."""
 
     leader: Leader
     """The leader of one leader epoch: another epoch has another object, and so another role."""
@@ -24,23 +24,25 @@ class Leading:
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """It fetches from the leader that its metadata name; from none while they name none."""
+    """The replica fetches from the leader that its metadata names, or waits while they name
+    none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Halted:
-    """It neither leads nor fetches until newer metadata give it a role.  Its log is in service."""
+    """The replica neither leads nor fetches until newer metadata gives it a role. Its log is
+    online."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Its log is out of service.  For good: a log that is opened anew has a new replica."""
+    """The replica's log is offline, for good: a reopened log has a new replica."""
 
 
 Role = Leading | Following | Halted | Failed
 
 FOLLOWING, HALTED, FAILED = Following(), Halted(), Failed()
-"""These hold nothing, so there is one of each: they are compared by identity."""
+"""Roles without state: there is one instance of each, compared by identity."""
 
 LED = "newer metadata name this broker the leader"
 LED_ELSEWHERE = "metadata of a newer leader epoch name another leader, or none"
@@ -71,10 +73,10 @@ MAY_FOLLOW: Mapping[type[Role], Mapping[type[Role], str]] = {
         Failed: "its disk failed again: a flush may fail after an append did",
     },
 }
-"""By the role before and the role after: why.  What is not here is a bug."""
+"""Causes by former and next role. A transition that is not listed is a bug."""
 
 
 def succeed(before: Role, after: Role) -> Role:
-    """The role that is taken; an AssertionError where `MAY_FOLLOW` has none such."""
+    """Return the role after the transition. Fails an assert if `MAY_FOLLOW` does not list it."""
     assert type(after) in MAY_FOLLOW[type(before)], (before, after)
     return after

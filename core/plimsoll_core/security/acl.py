@@ -14,7 +14,7 @@ import msgspec
 CLUSTER_NAME = "kafka-cluster"
 """The only resource of the type Cluster."""
 WILDCARD = "*"
-"""As a literal name: every resource of its type; as a host: every host."""
+"""Stands for every resource of a type as a literal name, and for every host as a host."""
 EVERYBODY = "User:*"
 ANONYMOUS = "User:ANONYMOUS"
 NAME_BYTES_MAX = 1024
@@ -107,14 +107,15 @@ TOLD_OPERATIONS: Mapping[ResourceType, tuple[AclOperation, ...]] = {
 
 
 def operation_bits(operations: Iterable[AclOperation]) -> int:
-    """As answers tell them: a bit by each one's number."""
+    """Return the operations in the form of answers: one bit for each operation's number."""
     return sum(1 << OPERATION_NUMBERS[operation] for operation in operations)
 
 
 ANY_NUMBER = 1
-"""In a filter: everything of its kind."""
+"""The number that matches everything of its kind in a filter."""
 MATCH_NUMBER = 2
-"""As a filter's pattern: whatever rule applies to a resource of that name."""
+"""The pattern number of a filter that matches every rule which applies to a resource of that
+name."""
 
 
 class Acl(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -130,7 +131,7 @@ class Acl(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     @property
     def order(self) -> tuple[str, ...]:
-        """By which rules are sorted: what is committed is written in one order."""
+        """Return the sort key of rules: committed rules are stored in one order."""
         kind, pattern = self.resource.value, self.pattern.value
         what = (self.operation.value, self.permission.value)
         return (kind, self.name, pattern, self.principal, self.host, *what)
@@ -171,7 +172,7 @@ def _too_long(acl: Acl) -> str | None:
 
 
 def _size(text: str) -> int:
-    """In UTF-8; of what has no such form, more than is allowed."""
+    """Return the size in UTF-8; for text without a UTF-8 form, more than the bound."""
     try:
         return len(text.encode())
     except UnicodeEncodeError:

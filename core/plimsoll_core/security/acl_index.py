@@ -58,7 +58,7 @@ class Cell(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """By name and by prefix; `lengths`: how many prefixes there are of each length."""
+    """Rules by name and by prefix. `lengths`: the number of prefixes of each length."""
 
     literal: Map[str, Cell] = Map()
     prefixed: Map[str, Cell] = Map()

@@ -30,7 +30,7 @@ OWN_AUTHORITY = "clients"
 
 SUBJECT_CHARACTERS_MAX = 240
 CERTIFICATES_MAX = 4
-"""That a user may have at a time: the newest, and those before that have not ended."""
+"""Bound on a user's certificates: the newest, and earlier ones that have not expired."""
 _KEYWORDS = {
     "2.5.4.3": "CN",
     "2.5.4.6": "C",
@@ -65,7 +65,8 @@ class UserCertificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class UserCertificates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """By which a user may log in, the newest first.  `owner`: the uid of its User object."""
+    """The certificates by which a user may log in, newest first. `owner`: the uid of its User
+    object."""
 
     user: str
     owner: str
@@ -161,8 +162,8 @@ class NamePart(NamedTuple):
 
 
 def distinguished_name(parts: Sequence[Sequence[NamePart]]) -> str:
-    """As Java's `X500Principal.getName()` writes it: the last part of `parts` first.  Empty: it
-    cannot be a user's, since a value has characters that cannot be seen."""
+    """Return the name as Java's `X500Principal.getName()` writes it: the last part of `parts`
+    first. Return "" if a value has unprintable characters: no user may have such a name."""
     written = []
     for several in reversed(parts):
         for part in several:

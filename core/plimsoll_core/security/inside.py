@@ -29,7 +29,7 @@ REASONS = (NO_IDENTITY, OTHER_CLUSTER, OTHER_PEER, RETIRED, PLAINTEXT)
 """The reasons to refuse a peer with a certificate of the right authority; `PLAINTEXT`: it has
 none."""
 CERTIFICATES_MAX = 2
-"""That a broker may have at a time: the one in use, and its successor."""
+"""Bound on a broker's certificates: the one in use, and its successor."""
 
 
 class InsideMode(Enum):
@@ -100,7 +100,8 @@ def controller_identity(cluster_id: UUID) -> str:
 
 
 def controller_name(cluster_id: UUID) -> str:
-    """By which a broker asks for a controller's certificate: one port serves many clusters."""
+    """Return the name by which a broker asks for a cluster's controller certificate: one port
+    serves many clusters."""
     return f"{cluster_id}.controller.{SCHEME}"
 
 

@@ -86,4 +86,4 @@ REQUIREMENTS: Mapping[int, tuple[Requirement, ...]] = {
     75: (_topic(_Op.DESCRIBE),),  # DescribeTopicPartitions: others are left out
     76: (),  # ShareGroupHeartbeat: always refused, and not decoded
 }
-"""By Kafka's api key; all of a row's are required, of each topic or group that is named."""
+"""Required rights by Kafka's api key. All of a row are required, for each named topic or group."""

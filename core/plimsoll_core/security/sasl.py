@@ -118,10 +118,11 @@ class SaslSession:
     stage: LoginStage = LoginStage.START
 
     identity: Identity | None = None
-    """Since its first login; another login must be the same user's by the same mechanism."""
+    """The identity of the first login; a later login must be of the same user by the same
+    mechanism."""
 
     expired: bool = False
-    """Its session is over: only another login is answered."""
+    """True if the session has expired: only a new login is answered."""
 
     claimed: str = ""
     """The user that the client named last, proven or not."""

@@ -38,7 +38,7 @@ could never log in with them."""
 
 
 class PreviousKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Those of the password before: they are good until then, by the brokers' wall clocks."""
+    """Keys of the previous password, valid until `until_ms` by the brokers' wall clocks."""
 
     stored_key: bytes
     server_key: bytes
@@ -63,7 +63,7 @@ class ScramCredential(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     @property
     def stored_keys(self) -> tuple[bytes, ...]:
-        """Now, and before a rotation."""
+        """Return the present key, and the previous one if it is still kept."""
         previous = self.previous
         return (self.stored_key,) if previous is None else (self.stored_key, previous.stored_key)
 

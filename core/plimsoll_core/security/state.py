@@ -157,7 +157,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     # --- certificates ----------------------------------------------------------------------------
 
     def with_certificates(self, row: UserCertificates) -> Security:
-        """With these as all of its user's."""
+        """Return the state with these certificates in place of the user's former ones."""
         found = self.without_certificates(row.user)
         users = found.certificate_users
         for one in row.certificates:

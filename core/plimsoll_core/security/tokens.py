@@ -29,7 +29,7 @@ TOKEN_BYTES_MAX = 16 * 1024
 KEY_BYTES_MAX = 1024
 """Bound on a public key: one of RSA with 4096 bits has 550 bytes."""
 SKEW_MS = 30_000
-"""By so much an issuer's clock may be ahead.  A token's end is never stretched."""
+"""Tolerated lead of an issuer's clock, in milliseconds. The end of a token is never extended."""
 LIFE_MAX_MS = 24 * 3600 * 1000
 """A token that is valid for longer is refused: a stolen token is usable for a day at most."""
 USER_CHARACTERS_MAX = 240

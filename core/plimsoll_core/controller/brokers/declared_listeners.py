@@ -82,7 +82,7 @@ def names_are_legal(turn: DecisionContext, listeners: tuple[Listener, ...]) -> R
 
 
 def tokens_are_encrypted(turn: DecisionContext, listeners: tuple[Listener, ...]) -> Refusal | None:
-    """Refuse token logins without TLS: anyone who reads the connection could use the token."""
+    """Refuse token logins without TLS: a token that is read on the network can be used again."""
     for listener in listeners:
         if set(TOKEN_LOGINS) & set(listener.authentication) and not listener.tls:
             return _invalid(f"Listener {listener.name}: a login by tokens needs tls.")

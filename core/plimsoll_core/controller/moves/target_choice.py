@@ -29,8 +29,8 @@ from plimsoll_core.planner.request import (
 )
 
 COMPARED_MAX = 20_000
-"""Bound on the partitions whose loads are compared. In a larger cluster only the loads of the
-affected topics are: a turn must be short."""
+"""Bound on the partitions with compared loads. In a larger cluster only the loads of the affected
+topics are compared: a turn must be short."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,7 +61,7 @@ _WORDS = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
     """An unhealthy partition explained. `cause`: one word; `why`: a sentence; `waits_for`: brokers
-    whose return may help."""
+    that may help by returning."""
 
     cause: str
     why: str

@@ -104,7 +104,7 @@ def _configure(turn: DecisionContext, topic: Topic, factor: int, *, lower: bool)
 
 
 def ensure_internal_topic(turn: DecisionContext, request: EnsureInternalTopic) -> Answer | Refusal:
-    """As it is there, or as it is made now: on as many brokers as there are, if they are few."""
+    """Create the topic unless it exists, on at most as many brokers as there are, and return it."""
     name = request.name
     if name != GROUP_OFFSETS:
         message = f"There is no internal topic {name[:100]!r}."

@@ -1,1 +1,1 @@
-"""Classic groups, whose members assign the partitions themselves: join, sync, heartbeat, leave."""
+"""Classic groups: their members assign the partitions themselves. Join, sync, heartbeat, leave."""

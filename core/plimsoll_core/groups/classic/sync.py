@@ -95,8 +95,8 @@ def _synced(group: ClassicGroup, member: Member) -> GroupSynced:
 def generation_stored(
     turn: GroupTurn, op: GenerationStored, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """If the generation is committed, members get their assignments; else they join again, and no
-    member is told this generation."""
+    """Give members their assignments if the generation is committed; else make them join again,
+    without telling them this generation."""
     effects = Effects()
     group = turn.soft.classic.get(op.group_id)
     if (
