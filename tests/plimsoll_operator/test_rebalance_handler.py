@@ -253,7 +253,7 @@ async def test_another_one_that_runs_is_waited_for():
     other = an_object(uid="b2", mode="RemoveBrokers", brokers=[1], approval="Automatic")
     other["metadata"]["name"] = "drain"
     scene.put(other)
-    with pytest.raises(Retry, match="Rebalance kafka/fill runs"):
+    with pytest.raises(Retry, match="Rebalance kafka/fill is running"):
         await rebalance.reconcile(scene.term, ("kafka", "drain"))
     status = scene.term.statuses[Target(REBALANCES, "kafka", "drain")][1]
     assert (status.phase, conditions(status)["Blocked"][1]) == ("Blocked", "ReassignmentInProgress")

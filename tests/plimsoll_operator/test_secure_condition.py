@@ -38,7 +38,7 @@ def test_secure_condition_is_true_only_where_everything_is_closed(
     assert shown is not None
     assert shown.reason == reason
     assert (shown.status == "True") == (reason == "Closed")
-    waits = secure_condition(an_image(), "Required waits: broker 1 shows no certificate yet.")
+    waits = secure_condition(an_image(), "Required waits: broker 1 presents no certificate yet.")
     assert waits is not None
     assert waits.status == "False"
 

@@ -21,7 +21,7 @@ from plimsoll_operator.status.events import About, Occurrence
 from plimsoll_operator.status.status_writer import Target
 
 KEY = ("kafka", "orders")
-SENTENCE = "Partition 7 cannot be led by broker 2: it does not take part now."
+SENTENCE = "Partition 7 cannot be led by broker 2: it is not active now."
 
 
 def a_scene(elect: list[dict[str, int]] | None = None) -> Scene:

@@ -55,15 +55,16 @@ KEYS: tuple[ConfigKey, ...] = (
         default="delete",
         parse=policies,
         wants="delete, compact, compact,delete or empty",
-        doc="What happens to old segments: they go, or only the last record of each key stays; "
-        "empty: nothing, until a client deletes records.",
+        doc="Treatment of old segments. delete: they are deleted by age or size; compact: only "
+        "the last record of each key stays; empty: they stay until a client deletes "
+        "records.",
     ),
     fixed("compression.gzip.level", "-1", _ONE_LEVEL),
     fixed("compression.lz4.level", "9", _ONE_LEVEL),
     choice(
         COMPRESSION_TYPE,
         (AS_PRODUCED, "uncompressed", "zstd", "lz4", "snappy", "gzip"),
-        "The codec in which batches are kept: their producer's, or one for all.",
+        "Codec of stored batches: the producer's, or one for all.",
     ),
     fixed("compression.zstd.level", "3", _ONE_LEVEL),
     integer(
@@ -71,13 +72,28 @@ KEYS: tuple[ConfigKey, ...] = (
         86_400_000,
         0,
         INT64_MAX,
-        "How long a compacted topic keeps the record without a value that deletes a key.",
+        "How long a compacted topic keeps a tombstone, which is a record without a value "
+        "that deletes its key.",
     ),
-    fixed("file.delete.delay.ms", "60000", "files go at once when nothing reads them"),
-    integer("flush.messages", INT64_MAX, 1, INT64_MAX, "Flush to disk after this many records."),
-    integer("flush.ms", INT64_MAX, 0, INT64_MAX, "Flush to disk at least this often."),
+    fixed("file.delete.delay.ms", "60000", "files are deleted at once when nothing reads them"),
+    integer(
+        "flush.messages",
+        INT64_MAX,
+        1,
+        INT64_MAX,
+        "Number of records after which the log is flushed to disk.",
+    ),
+    integer(
+        "flush.ms", INT64_MAX, 0, INT64_MAX, "Longest time between two flushes of the log to disk."
+    ),
     fixed("follower.replication.throttled.replicas", "", _NO_THROTTLED_REPLICAS),
-    integer("index.interval.bytes", 4_096, 0, INT32_MAX, "Bytes between index entries."),
+    integer(
+        "index.interval.bytes",
+        4_096,
+        0,
+        INT32_MAX,
+        "Bytes of the log between two entries of its index.",
+    ),
     fixed("leader.replication.throttled.replicas", "", _NO_THROTTLED_REPLICAS),
     fixed("local.retention.bytes", "-2", _NO_TIERS),
     fixed("local.retention.ms", "-2", _NO_TIERS),
@@ -86,61 +102,62 @@ KEYS: tuple[ConfigKey, ...] = (
         INT64_MAX,
         1,
         INT64_MAX,
-        "A compacted topic is cleaned once a record has waited for so long.",
+        "Longest time that a record of a compacted topic waits for compaction.",
     ),
-    integer(
-        "max.message.bytes", 1_048_588, 0, INT32_MAX, "The largest record batch that is accepted."
-    ),
+    integer("max.message.bytes", 1_048_588, 0, INT32_MAX, "Maximum size of a record batch."),
     integer(
         "message.timestamp.after.max.ms",
         3_600_000,
         0,
         INT64_MAX,
-        "How far ahead of the broker's clock a producer's time may be.",
+        "Furthest that a record's timestamp may be ahead of the broker's clock.",
     ),
     integer(
         "message.timestamp.before.max.ms",
         INT64_MAX,
         0,
         INT64_MAX,
-        "How far behind the broker's clock a producer's time may be.",
+        "Furthest that a record's timestamp may be behind the broker's clock.",
     ),
     choice(
         "message.timestamp.type",
         ("CreateTime", "LogAppendTime"),
-        "Whether a record carries its producer's time or its broker's.",
+        "Timestamp of records: the producer's (CreateTime) or the broker's (LogAppendTime).",
     ),
     share(
         "min.cleanable.dirty.ratio",
         "0.5",
-        "A compacted topic is cleaned once so much of it was never cleaned.",
+        "Share of a compacted log that may be uncompacted before compaction begins.",
     ),
-    integer(
-        MIN_LAG, 0, 0, INT64_MAX, "No record of a compacted topic is superseded before this age."
-    ),
+    integer(MIN_LAG, 0, 0, INT64_MAX, "Least age at which compaction may remove a record."),
     fixed("preallocate", "false", "segments grow as they are written"),
     fixed("remote.log.copy.disable", "false", _NO_TIERS),
     fixed("remote.log.delete.on.disable", "false", _NO_TIERS),
     fixed("remote.storage.enable", "false", _NO_TIERS),
     integer(
-        "retention.bytes", -1, -1, INT64_MAX, "Old segments go above this size; -1: never for size."
+        "retention.bytes",
+        -1,
+        -1,
+        INT64_MAX,
+        "Size of a partition above which old segments are deleted; -1: no limit.",
     ),
     integer(
         "retention.ms",
         604_800_000,
         -1,
         INT64_MAX,
-        "Segments older than this go; -1: never for age.",
+        "Age at which segments are deleted; -1: never.",
     ),
-    integer("segment.bytes", 1_073_741_824, 14, INT32_MAX, "A new segment starts at this size."),
-    integer("segment.index.bytes", 10_485_760, 4, INT32_MAX, "The size of an index."),
+    integer("segment.bytes", 1_073_741_824, 14, INT32_MAX, "Size at which a new segment starts."),
+    integer("segment.index.bytes", 10_485_760, 4, INT32_MAX, "Maximum size of an index file."),
     fixed("segment.jitter.ms", "0", "segments begin at their own age"),
-    integer("segment.ms", 604_800_000, 1, INT64_MAX, "A new segment starts at this age."),
+    integer("segment.ms", 604_800_000, 1, INT64_MAX, "Age of a segment at which a new one starts."),
     choice(
         UNCLEAN_RECOVERY,
         ("Balanced", "Proactive", "Manual"),
-        "The leader when every complete replica is lost: the most complete of all that may be "
-        "(Balanced), of those that answer soon (Proactive), or the one that a user names (Manual).",
+        "Election when every complete replica is lost: the most complete replica of all "
+        "that may be (Balanced), the most complete of those that answer within seconds "
+        "(Proactive), or a replica that a user names (Manual).",
         any_case=True,
     ),
 )
@@ -156,7 +173,9 @@ LISTS = frozenset(
 )
 """The keys with lists as values: a client may add and take away items."""
 
-_MIN_ISR_KEY = integer(MIN_ISR, 1, 1, INT32_MAX, "How many in-sync replicas a commit needs.")
+_MIN_ISR_KEY = integer(
+    MIN_ISR, 1, 1, INT32_MAX, "Number of in-sync replicas that a write with acks=all needs."
+)
 
 
 NAME_COMPARED_MAX = 100

@@ -56,7 +56,7 @@ def test_mode_goes_one_step_at_a_time_in_both_directions(ready: Any) -> None:
     assert isinstance(ask(ready, REQUIRED), Done)
     leap = ask(ready, OFF)
     assert isinstance(leap, Refused)
-    assert "by Permissive" in leap.message
+    assert "through Permissive" in leap.message
     for mode in (PERMISSIVE, OFF):
         assert isinstance(ask(ready, mode), Done)
         assert ready.image.inside.mode is mode
@@ -66,7 +66,7 @@ def test_mode_goes_one_step_at_a_time_in_both_directions(ready: Any) -> None:
 @pytest.mark.parametrize(
     ("told", "sentence"),
     [
-        ({}, "shows no certificate yet"),
+        ({}, "presents no certificate yet"),
         ({"sha256": "stolen"}, "not in the metadata log"),
         ({"sha256": "key 1", "plaintext": 2}, "has 2 connections in plaintext"),
     ],
@@ -98,7 +98,7 @@ def test_off_waits_for_brokers_that_insist_on_tls(ready: Any) -> None:
     assert isinstance(ask(ready, PERMISSIVE), Done)
     answer = ask(ready, OFF)
     assert isinstance(answer, Refused)
-    assert "broker 2 still insists on TLS" in answer.message
+    assert "broker 2 still requires TLS" in answer.message
     tell(ready, 2, sha256="key 2")
     assert isinstance(ask(ready, OFF), Done)
 

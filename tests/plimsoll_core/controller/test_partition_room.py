@@ -51,7 +51,7 @@ def test_no_client_makes_more_than_the_brokers_hold(bounded: Any) -> None:
     """10,000 partitions took all descriptors of a broker in 2.5 s."""
     answer = create(bounded, MALLORY, 10_000)
     assert (answer.code, answer.reason) == (Code.POLICY_VIOLATION, "PolicyViolation")
-    assert "memory and descriptors for 300" in answer.message
+    assert "memory and file descriptors for at most 300" in answer.message
     for number in range(10_000):
         if create(bounded, f"10.1.{number // 250}.{number % 250}", 20).code:
             break

@@ -179,7 +179,7 @@ class TestBegin:
         twice = (to(0, 1, 4, partitions=(0,)), to(0, 1, 3, partitions=(1, 0)))
         state = run(five, *twice, object=OTHER, **otherwise)
         assert (state.phase, state.reason) == ("Failed", "InvalidRequest")
-        assert state.message == "Two moves name orders-0."
+        assert state.message == "Two moves name orders-0. Name it once."
 
     def test_moves_away_from_brokers_name_a_partition_twice_where_both_have_a_replica_of_it(
         self, five: Any
@@ -189,7 +189,7 @@ class TestBegin:
         assert run(five, *apart).phase == "Running"
         both = tuple(TopicMove(topic="orders", away_from=(broker,)) for broker in (0, 1))
         state = run(five, *both, object=OTHER)
-        assert (state.phase, state.message) == ("Failed", "Two moves name orders-0.")
+        assert (state.phase, state.message) == ("Failed", "Two moves name orders-0. Name it once.")
 
     def test_factor_without_the_brokers_is_waited_for(self, five: Any) -> None:
         """Brokers may be added: it has not failed, and nothing has begun."""
@@ -206,7 +206,7 @@ class TestBegin:
             five.commit(ReassignmentNoted(cause="test", reassignment=ended))
         answer = run(five, to(0, 1, 3))
         assert answer.reason == "TooManyWaiting"
-        assert "delete old ones" in answer.message
+        assert "Delete old Reassignment objects" in answer.message
         assert not five.p().moving
         five.ask(ReassignmentObjectGone(object=holder))
         assert run(five, to(0, 1, 3)).phase == "Running"

@@ -98,7 +98,7 @@ class TestBegin:
         assert isinstance(answer, Refused)
         assert answer.reason == "PlanOutdated"
         assert (
-            f"1 partitions are no longer as this plan found them, such as orders-{change.index}"
+            f"1 partitions have changed since the plan was made, such as orders-{change.index}"
             in (answer.message)
         )
         assert len(five.log) == end
@@ -162,7 +162,7 @@ class TestBegin:
         begin(five, "AddBrokers", 3, 4)
         answer = begin(five, "RemoveBrokers", 2, object=OTHER)
         assert answer.reason == "ReassignmentInProgress"
-        assert "Rebalance kafka/fill runs" in answer.message
+        assert "Rebalance kafka/fill is running" in answer.message
         finish(five)
         assert begin(five, "RemoveBrokers", 2, object=OTHER).phase == "Running"
 

@@ -232,8 +232,8 @@ class TestNamed:
         ("leader", "why"),
         [
             (7, "it is no replica; they are 0, 1, 2."),
-            (2, "does not take part now"),
-            (1, "has not reported yet"),
+            (2, "is not active now"),
+            (1, "has not reported its log yet"),
         ],
     )
     def test_refusals_are_sentences(self, world: Any, leader: int, why: str) -> None:

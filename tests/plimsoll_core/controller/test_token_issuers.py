@@ -87,7 +87,7 @@ def test_change_forwarded_for_a_login_by_a_token_that_is_not_believed_any_more_i
     controller.ask(DeclareTokenIssuers(issuers=now))
     answer = controller.ask(asked)
     assert isinstance(answer, Refused)
-    assert "not good any more" in answer.message
+    assert "no longer valid" in answer.message
     assert isinstance(controller.ask(asked_by(b"")), Refused)
 
 

@@ -77,7 +77,7 @@ class TestClean:
         declare(world, "Proactive")
         world.propose([0, 1])
         world.kill(1, 0)
-        assert "another replica that takes part leads instead" in look(world).why
+        assert "another active replica leads instead" in look(world).why
 
     def test_emptied_volume_is_called_so(self, new_world: Callable[..., Any]) -> None:
         world = new_world(3)
@@ -103,7 +103,7 @@ class TestRecovery:
         everybody_lost(world)
         found = look(world)
         assert (found.cause, found.waits_for) == ("BrokerFenced", (1, 2))
-        assert "broker 1 (has not reported how complete its log is), broker 2 (fenced)" in found.why
+        assert "broker 1 (has not reported its log), broker 2 (fenced)" in found.why
         world.tell(1, (0, 9))
         assert look(world).waits_for == (2,)
 

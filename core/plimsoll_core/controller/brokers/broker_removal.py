@@ -191,11 +191,14 @@ def _check_unregister(turn: DecisionContext, broker: Broker) -> Refusal | None:
     if broker.id in image.hosted:
         return Refusal(
             reason=Reason.BrokerHoldsReplicas,
-            message=f"Broker {broker.id} holds {len(image.hosted[broker.id])} replicas.",
+            message=(
+                f"Broker {broker.id} still has {len(image.hosted[broker.id])} replicas. Move them "
+                "away first."
+            ),
         )
     if not broker.fenced or (turn.has_session(broker) and not broker.shutting_down):
         return Refusal(
             reason=Reason.BrokerLives,
-            message=f"Broker {broker.id} still takes part; stop it first.",
+            message=f"Broker {broker.id} is still active. Stop it first.",
         )
     return None

@@ -40,7 +40,7 @@ def set_members(turn: DecisionContext, request: SetMembers) -> Answer | Refusal:
     if not wanted:
         return Refusal(
             reason=Reason.InvalidRequest,
-            message="A cluster has at least one broker; delete the LogCluster to stop it.",
+            message="A cluster needs at least one broker. Delete the LogCluster to stop it.",
         )
     if wanted == turn.image.members:
         return Done()

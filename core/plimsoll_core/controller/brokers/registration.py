@@ -159,7 +159,7 @@ def cluster_is_declared(turn: DecisionContext, request: RegisterBroker) -> Refus
         return None
     return Refusal(
         reason=Reason.NotController,
-        message="The cluster is not declared yet; ask again in a moment.",
+        message="The cluster is not declared yet. Retry in a moment.",
     )
 
 
@@ -200,7 +200,7 @@ def id_is_a_member(turn: DecisionContext, request: RegisterBroker) -> Refusal | 
     if request.broker_id < 0:
         return Refusal(
             reason=Reason.InvalidRegistration,
-            message=f"A broker id is 0 or more, not {request.broker_id}.",
+            message=f"A broker id must be 0 or more, not {request.broker_id}.",
         )
     known = request.broker_id in image.members or request.broker_id in image.brokers
     if known or not image.members:

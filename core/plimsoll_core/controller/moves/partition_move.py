@@ -190,7 +190,7 @@ def _check_free(movers: Sequence[Mover], p: Partition) -> Refusal | None:
         return None
     return Refusal(
         reason=Reason.PolicyViolation,
-        message=f"The object {held} moves partition {p.index}; change that one.",
+        message=f"The object {held} is moving partition {p.index}. Change that object instead.",
     )
 
 
@@ -248,7 +248,7 @@ def report_copies(turn: DecisionContext, request: ReportCopies) -> Answer | Refu
 
 def limit(turn: DecisionContext, request: LimitMovement) -> Answer | Refusal:
     if request.bytes_per_second < 1:
-        text = "Moves may be slow, but not stand still: give at least one byte a second."
+        text = "A throttle must be at least one byte per second."
         return Refusal(reason=Reason.InvalidRequest, message=text)
     if request.bytes_per_second != turn.image.movement_bytes_per_second:
         turn.add(

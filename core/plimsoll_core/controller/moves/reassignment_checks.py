@@ -49,12 +49,15 @@ def wrong_form(request: RunReassignment) -> Refusal | None:
             return refusal
         named, indexes = listed.setdefault(move.topic, set()), set(move.partitions or ())
         if both := named & indexes:
-            return _invalid(f"Two moves name {move.topic}-{min(both)}.")
+            return _invalid(f"Two moves name {move.topic}-{min(both)}. Name it once.")
         named |= indexes
         # With `awayFrom` and no list, only where replicas are says which ones it is about.
         all_of_it = move.partitions is None and move.away_from is None
         if (all_of_it and named) or (move.topic in whole and (all_of_it or indexes)):
-            return _invalid(f"A move names all partitions of {move.topic}, another one some too.")
+            return _invalid(
+                f"One move names all partitions of {move.topic}, and another names some of"
+                " them. Name each partition once."
+            )
         if all_of_it:
             whole.add(move.topic)
     return None
@@ -88,13 +91,13 @@ def named_partitions(turn: DecisionContext, request: RunReassignment) -> Named |
         for p in partitions:
             refusal = _check_free(movers, move, p) or _check_stated(turn, move, p)
             if p.key in seen:
-                refusal = _invalid(f"Two moves name {move.topic}-{p.index}.")
+                refusal = _invalid(f"Two moves name {move.topic}-{p.index}. Name it once.")
             if refusal:
                 return refusal
             seen.add(p.key)
         found.append((move, partitions))
     leaves = any(move.away_from and move.partitions != () for move in request.moves)
-    return found if seen or leaves else _invalid("The moves name no partition.")
+    return found if seen or leaves else _invalid("The moves match no partition.")
 
 
 def _check_form(move: TopicMove) -> Refusal | None:
@@ -102,11 +105,13 @@ def _check_form(move: TopicMove) -> Refusal | None:
         way for way in (move.replicas, move.replication_factor, move.away_from) if way is not None
     ]
     if len(ways) != 1:
-        return _invalid("A move has exactly one of replicas, replicationFactor and awayFrom.")
+        return _invalid(
+            "Each move must have exactly one of replicas, replicationFactor and awayFrom."
+        )
     if move.replicas is not None and len(set(move.replicas)) != len(move.replicas):
-        return _invalid(f"A target of topic {move.topic} names a broker twice.")
+        return _invalid(f"A move of topic {move.topic} names a broker twice.")
     if move.replication_factor is not None and move.replication_factor < 1:
-        return _invalid("The replication factor is at least 1.")
+        return _invalid("replicationFactor must be at least 1.")
     return None
 
 
@@ -131,7 +136,10 @@ def _check_free(movers: Iterable[Mover], move: TopicMove, p: Partition) -> Refus
         return None
     return Refusal(
         reason=Reason.ReassignmentInProgress,
-        message=f"{move.topic}-{p.index} is moved by {held}: this one begins after it.",
+        message=(
+            f"{move.topic}-{p.index} is being moved by {held}. This Reassignment begins when that "
+            "has ended."
+        ),
     )
 
 

@@ -107,7 +107,10 @@ def _begin(turn: DecisionContext, request: RunReassignment) -> Answer | Refusal:
     if request.paused:
         return ReassignmentState(phase=None)
     if len(turn.image.reassignments) >= ROWS_MAX:
-        text = f"There are {ROWS_MAX} Reassignments already; delete old ones."
+        text = (
+            f"The cluster already remembers {ROWS_MAX} Reassignments. Delete old Reassignment "
+            "objects."
+        )
         return Refusal(reason=Reason.TooManyWaiting, message=text)
     if (missing := missing_names(turn, request)) is not None:
         if request.waited_ms < MISSING_MS:
@@ -237,9 +240,9 @@ def _settle(
         return _end(turn, row, "Completed", request.wall_ms)
     which = f" ({', '.join(sorted(topics)[:NAMED_MAX])})" if topics else ""
     text = (
-        f"{gone} of {row.total} partitions that were to move do not exist any more: their topics"
-        f"{which} were deleted, or deleted and made again. What is left is where it should be; for"
-        " a topic that was made again, apply another Reassignment."
+        f"{gone} of {row.total} partitions no longer exist: their topics{which} were deleted, or "
+        "deleted and recreated. The other partitions are where they should be. For a recreated "
+        "topic, apply another Reassignment."
     )
     left = replace(row, total=row.total - gone, reason=TOPIC_GONE, message=text)
     return _end(turn, left, "Failed", request.wall_ms)

@@ -83,7 +83,7 @@ def _new_row(request: BeginRebalance) -> Rebalance:
 def _check_alone(turn: DecisionContext, request: BeginRebalance) -> Refusal | None:
     uid, rows = request.object.uid, turn.image.rebalances
     if uid not in rows and len(rows) >= ROWS_MAX:
-        text = f"There are {ROWS_MAX} Rebalances already; delete old ones."
+        text = f"The cluster already remembers {ROWS_MAX} Rebalances. Delete old Rebalance objects."
         return Refusal(reason=Reason.TooManyWaiting, message=text)
     others = (row for _, row in sorted(rows.items()) if row.object.uid != uid)
     other = next((row for row in others if row.phase == "Running"), None)
@@ -92,8 +92,8 @@ def _check_alone(turn: DecisionContext, request: BeginRebalance) -> Refusal | No
     return Refusal(
         reason=Reason.ReassignmentInProgress,
         message=(
-            f"Rebalance {other.object.namespace}/{other.object.name} runs, and one runs at a time;"
-            " this one begins when that has ended."
+            f"Rebalance {other.object.namespace}/{other.object.name} is running, and only one can "
+            "run at a time. This one begins when that has ended."
         ),
     )
 
@@ -110,8 +110,8 @@ def _check_plan(turn: DecisionContext, request: BeginRebalance) -> Refusal | Non
     return Refusal(
         reason=Reason.PlanOutdated,
         message=(
-            f"{len(stale)} partitions are no longer as this plan found them, such as"
-            f" {_named(turn, stale[0])}; a new plan is made."
+            f"{len(stale)} partitions have changed since the plan was made, such as "
+            f"{_named(turn, stale[0])}. A new plan is being made."
         ),
     )
 

@@ -105,8 +105,8 @@ def _undone(row: Rebalance) -> Rebalance:
     """Return the row of a plan of which no move could be done, as a failure: it has not succeeded,
     although no move remains."""
     text = (
-        f"None of the {row.total} partitions was moved: their replicas or their topics had changed"
-        " meanwhile. Make another Rebalance, which plans anew."
+        f"None of the {row.total} partitions was moved, because their replicas or topics have "
+        "changed since the plan was made. Create another Rebalance."
     )
     return replace(row, reason="PlanOutdated", message=text)
 

@@ -121,7 +121,7 @@ def _not_available(turn: DecisionContext, partition: Partition) -> Refusal:
     why = "is not in its ISR" if turn.may_lead(first, partition) else "cannot lead now"
     return Refusal(
         reason=Reason.PreferredLeaderNotAvailable,
-        message=f"The preferred replica, broker {first}, {why}; try again when it has caught up.",
+        message=f"The preferred replica, broker {first}, {why}. Retry when it has caught up.",
     )
 
 
@@ -151,8 +151,8 @@ def _unclean(
     return Refusal(
         reason=Reason.EligibleLeadersNotAvailable,
         message=(
-            f"None of its replicas {replicas_text(partition.replicas)} takes part and has reported"
-            " how complete its log is; bring one back, and try again after some seconds."
+            f"None of its replicas {replicas_text(partition.replicas)} is active and has reported "
+            "its log. Start one, and retry after some seconds."
         ),
     )
 
@@ -219,13 +219,14 @@ def _not_eligible(turn: DecisionContext, partition: Partition, leader: BrokerId)
     elif leader in turn.soft.emptied and not turn.acceptable(leader):
         turn.soft.given_up[partition.key] = (leader, partition.leader_epoch)
         why = (
-            "its volume came back empty. Since you name it, what it held of this partition is given"
-            " up: it leads, without any record, when it has started on the empty volume."
+            "its volume came back empty. Because you name it, its former records of this partition "
+            "are given up: it will lead, without any record, once it has started on the empty "
+            "volume."
         )
     elif not turn.may_lead(leader, partition):
-        why = "it does not take part now (not registered, fenced, stopping, or its disk failed)."
+        why = "it is not active now (not registered, fenced, stopping, or its disk failed)."
     elif partition.isr or not told(turn.image, turn.soft, partition, (leader,)):
-        why = "it has not reported yet how complete its log is; the operator retries."
+        why = "it has not reported its log yet. The operator retries."
     else:
         return None
     return Refusal(reason=Reason.LeaderNotEligible, message=where + why)

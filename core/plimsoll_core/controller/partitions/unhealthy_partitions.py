@@ -53,7 +53,7 @@ _WORDS = {
     "BrokerFenced": "fenced",
     "BrokerStopping": "stopping",
     "StorageFailed": "its disk failed",
-    "LogUntold": "has not reported how complete its log is",
+    "LogUntold": "has not reported its log",
     "CatchingUp": "catching up",
 }
 
@@ -98,7 +98,7 @@ def _waits_for_any(
     who = _list(turn, partition, trusted, "CatchingUp")
     why = f"The first complete replica that returns is elected: {who}."
     if strategy_of(turn.image, partition, turn.settings) == "Proactive":
-        why += " After a short wait another replica that takes part leads instead."
+        why += " After a short wait another active replica leads instead."
     return Outlook(cause=_cause(turn, partition, trusted, "CatchingUp"), why=why, waits_for=trusted)
 
 
@@ -109,7 +109,7 @@ def _recovers(turn: DecisionContext, partition: Partition) -> Outlook:
     logs = told(turn.image, turn.soft, partition, asked)
     silent = tuple(member for member in asked if member not in logs)
     if strategy == "Manual":
-        why = "No replica is certainly complete: name a leader in spec.uncleanRecovery.elect."
+        why = "No replica is certainly complete. Name a leader in spec.uncleanRecovery.elect."
         if silent:
             why += f" Not reported yet: {_list(turn, partition, silent)}."
         return Outlook(cause="LeaderNotNamed", why=why, waits_for=silent)
@@ -118,8 +118,8 @@ def _recovers(turn: DecisionContext, partition: Partition) -> Outlook:
     if silent:
         rest = "the first answers decide" if strategy == "Proactive" else "the most complete leads"
         why = (
-            "No replica is certainly complete. These have yet to report how complete their logs"
-            f" are, then {rest}: {_list(turn, partition, silent)}."
+            "No replica is certainly complete. These replicas must report their logs first, then "
+            f"{rest}: {_list(turn, partition, silent)}."
         )
     else:
         who = _list(turn, partition, waits_for)

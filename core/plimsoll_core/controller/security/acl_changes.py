@@ -45,11 +45,11 @@ def add_wanted(turn: DecisionContext, acls: tuple[Acl, ...], owner: str) -> Refu
         if text := malformed(acl):
             return Refusal(reason=Reason.InvalidRequest, message=text)
     if len(new) > CHANGES_MAX:
-        text = f"One request adds {CHANGES_MAX} rules at most, not {len(new)}."
+        text = f"One request can add at most {CHANGES_MAX} rules, not {len(new)}."
         return Refusal(reason=Reason.InvalidRequest, message=text)
     count = len(known) + sum(acl not in known for acl in new)
     if new and count > ACLS_MAX:
-        text = f"A cluster has {ACLS_MAX} rules at most; there would be {count}."
+        text = f"A cluster can have at most {ACLS_MAX} rules; this request would make it {count}."
         return Refusal(reason=Reason.InvalidRequest, message=text)
     for some in parts(new):
         turn.add(AclsAdded(cause="added", acls=some, owner=owner))
@@ -84,7 +84,7 @@ def delete_acls(turn: DecisionContext, request: DeleteAcls) -> Answer | Refusal:
                 gone[acl] = None
         deleted.append(tuple(_told(turn, acl) for acl in found))
     if len(gone) > CHANGES_MAX:
-        text = f"One request removes {CHANGES_MAX} rules at most; it names {len(gone)}."
+        text = f"One request can remove at most {CHANGES_MAX} rules; its filters match {len(gone)}."
         return Refusal(reason=Reason.InvalidRequest, message=text)
     for some in parts(gone):
         turn.add(AclsRemoved(cause="removed by a client", acls=some))

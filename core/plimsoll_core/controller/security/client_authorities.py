@@ -40,12 +40,17 @@ def malformed(authorities: tuple[ClientAuthority, ...]) -> str:
     """Return why the authorities cannot be committed, or ""."""
     names = [one.name for one in authorities]
     if len(names) > AUTHORITIES_MAX or len(set(names)) < len(names):
-        return f"A cluster believes {AUTHORITIES_MAX} clients' authorities at most, each once."
+        return (
+            f"A cluster can trust at most {AUTHORITIES_MAX} authorities of clients, each named "
+            "once."
+        )
     if sum(len(der) for one in authorities for der in one.certificates) > BYTES_MAX:
-        return f"The certificates of clients' authorities have {BYTES_MAX} bytes at most."
+        return (
+            f"The certificates of clients' authorities together can have at most {BYTES_MAX} bytes."
+        )
     for one in authorities:
         if not 0 < len(one.name) <= NAME_CHARACTERS_MAX or len(one.source) > NAME_CHARACTERS_MAX:
-            return f"An authority's name has 1 to {NAME_CHARACTERS_MAX} characters."
+            return f"The name of an authority must have 1 to {NAME_CHARACTERS_MAX} characters."
         if not 0 < len(one.certificates) <= CERTIFICATES_MAX:
-            return f"Authority {one.name[:100]}: it has 1 to {CERTIFICATES_MAX} certificates."
+            return f"Authority {one.name[:100]!r} must have 1 to {CERTIFICATES_MAX} certificates."
     return ""

@@ -98,7 +98,7 @@ def _refused(turn: DecisionContext, request: DeclareUser) -> Refusal | None:
         return Refusal(reason=Reason.InvalidRequest, message=text)
     holder = security.object_named(name)
     if holder is not None and holder != request.object and not _succeeds(holder, request.object):
-        text = f"The user {name} is declared by {holder} already."
+        text = f"The user {name} is already declared by {holder}."
         if holder.namespace == request.object.namespace:
             text += " This object takes it over, with its login, once that one is deleted."
         return Refusal(reason=Reason.UserNameTaken, message=text)
@@ -107,7 +107,10 @@ def _refused(turn: DecisionContext, request: DeclareUser) -> Refusal | None:
         text = f"This object declares the user {other.user_name}; its name cannot be changed."
         return Refusal(reason=Reason.InvalidRequest, message=text)
     if holder is None and len(security.users) >= USERS_MAX:
-        text = f"A cluster has {USERS_MAX} declared users at most."
+        text = (
+            f"A cluster can have at most {USERS_MAX} declared users. Delete User objects that are "
+            "not needed."
+        )
         return Refusal(reason=Reason.InvalidRequest, message=text)
     quotas = request.quotas or QuotaValues()
     if text := malformed_values(QuotaEntity(user=name), quotas):
@@ -122,11 +125,13 @@ def _refused_certificates(turn: DecisionContext, request: DeclareUser) -> Refusa
     """A certificate is one user's."""
     stated = [one.sha256 for one in request.certificates or ()]
     if len(stated) > CERTIFICATES_MAX or len(set(stated)) < len(stated):
-        text = f"A user has {CERTIFICATES_MAX} certificates at most, each once."
+        text = f"A user can have at most {CERTIFICATES_MAX} certificates, each listed once."
         return Refusal(reason=Reason.InvalidRequest, message=text)
     users = turn.image.security.certificate_users
     if any(users.get(one, request.user_name) != request.user_name for one in stated):
-        return Refusal(reason=Reason.InvalidRequest, message="The certificate is another user's.")
+        return Refusal(
+            reason=Reason.InvalidRequest, message=("The certificate belongs to another user.")
+        )
     return None
 
 

@@ -39,7 +39,9 @@ def allow_certificates(turn: DecisionContext, request: AllowCertificates) -> Ans
     if refusal := _too_old(turn):
         return refusal
     if len(request.sha256) > CERTIFICATES_MAX:
-        text = f"A broker has {CERTIFICATES_MAX} certificates at most, not {len(request.sha256)}."
+        text = (
+            f"A broker can have at most {CERTIFICATES_MAX} certificates, not {len(request.sha256)}."
+        )
         return Refusal(reason=Reason.InvalidRequest, message=text)
     turn.add(
         CertificatesAllowed(cause="declared", broker_id=request.broker_id, sha256=request.sha256)
@@ -54,7 +56,10 @@ def _too_old(turn: DecisionContext) -> Refusal | None:
 def _a_leap(now: InsideMode, wanted: InsideMode) -> Refusal | None:
     if abs(ORDER.index(now) - ORDER.index(wanted)) == 1:
         return None
-    text = f"From {now.value} to {wanted.value} the way is by Permissive."
+    text = (
+        f"The mode cannot change from {now.value} to {wanted.value} directly, only through "
+        "Permissive."
+    )
     return Refusal(reason=Reason.InvalidRequest, message=text)
 
 
@@ -70,14 +75,14 @@ def _cuts_off(turn: DecisionContext, wanted: InsideMode) -> Refusal | None:
 def _not_ready(turn: DecisionContext, broker: Broker, wanted: InsideMode) -> str:
     contact = turn.soft.contacts.get(broker.id)
     if contact is None or contact.broker_epoch != broker.broker_epoch:
-        return "has not been heard of by this controller"
+        return "has sent no heartbeat to this controller"
     told = None if contact.figures is None else contact.figures.inside
     if wanted is InsideMode.OFF:
-        return "still insists on TLS" if told is not None and told.only_tls else ""
+        return "still requires TLS" if told is not None and told.only_tls else ""
     if told is None or not told.sha256:
-        return "shows no certificate yet"
+        return "presents no certificate yet"
     if told.sha256 not in turn.image.inside.of(broker.id):
-        return "shows a certificate that is not in the metadata log"
+        return "presents a certificate that is not in the metadata log"
     if told.plaintext:
         return f"has {told.plaintext} connections in plaintext to other brokers or the controller"
     return ""

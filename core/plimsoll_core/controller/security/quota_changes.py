@@ -45,7 +45,7 @@ def alter_quotas(turn: DecisionContext, request: AlterQuotas) -> Answer | Refusa
     if refusal := too_old(turn):
         return refusal
     if len(request.changes) > CHANGES_MAX:
-        return _no(f"One request changes quotas of {CHANGES_MAX} entities at most.")
+        return _no(f"One request can change the quotas of at most {CHANGES_MAX} entities.")
     times = Counter(change.entity for change in request.changes)
     told = []
     for change in request.changes:
@@ -73,7 +73,7 @@ def _refused(turn: DecisionContext, change: QuotaChange, times: int) -> Refusal 
         text = f"These quotas are declared by {_holder(turn, row.owner)}; edit its spec.quotas."
         return Refusal(reason=Reason.PolicyViolation, message=text)
     if row is None and len(turn.image.quotas.rows) >= ROWS_MAX:
-        return _no(f"A cluster has quotas of {ROWS_MAX} entities at most.")
+        return _no(f"A cluster can have quotas of at most {ROWS_MAX} entities.")
     return None
 
 
@@ -107,7 +107,7 @@ def declare_quotas(turn: DecisionContext, request: DeclareQuotas) -> Answer | Re
         return refusal
     for row in wanted.values():
         if row.owner != BY_CLUSTER or DEFAULT not in msgspec.structs.astuple(row.entity):
-            return _no("A LogCluster declares quotas of defaults.")
+            return _no("A LogCluster can declare only default quotas.")
         if text := malformed_entity(row.entity) or malformed_values(row.entity, row.values):
             return _no(text)
     _settle_cluster(turn, wanted.values())

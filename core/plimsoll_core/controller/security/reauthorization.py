@@ -39,8 +39,10 @@ _REASONS = {
 
 _NOBODY = Refusal(
     reason=Reason.ClusterAuthorizationFailed,
-    message="The broker names no client for this request, and rights are enforced; ask again, also"
-    " another broker.",
+    message=(
+        "The broker stated no client for this request, and rights are enforced. Retry, or use "
+        "another broker."
+    ),
 )
 
 
@@ -54,7 +56,7 @@ def refused_again(image: ClusterImage, request: Any) -> Refusal | None:
     if behalf is None:
         return _NOBODY if enforced else None
     if not _is_logged_in(image, behalf):
-        text = f"The login of {behalf.principal} is not good any more."
+        text = f"The login of {behalf.principal} is no longer valid. Log in again."
         return Refusal(reason=Reason.ClusterAuthorizationFailed, message=text)
     if not enforced:
         return None

@@ -67,7 +67,9 @@ def _refused(turn: DecisionContext, one: _Change, times: int) -> Refusal | None:
         text = f"The user {one.user[:100]} has no credential for {one.mechanism}."
         return None if known else _no(Reason.UnknownCredential, text)
     if not known and len(turn.image.security.credentials) >= CREDENTIALS_MAX:
-        return _no(Reason.InvalidRequest, f"A cluster has {CREDENTIALS_MAX} credentials at most.")
+        return _no(
+            Reason.InvalidRequest, f"A cluster can have at most {CREDENTIALS_MAX} credentials."
+        )
     return unacceptable(one)
 
 

@@ -30,9 +30,9 @@ def declare_token_issuers(turn: DecisionContext, request: DeclareTokenIssuers) -
     names = [one.name for one in request.issuers]
     stated = [(one.login, one.issuer) for one in request.issuers]
     if len(names) > ISSUERS_MAX:
-        return _no(f"A cluster believes {ISSUERS_MAX} issuers of tokens at most.")
+        return _no(f"A cluster can trust at most {ISSUERS_MAX} token issuers.")
     if len(set(names)) < len(names) or len(set(stated)) < len(stated):
-        return _no("Each issuer of tokens is named once.")
+        return _no("Each token issuer must be named once.")
     for issuer in request.issuers:
         if text := malformed(issuer):
             return _no(f"Issuer {issuer.name[:100]}: {text}")
@@ -44,12 +44,12 @@ def malformed(issuer: TokenIssuer) -> str:
     """Return why the issuer cannot be trusted, or ""."""
     texts = (issuer.name, issuer.issuer, issuer.user_claim, *issuer.audiences)
     if not all(0 < len(one) <= NAME_CHARACTERS_MAX for one in texts) or not issuer.audiences:
-        return f"a name, an issuer or an audience has 1 to {NAME_CHARACTERS_MAX} characters."
+        return f"a name, an issuer or an audience must have 1 to {NAME_CHARACTERS_MAX} characters."
     if len(issuer.user_prefix) > NAME_CHARACTERS_MAX:
-        return f"a prefix has {NAME_CHARACTERS_MAX} characters at most."
+        return f"a prefix can have at most {NAME_CHARACTERS_MAX} characters."
     ids = [key.key_id for key in issuer.keys]
     if len(ids) > KEYS_MAX or len(set(ids)) < len(ids):
-        return f"it has {KEYS_MAX} keys at most, each with an id of its own."
+        return f"it can have at most {KEYS_MAX} keys, each with its own id."
     for key in issuer.keys:
         long = len(key.key_id) > NAME_CHARACTERS_MAX or len(key.public_key) > KEY_BYTES_MAX
         if long or key.algorithm not in _ALGORITHMS:

@@ -99,7 +99,7 @@ def _may_create(turn: DecisionContext, wish: NewTopic) -> Refusal | None:
     if not turn.settings.client_created_topics:
         return Refusal(
             reason=Reason.PolicyViolation,
-            message="Clients may not create topics in this cluster; apply a Topic object.",
+            message="Clients must not create topics in this cluster. Apply a Topic object instead.",
         )
     return None
 
@@ -116,11 +116,11 @@ def _rows(turn: DecisionContext, wish: NewTopic) -> Assignment | Refusal:
     if wish.partitions is not None or wish.replication_factor is not None:
         return Refusal(
             reason=Reason.InvalidRequest,
-            message="Give an assignment, or partitions and a replication factor, not both.",
+            message="State either an assignment, or partitions and a replication factor, not both.",
         )
     if not wish.assignment:
         return Refusal(
-            reason=Reason.InvalidReplicaAssignment, message="The assignment has no partition."
+            reason=Reason.InvalidReplicaAssignment, message="The assignment lists no partition."
         )
     refusal = check_partitions(turn, len(wish.assignment))
     return refusal or check_rows(turn, wish.assignment) or wish.assignment

@@ -137,7 +137,7 @@ def reserved(name: str) -> Refusal | None:
     if not is_internal(name):
         return None
     message = (
-        f"{name} is the brokers' own topic: it is made when the first group is looked for, and"
-        " configured by spec.config of the LogCluster (offsets.topic.…)."
+        f"{name} is a topic of the brokers. They create it when the first group is used; configure "
+        "it by spec.config of the LogCluster (offsets.topic.…)."
     )
     return Refusal(reason=Reason.PolicyViolation, message=message)

@@ -65,7 +65,7 @@ def place_new(
     if replication_factor < 1:
         return Refusal(
             reason=Reason.InvalidReplicationFactor,
-            message=f"The replication factor is at least 1, not {replication_factor}.",
+            message=f"The replication factor must be at least 1, not {replication_factor}.",
         )
 
     def place(pool: list[placement.Located]) -> Assignment | Refusal:

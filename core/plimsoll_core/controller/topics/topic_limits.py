@@ -42,7 +42,10 @@ def check_name(turn: DecisionContext, name: str) -> Refusal | None:
         if other != name and other.replace(".", "_") == plain:
             return Refusal(
                 reason=Reason.InvalidTopicName,
-                message=f"{name} differs from topic {other} only in '.' and '_'; choose another.",
+                message=(
+                    f"The name {name} differs from topic {other} only in '.' and '_', which "
+                    "metrics do not distinguish. Choose another name."
+                ),
             )
     return None
 
@@ -53,7 +56,7 @@ def check_partitions(turn: DecisionContext, partitions: int) -> Refusal | None:
         return None
     return Refusal(
         reason=Reason.InvalidPartitions,
-        message=f"A topic has 1 to {most} partitions here, not {partitions}.",
+        message=f"A topic can have 1 to {most} partitions in this cluster, not {partitions}.",
     )
 
 
@@ -90,9 +93,9 @@ def beyond_brokers(turn: DecisionContext, rows: Assignment) -> Refusal | None:
             return Refusal(
                 reason=Reason.PolicyViolation,
                 message=(
-                    f"Broker {broker_id} has {there} replicas and has memory and descriptors for"
-                    f" {most}; {added} more are too many. Use fewer partitions, delete topics, add"
-                    " brokers, or give the brokers more memory."
+                    f"Broker {broker_id} has {there} replicas, and memory and file descriptors for "
+                    f"at most {most}; {added} more are too many. Use fewer partitions, delete "
+                    "topics, add brokers, or give the brokers more memory."
                 ),
             )
     return None
