@@ -552,7 +552,7 @@ PEOPLE_MAX = {
     "plimsoll_broker": 80,
     "plimsoll_core": 3,
     "plimsoll_net": 0,
-    "plimsoll_operator": 58,
+    "plimsoll_operator": 14,
     "plimsoll_process": 0,
     "plimsoll_sim": 134,
     "plimsoll_spark": 0,

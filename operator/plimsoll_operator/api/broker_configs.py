@@ -79,7 +79,7 @@ def _offsets_topic(cluster: LogCluster) -> OffsetsTopic:
 
 
 EXACT_FLOATS = 2.0**53
-"""Up to here every whole number is exact as a float."""
+"""The largest whole number up to which all are exact as floats."""
 
 
 def pinned_metadata_version(cluster: LogCluster) -> int | None:

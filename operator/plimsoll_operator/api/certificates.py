@@ -55,8 +55,7 @@ class ExternalCa(Api, frozen=True, kw_only=True):
 
 
 class ClientCertificates(Api, frozen=True, kw_only=True):
-    """Authorities whose certificates log clients in, at listeners with Tls in their
-    authentication."""
+    """Authorities of client certificates, for listeners with Tls in their authentication."""
 
     external_cas: (
         Annotated[

@@ -23,7 +23,9 @@ class Shared(Api, frozen=True, kw_only=True):
     namespaces: (
         Annotated[
             LabelSelector,
-            Meta(description="Namespaces whose Users may have it; unset: all that may have Users."),
+            Meta(
+                description="Namespaces of Users that may have it; unset: all that may have Users."
+            ),
         ]
         | None
     ) = None

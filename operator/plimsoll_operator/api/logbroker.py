@@ -57,8 +57,8 @@ class BacklogStatus(Api, omit_defaults=False, frozen=True, kw_only=True):
 
 class LogBrokerStatus(Api, frozen=True, kw_only=True):
     """The observed state of the broker. `leaving`: the broker is being drained; `restarting`: the
-    revision it restarts into; `lowestISRMargin`: the smallest |ISR| - min ISR of the partitions in
-    whose ISR it is; at 0 some partition cannot spare it."""
+    revision it restarts into; `lowestISRMargin`: the smallest |ISR| - min ISR of the partitions
+    that have it in the ISR; at 0 some partition cannot spare it."""
 
     observed_generation: Count | None = None
     state: BrokerState | None = None

@@ -1,9 +1,8 @@
 """Types that all kinds share: metadata, references, conditions, and bounded fields.
 
-Every list, map and string has a maximum, because CEL rules are priced by the worst case and the
-API server refuses a schema whose price it cannot bound.  No field has a schema default: a default
-written into a stored object is a diff that the author never made.
-"""
+Every list, map and string has a maximum, because the API server prices CEL rules by the worst case
+and refuses an unbounded schema. No field has a schema default: a default written into a stored
+object is a diff that the author never made."""
 
 from __future__ import annotations
 

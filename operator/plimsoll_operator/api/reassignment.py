@@ -158,7 +158,7 @@ class ByteCounts(Api, frozen=True, kw_only=True):
 
 
 class ActiveMove(Api, frozen=True, kw_only=True):
-    """A partition whose replicas are moving."""
+    """A partition with moving replicas."""
 
     topic: TopicName
     partition: Count

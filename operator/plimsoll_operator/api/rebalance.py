@@ -145,7 +145,7 @@ class RebalanceSpec(Api, frozen=True, kw_only=True):
 
 
 class MoveCounts(Api, omit_defaults=False, frozen=True, kw_only=True):
-    """Cost of the plan: replicas to copy, partitions whose preferred leader changes, and bytes and
+    """Cost of the plan: replicas to copy, partitions with another preferred leader, and bytes and
     duration as far as sizes are known."""
 
     replicas: Count = 0

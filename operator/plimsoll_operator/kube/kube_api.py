@@ -34,7 +34,7 @@ class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     method: str
     path: str
-    """From the root, without the query: `/api/v1/namespaces/kafka/pods`."""
+    """The path from the root, without the query: `/api/v1/namespaces/kafka/pods`."""
     params: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The query, not yet encoded."""
     body: bytes = b""

@@ -128,7 +128,7 @@ def _containers(body: Object) -> list[Object]:
 
 
 def redacted(value: Any) -> Any:
-    """Return a copy without the values of fields whose name suggests a secret."""
+    """Return a copy without the values of fields that have a secret's name."""
     if isinstance(value, dict):
         if _names_a_secret(value.get("name")) and "value" in value:
             value = {**value, "value": HIDDEN}

@@ -51,7 +51,7 @@ class Documents:
 
     cluster: LogCluster
     others: tuple[Other, ...]
-    """In the order in which they are applied."""
+    """The other objects, in the order in which they are applied."""
 
 
 def gather(resources: Sequence[Resource], brokers: int | None) -> Documents | Refusal:

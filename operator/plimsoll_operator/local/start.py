@@ -76,8 +76,8 @@ def log_to_file(path: Path) -> None:
 START_MS_MAX = 120_000
 LOOK_MS = 20
 REFUSED_MS = 500
-"""How long a refusal may last: one from before the last broker became active is reviewed
-afterwards."""
+"""Longest wait for a refusal to be reviewed: one from before the last broker became active may be
+outdated."""
 NAMING_MS_MAX = 10_000
 """Bound for topics that name leaders: brokers report their logs once a second, so a refused leader
 may be temporary."""

@@ -214,7 +214,7 @@ def _subject(certificate: x509.Certificate) -> str:
     try:
         return certificate.subject.rfc4514_string()[:100]
     except Exception:  # noqa: BLE001 - the library cannot print this name
-        return "somebody"
+        return "an unprintable name"
 
 
 def why_unusable(pair: KeyPair) -> str:

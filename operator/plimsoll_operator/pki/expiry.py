@@ -1,8 +1,7 @@
-"""When the authorities of a LogCluster and the certificates of its listeners expire: for metrics.
+"""Reports for metrics when the authorities and listener certificates of a LogCluster expire.
 
 Their reconcilers report what they read in each pass. They report a broker's certificate before it
-is replaced, so an approaching expiry is seen even when the Secret cannot be written.
-"""
+is replaced, so an approaching expiry is seen even when the Secret cannot be written."""
 
 from __future__ import annotations
 

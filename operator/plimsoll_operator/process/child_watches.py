@@ -67,7 +67,7 @@ class SeenChildren:
     """(object, the cluster in its label, True if it was deleted)."""
 
     def list(self, items: tuple[Object, ...]) -> None:
-        """Apply a fresh list: objects whose marks differ have changed. The first list reports no
+        """Apply a fresh list: objects with other marks have changed. The first list reports no
         change."""
         before, self.marks = self.marks, {}
         for item in items:

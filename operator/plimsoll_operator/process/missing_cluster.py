@@ -1,4 +1,4 @@
-"""Reports objects whose LogCluster does not exist, and objects that cannot be read: no leader would
+"""Reports objects without an existing LogCluster, and objects that cannot be read: no leader would
 report them.
 
 Every replica checks, and writes only what the object does not show yet. A Topic applied before its
@@ -123,7 +123,7 @@ async def _exists(parts: Parts, cluster: Key) -> bool:
 
 
 def not_found(cluster: Key) -> Condition:
-    """Return the condition of an object whose LogCluster does not exist."""
+    """Return the condition of an object without an existing LogCluster."""
     text = (
         f"LogCluster {cluster[0]}/{cluster[1]} does not exist; this object is reconciled once "
         "it does."

@@ -143,7 +143,7 @@ async def _ask(
     if not names:
         return "no external name is known yet to request a Certificate for"
     issuer = listener.tls.issuer_ref if listener.tls is not None else None
-    assert issuer is not None, "who has none is not asked about"
+    assert issuer is not None, "only listeners with an issuer have a Certificate"
     stated = certificate(context, listener.name, issuer, names)
     name = stated["metadata"]["name"]
     try:
