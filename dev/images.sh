@@ -6,17 +6,16 @@
 # With --build-only the node need not run: what is built then is loaded by the next call without it.
 # Each gets two tags: `dev`, and a hash of everything that went into it, so that a changed source
 # changes the pods that run it. dev/values-local.yaml (written here, not kept in git) holds chart values
-# that name the hash tags. A Dockerfile takes its base as BASE and defaults to a public one.
+# that name the hash tags. The Dockerfile takes its base as BASE and defaults to a public one.
 set -euo pipefail
 # shellcheck source=dev/node.sh
 source "$(dirname "${BASH_SOURCE[0]}")/node.sh"
 TOP=$(dirname "$DEV")
-SOURCES=(pyproject.toml constraints.txt README.md LICENSE .dockerignore core operator broker_image spark crds examples
-  dev/requirements.py)
+SOURCES=(Dockerfile pyproject.toml constraints.txt README.md LICENSE .dockerignore core operator broker_image spark
+  crds examples dev/requirements.py)
 TAGS=$ROOT/images # one file per image: the tag that was loaded last
 KEPT=3            # builds of an image that stay in any case
 
-dockerfile() { case $1 in broker) echo broker_image/Dockerfile ;; *) echo "$1/Dockerfile" ;; esac; }
 base() { case $1 in spark) echo "$JAVA_BASE" ;; *) echo "$PYTHON_BASE" ;; esac; }
 
 sources_hash() { # IMAGE
@@ -47,9 +46,10 @@ PY
 build_image() { # IMAGE TAG
   local cache=${XDG_CACHE_HOME:-$HOME/.cache}/pip # of .venv's pip too: nothing is fetched or built twice
   mkdir -p "$cache"
-  buildah bud --layers "${POLICY[@]}" --build-arg "BASE=$(base "$1")" --build-arg "WHEEL_BASE=$PYTHON_BASE" -v "$cache:/pip-cache" \
+  buildah bud --layers "${POLICY[@]}" --build-arg "BASE=$(base "$1")" --build-arg "WHEEL_BASE=$PYTHON_BASE" \
+    --build-arg "IMAGE=$1" --target "$1" -v "$cache:/pip-cache" \
     --secret "id=pip,src=$ROOT/secrets/pip" --secret "id=ca,src=$ROOT/secrets/ca" \
-    -t "docker.io/plimsoll/$1:$2" -f "$TOP/$(dockerfile "$1")" "$TOP"
+    -t "docker.io/plimsoll/$1:$2" "$TOP"
 }
 
 load_image() { # IMAGE TAG
@@ -109,7 +109,7 @@ main_images() {
   local name do=loaded
   if [ "${1:-}" = --build-only ]; then do=built; shift; fi
   [ $# -gt 0 ] || set -- operator broker spark
-  for name in "$@"; do [ -f "$TOP/$(dockerfile "$name")" ] || die "no $(dockerfile "$name"): images are operator, broker, spark"; done
+  for name in "$@"; do [[ " operator broker spark " == *" $name "* ]] || die "no image $name: there are operator, broker, spark"; done
   [ $do = built ] || alive containerd || die "the node is not running: dev/node.sh up"
   mkdir -p "$TAGS" "$ROOT/tmp" "$LOG"
   export TMPDIR=$ROOT/tmp # buildah keeps its caches where this points

@@ -30,11 +30,8 @@ ROOT = Path(__file__).resolve().parent.parent
 CHART = ROOT / "helm" / "plimsoll"
 INVENTORY = ROOT / "dev" / "image_inventory.py"
 BUILDERS = ("docker", "podman", "buildah")
-DOCKERFILES = {
-    "operator": "operator/Dockerfile",
-    "broker": "broker_image/Dockerfile",
-    "spark": "spark/Dockerfile",
-}
+IMAGES = ("operator", "broker", "spark")
+"""Targets of the Dockerfile."""
 STEP_S = 3_600
 """The limit of one command: Spark's image, without a cache, on a slow line."""
 
@@ -90,7 +87,7 @@ class Artefacts:
         """Build all three, then push them; their names."""
         self.dist.mkdir(parents=True, exist_ok=True)
         self.run([str(ROOT / "spark" / "jars.sh")], "")
-        names = [self._built(name, builder, flags) for name in DOCKERFILES]
+        names = [self._built(name, builder, flags) for name in IMAGES]
         for image in names if self.registry else ():
             self.run([builder, "push", image], "")
         return names
@@ -98,7 +95,8 @@ class Artefacts:
     def _built(self, name: str, builder: str, flags: Sequence[str]) -> str:
         image = f"{self.registry}/plimsoll/{name}" if self.registry else f"plimsoll/{name}"
         tagged = f"{image}:{self.version}"
-        self.run([builder, "build", *flags, "-t", tagged, "-f", DOCKERFILES[name], "."], "")
+        target = ["--build-arg", f"IMAGE={name}", "--target", name]
+        self.run([builder, "build", *flags, *target, "-t", tagged, "."], "")
         rows = json.loads(contents(tagged, builder, self.run))
         subject = artefact(image, self.version, ComponentType.CONTAINER)
         path = self.dist / f"plimsoll-{name}-{self.version}.cdx.json"
@@ -116,7 +114,7 @@ class Artefacts:
         self.run(["helm", "package", str(source), *versions, "--destination", str(self.dist)], "")
         shutil.rmtree(source.parent)
         archive = self.dist / f"{CHART.name}-{self.version}.tgz"
-        images = [f"plimsoll/{name}:{self.version}" for name in DOCKERFILES]
+        images = [f"plimsoll/{name}:{self.version}" for name in IMAGES]
         subject = artefact("plimsoll-chart", self.version, ComponentType.APPLICATION)
         path = archive.with_name(f"{archive.name}.cdx.json")
         write_sbom(path, subject, chart_components(images))

@@ -70,10 +70,11 @@ def docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("docker")
 def test_images_are_all_built_and_listed_before_any_is_pushed(tmp_path: Path) -> None:
     code, commands = published(tmp_path / "dist", "images", "--registry", "registry.example/acme/")
-    names = [f"registry.example/acme/plimsoll/{one}:{VERSION}" for one in publish.DOCKERFILES]
+    names = [f"registry.example/acme/plimsoll/{one}:{VERSION}" for one in publish.IMAGES]
     assert code == 0
     assert commands[0] == (
-        f"docker build --build-arg BASE=python:3.13 -t {names[0]} -f operator/Dockerfile ."
+        "docker build --build-arg BASE=python:3.13 --build-arg IMAGE=operator --target operator"
+        f" -t {names[0]} ."
     )
     assert commands[1].startswith("docker run -i --rm --network none --entrypoint python3 ")
     assert commands[-3:] == [f"docker push {name}" for name in names]
@@ -175,17 +176,17 @@ def test_packaged_chart_names_this_versions_images(tmp_path: Path) -> None:
         capture_output=True, text=True, check=True, timeout=300,
     )  # fmt: skip
     components = validated(tmp_path / f"{archive.name}.cdx.json")["components"]
-    for name in publish.DOCKERFILES:
+    for name in publish.IMAGES:
         assert f"plimsoll/{name}:{VERSION}" in done.stdout
     assert {f"{one['name']}:{one['version']}" for one in components} == {
-        f"plimsoll/{name}:{VERSION}" for name in publish.DOCKERFILES
+        f"plimsoll/{name}:{VERSION}" for name in publish.IMAGES
     }
 
 
 def test_chart_of_the_tree_names_the_releases_images() -> None:
     """What `make chart` replaces: a changed values.yaml must not leave another tag behind."""
     text = json.dumps(rendered("verification.enabled=true"))
-    for name in publish.DOCKERFILES:
+    for name in publish.IMAGES:
         assert f"plimsoll/{name}:{RELEASE}" in text
     with pytest.raises(publish.CannotPublish, match="has not one line"):
         publish.with_images("image:\n", RELEASE, VERSION)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from dev import quick_yaml
-from dev.publish import DOCKERFILES, own_version
+from dev.publish import IMAGES, own_version
 from tests.documented_commands import FENCE, ROOT, commands, fences
 from tests.helm.test_chart import CHART, helm
 from typer.main import get_command
@@ -120,7 +120,7 @@ def test_documented_pull_secret_is_the_one_that_the_values_name() -> None:
 
 def test_page_lists_every_image_of_the_release() -> None:
     (listed,) = [one.text.split() for one in fences(PAGE) if one.kind == "text"]
-    assert listed == [f"plimsoll/{name}:{own_version()}" for name in DOCKERFILES]
+    assert listed == [f"plimsoll/{name}:{own_version()}" for name in IMAGES]
 
 
 def leaves(values: dict[str, Any], prefix: str = "") -> set[str]:
