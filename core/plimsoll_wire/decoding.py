@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from plimsoll_wire.encoding import FIXED, shape
 from plimsoll_wire.kio_schemas import ErrorCode
+from plimsoll_wire.parts import PART, in_parts
 from plimsoll_wire.primitives import BytesReader, MalformedMessage
 
 _ERROR_CODES = {int(code): code for code in ErrorCode}
@@ -167,7 +168,8 @@ def _array(item: Decode, nullable: bool, *, entity: bool) -> Decode:
                 return None
             raise MalformedMessage("null where an array belongs")
         reader.spend(count * weight)
-        return tuple([one(reader) for _ in range(count)])
+        numbers = range(count) if count <= PART else in_parts(range(count))
+        return tuple([one(reader) for _ in numbers])
 
     return Decode(read, 1)
 

@@ -16,6 +16,7 @@ from typing import Any, get_args, get_origin
 from uuid import UUID
 
 from plimsoll_wire import primitives
+from plimsoll_wire.parts import PART, in_parts
 
 Values = Mapping[str, Any]
 Encode = Callable[[bytearray, Any], None]
@@ -169,7 +170,7 @@ def _array(item: Encode, flexible: bool) -> Encode:
             out += null
             return
         out += primitives.count(len(values), flexible)
-        for value in values:
+        for value in values if len(values) <= PART else in_parts(values):
             item(out, value)
 
     return write

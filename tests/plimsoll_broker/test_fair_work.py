@@ -15,6 +15,7 @@ from plimsoll_broker.server import fair_work
 from plimsoll_broker.server.dispatch import SERVING, CloseConnection, ConnectionState
 from plimsoll_broker.server.fair_work import FairWork, UsedTime
 from plimsoll_core.security.acl import ANONYMOUS
+from plimsoll_wire.parts import BETWEEN_PARTS, PART, in_parts
 
 
 def connection_of(user: str) -> ConnectionState:
@@ -186,6 +187,24 @@ async def test_principal_rests_when_its_work_waited_for_a_processor(
     assert work.waiting.held("User:mallory") == 2
     work._rested("User:mallory")
     assert await asyncio.gather(*later) == ["later", "later"]
+
+
+async def test_thread_pauses_between_parts_of_a_long_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each time it waited; what it does not rest there its principal rests afterwards."""
+    pauses: list[float] = []
+    monkeypatch.setattr(fair_work.time, "sleep", pauses.append)
+    monkeypatch.setattr(fair_work, "PAUSE_EVERY_S", 0.0)
+    work = FairWork()
+    waits = iter([0, 2, 2, 10])
+    work.thread_waited_ms = lambda: next(waits, 10)
+    items = list(range(4 * PART))
+    assert await asks(work, connection_of("mallory"), lambda: list(in_parts(items))) == items
+    rests = fair_work.RESTS
+    assert pauses == pytest.approx([0.002 * rests, 0.02, 0.008 * rests - 0.02])
+    assert work.rested_s == pytest.approx(0.010 * rests)
+    assert BETWEEN_PARTS.get()() is None
 
 
 async def test_rest_is_bounded_and_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,11 @@ share each, and dropped when its connection is lost.
 
 Where processors are short, long work would keep event loops waiting, those of other brokers on the
 machine too: a nice value counts within one container only, and a thread of low priority that holds
-the interpreter's lock keeps its own loop waiting. So a principal rests after a piece of work for a
-multiple of the time that the thread waited for a processor, and others are served meanwhile. The
-idea is LEDBAT's (RFC 6817): traffic in the background gives way as soon as it meets a queue. It
-decides nothing about requests. Metrics report its counts.
+the interpreter's lock keeps its own loop waiting. So long work rests for a multiple of the time
+that its thread waited for a processor: the thread between two parts of a long message, and the
+principal after the piece, while others are served. The idea is LEDBAT's (RFC 6817): traffic in the
+background gives way as soon as it meets a queue. It decides nothing about requests. Metrics report
+its counts.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from typing import TypeVar
 from plimsoll_broker.server.client_quotas import in_charged_thread
 from plimsoll_broker.server.dispatch import SERVING, CloseConnection, WorkOwner
 from plimsoll_core.quotas.fair_pool import FairPool
+from plimsoll_wire.parts import BETWEEN_PARTS
 
 T = TypeVar("T")
 
@@ -47,6 +49,11 @@ together."""
 RESTS = 3
 """A principal rests this many times as long as its work waited for a processor."""
 REST_S_MAX = 0.25
+"""After one piece of work."""
+PAUSE_S_MAX = 0.02
+"""Between two parts of a message."""
+PAUSE_EVERY_S = 0.002
+"""A thread looks at its waits no more often."""
 
 BROKERS_OWN = ""
 """The principal of work that no connection asks for."""
@@ -75,25 +82,47 @@ class _WaitingWork:
 
 
 class Thread:
-    """A thread that `FairWork` gives to a principal. `took_ns`: processor time used; `waited_ms`:
-    how long it waited for a processor."""
+    """A thread that `FairWork` gives to a principal. `took_ns`: processor time used; `paused_s`:
+    rests within the work; `owed_s`: what it did not rest for its waits."""
 
     def __init__(self, thread_waited_ms: Callable[[], int]) -> None:
         self.took_ns = 0
-        self.waited_ms = 0
+        self.paused_s = self.owed_s = 0.0
         self._thread_waited_ms = thread_waited_ms
+        # Within a work.
+        self._waited_ms = 0
+        self._look_s = 0.0
 
     async def __call__(self, work: Callable[[], T]) -> T:
         def timed() -> T:
-            waited_ms = self._thread_waited_ms()
+            self._waited_ms = self._thread_waited_ms()
+            before = BETWEEN_PARTS.set(self._pause)
             began_ns = time.thread_time_ns()
             try:
                 return work()
             finally:
                 self.took_ns += time.thread_time_ns() - began_ns
-                self.waited_ms += self._thread_waited_ms() - waited_ms
+                BETWEEN_PARTS.reset(before)
+                self._count_waits()
 
         return await in_charged_thread(timed)
+
+    def _count_waits(self) -> None:
+        waited_ms = self._thread_waited_ms()
+        self.owed_s += RESTS * (waited_ms - self._waited_ms) / 1000
+        self._waited_ms = waited_ms
+
+    def _pause(self) -> None:
+        """Rest in the thread, between two parts of a message."""
+        if time.monotonic() < self._look_s:
+            return
+        self._count_waits()
+        pause_s = min(self.owed_s, PAUSE_S_MAX)
+        if pause_s:
+            time.sleep(pause_s)
+            self.owed_s -= pause_s
+            self.paused_s += pause_s
+        self._look_s = time.monotonic() + PAUSE_EVERY_S
 
 
 class FairWork:
@@ -139,8 +168,9 @@ class FairWork:
         try:
             yield thread
         finally:
-            if thread.waited_ms:
-                self._rest(principal, min(RESTS * thread.waited_ms / 1000, REST_S_MAX))
+            self.rested_s += thread.paused_s
+            if thread.owed_s:
+                self._rest(principal, min(thread.owed_s, REST_S_MAX))
             self._ended(principal, thread.took_ns)
 
     async def _turn(self, principal: str, owner: WorkOwner | None) -> None:

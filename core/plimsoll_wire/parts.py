@@ -1,0 +1,32 @@
+"""The parts of a long message: between two of them a thread that reads or writes it may give way.
+
+Called by `decoding` and `encoding` for long arrays.  A thread that works on a message of thousands
+of items sets `BETWEEN_PARTS` for its own context; by default nothing happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
+from typing import TypeVar
+
+T = TypeVar("T")
+
+PART = 100
+"""Items that are read or written without a break: about a millisecond."""
+
+
+def _go_on() -> None:
+    """Default of `BETWEEN_PARTS`."""
+
+
+BETWEEN_PARTS: ContextVar[Callable[[], None]] = ContextVar("between parts", default=_go_on)
+
+
+def in_parts(items: Iterable[T]) -> Iterator[T]:
+    """Yield each item, and call `BETWEEN_PARTS` after each part."""
+    give_way = BETWEEN_PARTS.get()
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % PART == 0:
+            give_way()
