@@ -30,6 +30,7 @@ def a_worker_of(running: Connect, connector: str) -> str:
     return str(running.wait_for(f"{connector} runs", lambda: running.runs(connector)))
 
 
+@pytest.mark.long
 @pytest.mark.client("Kafka Connect 4.1", "member killed")
 @pytest.mark.parametrize("killed", ["sink", pytest.param("source", marks=pytest.mark.full)])
 def test_connect_moves_every_line_from_file_to_file_though_a_worker_is_killed(

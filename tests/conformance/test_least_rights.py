@@ -189,6 +189,7 @@ def wait(what: str, condition: Callable[[], object], told: Callable[[], str]) ->
         raise AssertionError(f"{error}\n{told()}") from None
 
 
+@pytest.mark.long
 @pytest.mark.client("Kafka Connect 4.1", "TLS")
 @pytest.mark.client("Kafka Connect 4.1", "least rights")
 @pytest.mark.client("MirrorMaker 2 4.1", "TLS")
