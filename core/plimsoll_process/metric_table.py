@@ -97,16 +97,16 @@ PROCESS_ROWS = (
     MetricRow("process_cpu_seconds", "counter", "Processor time, user and system"),
     MetricRow("process_resident_memory_bytes", "gauge", "Resident memory"),
     MetricRow("process_virtual_memory_bytes", "gauge", "Virtual memory"),
-    MetricRow("process_start_time_seconds", "gauge", "When the process began, as a Unix time"),
+    MetricRow("process_start_time_seconds", "gauge", "Unix time at which the process started"),
     MetricRow("process_open_fds", "gauge", "Open file descriptors"),
-    MetricRow("process_max_fds", "gauge", "File descriptors that it may have open"),
-    MetricRow("python_info", "gauge", "The interpreter",
+    MetricRow("process_max_fds", "gauge", "Maximum number of open file descriptors"),
+    MetricRow("python_info", "gauge", "Version of the Python interpreter",
               ("implementation", "major", "minor", "patchlevel", "version")),
     MetricRow("python_gc_objects_collected", "counter", "Objects that the garbage collector freed",
               ("generation",), "3"),
-    MetricRow("python_gc_objects_uncollectable", "counter", "Objects that it could not collect",
+    MetricRow("python_gc_objects_uncollectable", "counter", "python_gc_objects_uncollectable",
               ("generation",), "3"),
-    MetricRow("python_gc_collections", "counter", "Its runs", ("generation",), "3"),
+    MetricRow("python_gc_collections", "counter", "python_gc_collections", ("generation",), "3"),
 )  # fmt: skip
 """The metrics of the client library's own collectors."""
 

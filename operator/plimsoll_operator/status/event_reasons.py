@@ -32,11 +32,16 @@ class EventReason:
 
 def _phases(kind: str, begun: str) -> tuple[EventReason, ...]:
     return (
-        EventReason(f"{kind}Running", "Normal", kind, f"{begun}, or runs again."),
-        EventReason(f"{kind}Paused", "Normal", kind, "`paused` is set."),
-        EventReason(f"{kind}Completed", "Normal", kind, "It is done."),
-        EventReason(f"{kind}Cancelled", "Normal", kind, "It was cancelled, or its object deleted."),
-        EventReason(f"{kind}Failed", "Warning", kind, "It cannot be done; the note says why."),
+        EventReason(f"{kind}Running", "Normal", kind, f"{begun}, or runs again after a pause."),
+        EventReason(f"{kind}Paused", "Normal", kind, f"The {kind} is paused (`spec.paused`)."),
+        EventReason(f"{kind}Completed", "Normal", kind, f"The {kind} has completed."),
+        EventReason(f"{kind}Cancelled", "Normal", kind, f"The {kind} was cancelled or deleted."),
+        EventReason(
+            f"{kind}Failed",
+            "Warning",
+            kind,
+            f"The {kind} cannot be carried out; the note says why.",
+        ),
     )
 
 
@@ -49,89 +54,106 @@ REASONS = (
         "BrokerFenced",
         "Normal in a granted restart or a drain, else Warning",
         ONLY_CLUSTER,
-        "A broker takes no part any more; the note says why, and what became of what it led.",
+        "A broker was fenced: it leads nothing and is in no ISR. The note says why, and what "
+        "happened to its partitions.",
     ),
-    EventReason("BrokerUnfenced", "Normal", ONLY_CLUSTER, "A broker takes part."),
+    EventReason("BrokerUnfenced", "Normal", ONLY_CLUSTER, "A broker is active."),
     EventReason(
         "VolumeEmptied",
         "Warning",
         ONLY_CLUSTER,
-        "A broker came back with none of the data that it had; it is copied from others.",
+        "A broker returned with an empty volume; its replicas are copied from other brokers.",
     ),
     EventReason(
         "UncleanElection",
         "Warning",
         "Topic",
-        "Partitions are led by a replica that may lack acknowledged records.",
+        "Partitions got a leader that may lack acknowledged records; the note names them.",
     ),
-    EventReason("TopicRefused", "Warning", "Topic", "A Topic's spec cannot be followed."),
-    EventReason("TopicAccepted", "Normal", "Topic", "A spec that was refused is followed now."),
+    EventReason(
+        "TopicRefused", "Warning", "Topic", "A Topic's spec was refused; the note says why."
+    ),
+    EventReason(
+        "TopicAccepted",
+        "Normal",
+        "Topic",
+        "A Topic's spec that was refused before is now in effect.",
+    ),
     EventReason(
         "TopicDetached",
         "Warning",
         "Topic",
-        "The namespace may declare no topics any more: topic and data stay, without an object.",
+        "The namespace may no longer declare topics; topic and data stay, without an object.",
     ),
     EventReason(
         "TopicPendingDeletion",
         "Normal",
         ONLY_CLUSTER,
-        "A Topic's object is gone: the topic serves until its grace ends.",
+        "A Topic object was deleted; the topic serves until its grace period ends.",
     ),
     EventReason(
         "UserPendingDeletion",
         "Normal",
         ONLY_CLUSTER,
-        "A User's object is gone: the user may log in until its grace ends.",
+        "A User object was deleted; the user may log in until its grace period ends.",
     ),
     EventReason(
         "TopicHandedOver",
         "Normal",
         "Topic",
-        "A Topic's object is gone and another one declares the same topic: it has the topic now.",
+        "A Topic object was deleted; another one that declares the same topic has taken it over.",
     ),
     EventReason(
         "UserHandedOver",
         "Normal",
         "User",
-        "A User's object is gone and another one declares the same user: it has the user now.",
+        "A User object was deleted; another one that declares the same user has taken it over.",
     ),
-    EventReason("TopicRemoved", "Normal", ONLY_CLUSTER, "A topic is gone, with its data."),
+    EventReason("TopicRemoved", "Normal", ONLY_CLUSTER, "A topic and its data were deleted."),
     EventReason(
         Reason.MassDeletion.name,
         "Warning",
         ONLY_CLUSTER,
-        "More Topics disappeared than `topics.deletion.maxPerHour`, or Users of one namespace than"
-        " `users.deletion.maxPerHour`: none goes until a person says so.",
+        "More Topics were deleted within an hour than `topics.deletion.maxPerHour`, or more Users "
+        "of a namespace than `users.deletion.maxPerHour`. None is removed until you acknowledge "
+        "it.",
     ),
-    *_phases("Reassignment", "It runs"),
+    *_phases("Reassignment", "A Reassignment runs"),
     EventReason(
         "RebalanceAwaitsApproval",
         "Normal",
         "Rebalance",
-        "A plan waits until `spec.approvedPlan` has the hash that `status.plan.hash` shows.",
+        "A plan awaits approval: set `spec.approvedPlan` to the value of `status.plan.hash`.",
     ),
-    *_phases("Rebalance", "It runs"),
-    EventReason("VerificationPassed", "Normal", "Verification", "Every check held."),
-    EventReason("VerificationViolated", "Warning", "Verification", "A check did not hold."),
+    *_phases("Rebalance", "A Rebalance runs"),
+    EventReason("VerificationPassed", "Normal", "Verification", "Every check passed."),
+    EventReason(
+        "VerificationViolated", "Warning", "Verification", "A check failed; the note says which."
+    ),
     EventReason(
         "VerificationInconclusive",
         "Warning",
         "Verification",
-        "The run broke, not the log: nothing is proven.",
+        "The run did not complete, so it proves nothing; the note says why.",
     ),
     EventReason(
-        "RestartGranted", "Normal", ONLY_CLUSTER, "A broker is restarted; nothing depends on it."
+        "RestartGranted",
+        "Normal",
+        ONLY_CLUSTER,
+        "The controller allowed a broker's restart: no partition needs the broker meanwhile.",
     ),
     EventReason(
-        "RestartEnded", "Normal", ONLY_CLUSTER, "It is back and in sync, or the restart was undone."
+        "RestartEnded",
+        "Normal",
+        ONLY_CLUSTER,
+        "The broker is back and in sync, or its restart was withdrawn.",
     ),
     _waits("Restart", "A restart"),
     _waits("ReplacePod", "The replacement of a pod on a lost node"),
-    _waits("Drain", "The emptying of a broker"),
+    _waits("Drain", "The draining of a broker"),
     _waits("Start", "The start of moves"),
     _waits("GrowVolume", "The growth of a volume"),
-    _waits("FinalizeMetadata", "A newer metadata version"),
+    _waits("FinalizeMetadata", "The finalisation of a newer metadata version"),
     _waits("Rebalance", "A Rebalance"),
     _waits("Reassignment", "A Reassignment"),
     _waits("Verification", "A Verification"),
@@ -140,24 +162,27 @@ REASONS = (
         "Restored",
         "Warning",
         ONLY_CLUSTER,
-        "Another client changed or deleted what the operator had made; it is restored.",
+        "Another client changed or deleted an object of the operator; the operator restored it.",
     ),
     EventReason(
         "PodMonitorRefused",
         "Warning",
         ONLY_CLUSTER,
-        "`spec.podMonitor` asks for a PodMonitor that the operator may not, or cannot, make.",
+        "The operator cannot create the PodMonitor of `spec.podMonitor`; the note says why.",
     ),
-    EventReason("ControllerChanged", "Normal", ONLY_CLUSTER, "Another term of a controller began."),
+    EventReason("ControllerChanged", "Normal", ONLY_CLUSTER, "A new controller term began."),
     EventReason(
-        "ControllerOutage", "Warning", ONLY_CLUSTER, "No operator led for longer than usual."
+        "ControllerOutage",
+        "Warning",
+        ONLY_CLUSTER,
+        "No operator led the cluster for longer than a usual take-over.",
     ),
     EventReason(
         "PeerRefused",
         "Warning",
         ONLY_CLUSTER,
-        "The operator refused a caller of the controllers' port as no broker; at most once a"
-        " minute for each reason.",
+        "The operator refused a connection to the controllers' port, because the peer is not a "
+        "broker of the cluster; at most once a minute for each reason.",
     ),
     EventReason(
         "MetadataLogMended",
@@ -169,23 +194,24 @@ REASONS = (
         Reason.MetadataRegressed.name,
         "Warning",
         ONLY_CLUSTER,
-        "The metadata log lacks what brokers hold: no operator decides until a person helps.",
+        "The metadata log lacks records that brokers hold. The controller commits nothing until an "
+        "administrator acts.",
     ),
     EventReason(
         Reason.MetadataTooNew.name,
         "Warning",
         ONLY_CLUSTER,
-        "A newer release wrote to the metadata log: this operator does not lead.",
+        "A newer release wrote to the metadata log; this operator does not lead the cluster.",
     ),
 )
 
 _HEAD = f"""# Events
 
 Events (`events.k8s.io/v1`, reporting controller `{REPORTING_CONTROLLER}`) say what happened; each
-object's conditions say what is so now. `kubectl describe` shows them with the LogCluster and with
-the object that its entry names; a Topic's are in its namespace. A repeated Event is written once a
-minute, at most 5 Events a second. Events `…Blocked` name the condition that the action waits for;
-`status.blocked` shows it meanwhile.
+object's conditions show its present state. `kubectl describe` shows them with the LogCluster and
+with the object that its entry names; a Topic's are in its namespace. A repeated Event is written
+once a minute, at most 5 Events a second. Events `…Blocked` name the condition that the action
+waits for; `status.blocked` shows it meanwhile.
 
 Made by `python -m plimsoll_operator.status.event_reasons docs/events.md`.
 

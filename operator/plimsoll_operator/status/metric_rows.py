@@ -52,7 +52,8 @@ IMAGE_ROWS = (
               "Committed metadata records that a broker has not applied, by its last heartbeat",
               BROKER, _EACH_BROKER),
     MetricRow("plimsoll_metadata_backlog_seconds", "gauge",
-              "Age of that backlog", BROKER, _EACH_BROKER),
+              "Age of the oldest committed metadata record that a broker has not applied",
+              BROKER, _EACH_BROKER),
     MetricRow("plimsoll_heartbeat_age_seconds", "gauge",
               "Time since a broker's last heartbeat", BROKER, _EACH_BROKER),
 )  # fmt: skip
@@ -116,7 +117,7 @@ UNCLEAN_ROWS = (
               " that the leader lacks; possible: it may lack some", (*CLUSTER, "loss"),
               "2 per led cluster"),
     MetricRow("plimsoll_unclean_recovery_time_seconds", "gauge",
-              "Unix time of the last one; 0: none", CLUSTER, EACH_LED),
+              "Unix time of the last unclean election; 0: none", CLUSTER, EACH_LED),
 )  # fmt: skip
 
 ARCHIVE_ROWS = (
@@ -155,7 +156,7 @@ OBJECT_ROWS = (
               "Waiting voluntary actions, by reason", (*BROKER, "action", "reason"),
               "1 per waiting action and reason"),
     MetricRow("plimsoll_blocked_action_start_time_seconds", "gauge",
-              "Unix time since when the action waits", (*BROKER, "action", "reason"),
+              "Unix time at which the action began to wait", (*BROKER, "action", "reason"),
               "1 per waiting action and reason"),
 )  # fmt: skip
 
@@ -166,17 +167,18 @@ RECONCILE_ROWS = (
     MetricRow("plimsoll_reconcile_running_seconds", "gauge",
               "Age of the longest running pass", CLUSTER, EACH_LED),
     MetricRow("plimsoll_reconcile_failing_seconds", "gauge",
-              "Time for which passes over one object have failed, of the worst", CLUSTER,
+              "Longest time for which all passes over one object have failed", CLUSTER,
               EACH_LED),
     MetricRow("plimsoll_reconcile_waiting", "gauge",
               "Objects that wait for a pass", CLUSTER, EACH_LED),
 )  # fmt: skip
 
 PROCESS = (
-    MetricRow("plimsoll_operator_up", "gauge", "1 while this operator runs"),
+    MetricRow("plimsoll_operator_up", "gauge", "1 while this operator process runs"),
     MetricRow("plimsoll_operator_handler_failures", "counter",
-              "Bugs met, by request or kind of pass (Reconcile…); Look, Status, Metrics: reading"
-              " and reporting; Leading: it cost a cluster its leader", ("request",), "20"),
+              "Internal errors, by request or kind of pass (Reconcile…); Look, Status,"
+              " Metrics: reading and reporting; Leading: it ended a term of a cluster",
+              ("request",), "20"),
     MetricRow("plimsoll_controller_peers_refused", "counter",
               "Connections to the controllers' port that were refused or failed their handshake",
               ("reason",), "9"),
