@@ -25,6 +25,7 @@ class LateTimer:
         self._waits = False
 
     def not_before_ms(self, expected_ms: int, now_ms: int) -> int | None:
-        """A timer has come that was to come at `expected_ms`; None: it judges now."""
+        """Return when a timer due at `expected_ms` should fire again, or None if it may judge
+        now."""
         self._waits = not self._waits and now_ms - expected_ms >= LATE_MS
         return now_ms + READ_MS if self._waits else None

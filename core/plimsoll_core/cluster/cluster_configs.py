@@ -65,7 +65,7 @@ RETENTION_CHECK = "log.retention.check.interval.ms"
 
 
 def _bytes(name: str, doc: str) -> ConfigKey:
-    """A size of memory that can hold anything at all, or -1."""
+    """Return a key for a size of memory that can hold anything at all, or -1."""
     plain = integer(name, -1, -1, INT64_MAX, doc)
     least = 4 * 2**20
 
@@ -290,7 +290,8 @@ def own_integer(configs: Mapping[str, str], name: str) -> int:
 
 
 def broker_configs(configs: Mapping[str, str]) -> dict[str, str] | Refusal:
-    """A cluster's configs as its brokers read them, or why one of them is none."""
+    """Return a cluster's configs in the form in which its brokers read them, or the reason why one
+    is invalid."""
     found = dict(configs)
     for coarse, fine, factor in _COARSER:
         text = found.pop(coarse, None)

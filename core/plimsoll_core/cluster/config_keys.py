@@ -76,8 +76,8 @@ def policies(text: str) -> str | None:
 
 
 def share(name: str, default: str, doc: str) -> ConfigKey:
-    """A number from 0 to 1, as its text: with an exponent, too, as Java prints small ones and as
-    tools that copy a topic's configs send them."""
+    """Return a key for a number from 0 to 1. Text with an exponent is accepted: Java prints small
+    numbers so, and tools that copy a topic's configs send it."""
 
     def parse(text: str) -> str | None:
         plain = len(text) <= 24 and _DECIMAL.fullmatch(text) is not None

@@ -120,8 +120,8 @@ def encode_image(image: ClusterImage) -> bytes:
 
 
 def decode_image(data: bytes) -> ClusterImage:
-    """The image of a snapshot; raises MetadataTooNew when its metadata version is not understood
-    here, and `msgspec.DecodeError` when it is no snapshot."""
+    """Decode the image of a snapshot. Raises MetadataTooNew if its metadata version is unknown, and
+    `msgspec.DecodeError` if it is malformed."""
     check_known(msgspec.json.decode(data, type=_Head).format)
     snapshot = msgspec.json.decode(data, type=_Snapshot, dec_hook=_typed)
     hosted: dict[BrokerId, list[PartitionKey]] = {}

@@ -21,7 +21,8 @@ def move_hosted(
     gone: dict[BrokerId, list[PartitionKey]],
     new: dict[BrokerId, list[PartitionKey]],
 ) -> Hosted:
-    """The index after some replicas went and others came; a broker with none has no entry."""
+    """Return the index after some replicas went and others came. A broker without replicas has no
+    entry."""
     for broker_id in sorted({*gone, *new}):
         before: Map[PartitionKey, None] = hosted.get(broker_id, Map())
         keys = before.mutate()
@@ -35,8 +36,8 @@ def move_hosted(
 
 
 def count_preferred(preferred: Map[BrokerId, int], change: Counter[BrokerId]) -> Map[BrokerId, int]:
-    """The counts after a change of first replicas; a broker that is first of no partition has no
-    entry."""
+    """Return the counts after a change of first replicas. A broker that is first of no partition
+    has no entry."""
     for broker_id in sorted(change):
         count = preferred.get(broker_id, 0) + change[broker_id]
         assert count >= 0, "more first replicas went than there were"
@@ -58,8 +59,8 @@ def all_behind(
 
 
 def count_behind(behind: Map[TopicId, int], topic_id: TopicId, count: int) -> Map[TopicId, int]:
-    """The counts once so many partitions of a topic have another min ISR than the topic; a topic
-    without any has no entry."""
+    """Return the counts once so many partitions of a topic have another min ISR than the topic. A
+    topic without any has no entry."""
     if count:
         return behind.set(topic_id, count)
     return behind.delete(topic_id) if topic_id in behind else behind

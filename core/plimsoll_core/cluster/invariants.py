@@ -174,7 +174,8 @@ Full = frozenset[PartitionKey]
 
 
 def full_after(full: Full, before: ClusterImage, after: ClusterImage) -> Full:
-    """The ghost variable: set by a large enough ISR, cleared when min ISR rises above it."""
+    """Return the ghost variable `full`: set by a large enough ISR, cleared when min ISR rises above
+    the ISR."""
     kept = set(full & set(after.partitions))
     for key, p in after.partitions.items():
         old = before.partitions.get(key)

@@ -30,7 +30,7 @@ class Port(Enum):
 
 
 def endpoint(broker: Broker, name: str) -> Endpoint | None:
-    """The broker's endpoint of that name."""
+    """Return the broker's endpoint of that name."""
     return next((found for found in broker.endpoints if found.name == name), None)
 
 

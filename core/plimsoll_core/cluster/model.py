@@ -111,17 +111,17 @@ class Partition(_Stored, frozen=True, kw_only=True):
 
     @property
     def target(self) -> tuple[BrokerId, ...]:
-        """The replicas it has when its move is over; what it has when it does not move."""
+        """Return the replicas after the move, or the present ones if none is under way."""
         return tuple(r for r in self.replicas if r not in self.removing)
 
     @property
     def settled(self) -> tuple[BrokerId, ...]:
-        """The replicas without those that a move adds."""
+        """Return the replicas without those that a move adds."""
         return tuple(r for r in self.replicas if r not in self.adding)
 
     @property
     def effective_min_isr(self) -> int:
-        """The protocol's m(p): never above the number of settled replicas, never below 1."""
+        """Return the protocol's m(p): never above the number of settled replicas, never below 1."""
         return effective_min_isr(self.min_isr, self.replicas, self.adding)
 
 
@@ -183,7 +183,7 @@ class Reassignment(_Stored, frozen=True, kw_only=True):
     ended_ms: int | None = None
 
     def named(self) -> Iterator[PartitionKey]:
-        """The partitions that it moves, one by one."""
+        """Return the partitions that it moves, one by one."""
         for moved in self.partitions:
             yield from moved.named()
 
@@ -228,7 +228,7 @@ class RebalanceMove(_Stored, frozen=True, kw_only=True):
 
     @property
     def copied_bytes(self) -> int:
-        """The bytes to copy, as far as known."""
+        """Return the bytes to copy, as far as known."""
         return len(self.adding) * (self.size or 0)
 
 
@@ -381,7 +381,7 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     inside: Inside = NOTHING_INSIDE
 
     def topic_of(self, holder: TopicObject) -> Topic | None:
-        """The topic that this very object (by uid) declares."""
+        """Return the topic that this very object (by uid) declares."""
         return next((topic for topic in self.topics.values() if topic.object == holder), None)
 
     def restart_granted(self, broker_id: BrokerId) -> bool:

@@ -39,7 +39,7 @@ def mover_name(row: Reassignment | Rebalance) -> str:
 
 
 def running(image: ClusterImage) -> list[Mover]:
-    """The objects that move partitions now."""
+    """Return the objects that move partitions now."""
     found = [_mover(row, _holds(row)) for row in image.reassignments.values() if row.partitions]
     for uid, rest in image.rebalance_rests.items():
         if rest.active:

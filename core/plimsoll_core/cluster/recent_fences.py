@@ -33,7 +33,7 @@ class RecentFences:
         self._until_ms: dict[BrokerId, int] = {}
 
     def update(self, old: ClusterImage, new: ClusterImage, now_ms: int) -> None:
-        """The next image was applied."""
+        """Take note of the next applied image."""
         if new.brokers is old.brokers:
             return
         for broker_id, broker in new.brokers.items():

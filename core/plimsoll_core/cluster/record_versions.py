@@ -163,28 +163,28 @@ TABLE: dict[type[msgspec.Struct], Row] = {
 
 
 def introduced(kind: type[msgspec.Struct]) -> int:
-    """The metadata version that introduced a kind of record."""
+    """Return the metadata version that introduced a kind of record."""
     return min(TABLE[kind])
 
 
 def release_of(metadata_version: int) -> str:
-    """A metadata version's name."""
+    """Return a metadata version's name."""
     return RELEASES.get(metadata_version, f"#{metadata_version}")
 
 
 def newest_of(release: str) -> int:
-    """The newest metadata version that a release understands."""
+    """Return the newest metadata version that a release understands."""
     known = (version for version, name in RELEASES.items() if numbers(name) <= numbers(release))
     return max(known, default=0)
 
 
 def numbers(release: str) -> tuple[int, ...]:
-    """A release's name as something that sorts."""
+    """Return a release's name in sortable form."""
     return tuple(int(part) for part in release.split(".") if part.isdigit())
 
 
 def structs_in(kind: Any) -> Iterator[type[msgspec.Struct]]:
-    """The structs that a type mentions, itself included."""
+    """Return the structs that a type mentions, itself included."""
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         yield kind
     for part in get_args(kind):
@@ -192,7 +192,7 @@ def structs_in(kind: Any) -> Iterator[type[msgspec.Struct]]:
 
 
 def parts_of(kind: type[msgspec.Struct]) -> dict[type[msgspec.Struct], None]:
-    """The struct and all that it is made of."""
+    """Return the struct and all structs in its fields."""
     found: dict[type[msgspec.Struct], None] = {}
     waiting = [kind]
     while waiting:

@@ -123,10 +123,8 @@ def fields(told: ReachedStage) -> dict[str, object]:
 
 
 def sentence(told: ReachedStage, *, leads: bool) -> str:
-    """A line of a log, in the words of the design document; here the controller requests.
-
-    `leads`: whether the replica is, or is to be, the leader.
-    """
+    """Return a log line in the words of the design document. `leads`: True if the replica is, or
+    will be, the leader."""
     change = told.change
     what = f"{change.kind} for topic {told.topic} partition {change.key.index}"
     at = f"at epoch {change.leader_epoch}"

@@ -259,7 +259,7 @@ def _trimmed(text: str) -> str:
 
 
 def split_min_isr(configs: Mapping[str, str]) -> tuple[dict[str, str], int | None] | Refusal:
-    """A client's configs without `min.insync.replicas`, and its value."""
+    """Return a client's configs without `min.insync.replicas`, and its value."""
     rest = {name: text for name, text in configs.items() if name != MIN_ISR}
     text = configs.get(MIN_ISR)
     if text is None:
@@ -271,7 +271,7 @@ def split_min_isr(configs: Mapping[str, str]) -> tuple[dict[str, str], int | Non
 
 
 def canonical(configs: Mapping[str, str]) -> dict[str, str] | Refusal:
-    """A client's configs by the names and in the spelling that are kept."""
+    """Return a client's configs by the names and in the spelling that are kept."""
     found = dict(configs)
     text = found.pop(UNCLEAN_ENABLE, None)
     strategy = BY_NAME[UNCLEAN_RECOVERY].parse(found.get(UNCLEAN_RECOVERY, ""))
@@ -291,7 +291,7 @@ def canonical(configs: Mapping[str, str]) -> dict[str, str] | Refusal:
 
 
 def unclean_recovery(configs: Mapping[str, str], default: UncleanRecovery) -> UncleanRecovery:
-    """A topic's own strategy, or else the cluster's."""
+    """Return a topic's own strategy, or else the cluster's."""
     match configs.get(UNCLEAN_RECOVERY, default):
         case "Manual":
             return "Manual"
@@ -302,7 +302,7 @@ def unclean_recovery(configs: Mapping[str, str], default: UncleanRecovery) -> Un
 
 
 def value_of(configs: Mapping[str, str], name: str) -> int | str:
-    """A config's value, or its default; `configs` has been checked."""
+    """Return a config's value, or its default; `configs` has been checked."""
     key = BY_NAME[name]
     value = key.parse(configs.get(name, key.default))
     assert value is not None, f"{name} was not checked"

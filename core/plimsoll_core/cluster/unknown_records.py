@@ -32,8 +32,8 @@ _KNOWN = {kind.__name__ for kind in r.Record.__args__}
 
 
 def read_records(data: bytes) -> tuple[r.Record, ...]:
-    """A batch's records from their JSON; raises MetadataTooNew for a kind, a field, a value or a
-    metadata version that this software does not know.  Nothing is ever left out."""
+    """Decode a batch's records from JSON. Raises MetadataTooNew for an unknown kind, field, value
+    or metadata version; nothing is ever skipped."""
     try:
         found = _records.decode(data)
     except msgspec.DecodeError as error:

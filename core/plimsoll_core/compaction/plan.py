@@ -98,8 +98,8 @@ def _too_young(segment: SealedSegment, lag_min_ms: int, now_ms: int | None) -> b
 
 
 def urgency(plan: CleaningPlan, *, internal: bool) -> tuple[bool, bool, float]:
-    """The log with the greatest one is cleaned first: internal topics, since their size is what a
-    coordinator loads, then what is overdue, then the dirtiest."""
+    """Return the sort key of a log; the greatest is cleaned first. Internal topics come first,
+    since a coordinator loads all of them, then overdue logs, then the dirtiest."""
     return internal, plan.overdue, plan.dirty_ratio
 
 

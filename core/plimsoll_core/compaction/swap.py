@@ -28,7 +28,7 @@ _DIGITS = 20
 
 
 def committed(names: Collection[str]) -> list[int]:
-    """The base offsets of the swaps that a start has to finish, by the names in a log's
+    """Return the base offsets of the swaps that a start has to finish, by the names in a log's
     directory."""
     stems = (name.removesuffix(LOG + SWAP) for name in names if name.endswith(LOG + SWAP))
     found = (int(stem) for stem in stems if stem.isdecimal() and len(stem) == _DIGITS)

@@ -23,5 +23,5 @@ _TOLD: dict[Code, Code] = {
 
 
 def told(code: Code) -> Code:
-    """The coordinator's code for what the replica said."""
+    """Return the coordinator's code for the replica's code."""
     return _TOLD.get(code, Code.UNKNOWN_SERVER_ERROR)

@@ -46,12 +46,12 @@ class Deadlines:
         self._at_ms.pop(key, None)
 
     def earliest_ms(self) -> int | None:
-        """The time of the next deadline; None if there is none."""
+        """Return the time of the next deadline, or None."""
         self._drop_stale()
         return self._heap[0][0] if self._heap else None
 
     def take_due(self, now_ms: int, at_most: int) -> list[Hashable]:
-        """The keys that are due, earliest first, and no longer set; the rest at the next call."""
+        """Remove and return due keys, earliest first; the next call returns the rest."""
         due: list[Hashable] = []
         while len(due) < at_most:
             self._drop_stale()

@@ -21,6 +21,7 @@ def java_hash(text: str) -> int:
 
 
 def partition_of(key: str, partitions: int) -> int:
-    """The index of the partition that holds `key`; `partitions` is never changed later."""
+    """Return the index of the partition that holds `key`. The number of partitions never
+    changes."""
     value = java_hash(key)
     return (0 if value == _INT_MIN else abs(value)) % partitions

@@ -67,7 +67,7 @@ class CoordinatorOutcome(Generic[RecordT, OperationT]):
 
 
 def refused(token: object, code: Code, message: str = "") -> Reply:
-    """A reply that refuses everything the request named."""
+    """Return a reply that refuses everything the request named."""
     return Reply(token, RefusedAsWhole(code, message))
 
 

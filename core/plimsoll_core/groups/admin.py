@@ -78,7 +78,8 @@ def seen_state(group: Group, soft: SoftState) -> str:
 def describe_group(
     turn: GroupTurn, op: DescribeGroup, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """The protocol and the members' metadata are shown while the group is stable."""
+    """Describe a group. The protocol and the members' metadata are shown only while the group is
+    stable."""
     group = turn.state.groups.get(op.group_id)
     if group is None:
         return no_such_group(op.group_id, token)

@@ -64,7 +64,7 @@ def check_begins(turn: GroupTurn, group_id: str, owner: str) -> bool:
 
 
 def no_room(group_id: str, owner: str, code: Code) -> RefusedAsWhole:
-    """A principal's groups take all that it may hold, or all that there is."""
+    """Return the refusal for a principal with all of its share in use, or for a full pool."""
     message = (
         f"No room for group {group_id}: the groups of {owner or 'no principal'} take their share"
         " of this coordinator's memory. Delete groups or offsets that are not used any more"

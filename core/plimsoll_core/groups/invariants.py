@@ -27,7 +27,7 @@ from plimsoll_core.groups.turn import GroupTurn
 
 
 def _seat(member: StoredMember) -> str:
-    """A static member may get another id within a generation."""
+    """Return what identifies a member within a generation: a static member may get another id."""
     return member.group_instance_id or member.member_id
 
 
@@ -81,7 +81,7 @@ class ToldGenerations:
         self._told: dict[tuple[str, int], dict[str, bytes]] = {}
 
     def sent(self, group_id: str, generation: int, assignments: dict[str, bytes]) -> Iterator[str]:
-        """A leader heard that its assignments are taken."""
+        """Note that a leader was told that its assignments are accepted."""
         key = (group_id, generation)
         before = self._sent.setdefault(key, assignments)
         if before != assignments:
@@ -89,7 +89,7 @@ class ToldGenerations:
         yield from self._compare(group_id, generation)
 
     def told(self, group_id: str, generation: int, member: str, part: bytes) -> Iterator[str]:
-        """A member heard its part."""
+        """Note that a member was told its assignment."""
         key = (group_id, generation)
         before = self._told.setdefault(key, {}).setdefault(member, part)
         if before != part:
@@ -97,7 +97,7 @@ class ToldGenerations:
         yield from self._compare(group_id, generation)
 
     def forgotten(self, group_id: str) -> None:
-        """The group was deleted: its generations begin anew."""
+        """Forget a deleted group: its generations begin anew."""
         for held in (self._sent, self._told):
             for key in [key for key in held if key[0] == group_id]:
                 del held[key]

@@ -32,7 +32,7 @@ class EndHistory:
         self._times_ms = array("q")
 
     def note(self, end: int, now_ms: int) -> None:
-        """The log ends there now.  One that shrank (an unclean election) begins anew."""
+        """Note the log's present end. A shrunk log (an unclean election) begins anew."""
         if self._ends and end <= self._ends[-1]:
             if end == self._ends[-1]:
                 return
@@ -54,7 +54,7 @@ class EndHistory:
 
     @property
     def end(self) -> int | None:
-        """The end as last seen; None: never seen."""
+        """Return the last seen end, or None."""
         return self._ends[-1] if self._ends else None
 
     def behind_since_ms(self, position: int) -> int | None:

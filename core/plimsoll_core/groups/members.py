@@ -207,7 +207,7 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that any member asked for."""
+        """Return the longest rebalance timeout of any member."""
         return max((one.rebalance_timeout_ms for one in self._members.values()), default=0)
 
     @property
@@ -220,11 +220,11 @@ class ClassicGroup:
         return len(self.joins) == len(self._members) and not self.pending
 
     def holder(self, group_instance_id: str) -> str | None:
-        """The id of the static member that has this instance."""
+        """Return the id of the static member that has this instance."""
         return self._instances.get(group_instance_id)
 
     def common(self, but: str | None = None) -> set[str]:
-        """The protocols that all members support, whatever the member `but` does."""
+        """Return the protocols that all members except `but` support."""
         supported, members = self._supported, len(self._members)
         if but is not None:
             member = self._members[but]
@@ -253,7 +253,7 @@ class ClassicGroup:
         return member
 
     def rename(self, member_id: str, new_id: str) -> Member:
-        """A static member has another id; its place among the others stays."""
+        """Give a static member another id; it keeps its place among the members."""
         member = self._members[member_id]
         assert member.group_instance_id is not None
         led = self.leader == member_id
@@ -281,13 +281,13 @@ class ClassicGroup:
         return _RECORD_OVERHEAD + names + others + member.record_bytes
 
     def assign(self, member_id: str, assignment: bytes) -> None:
-        """The member has this of the generation that was stored."""
+        """Set a member's assignment in the stored generation."""
         member = self._members[member_id]
         self._members_bytes += len(assignment) - len(member.assignment)
         member.assignment = assignment
 
     def tell(self, member: Member, protocols: Protocols) -> None:
-        """The member has other protocols, or other metadata."""
+        """Set a member's protocols and metadata."""
         self._count(member, -1)
         member.protocols = protocols
         self._count(member, 1)

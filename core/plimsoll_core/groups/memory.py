@@ -96,7 +96,7 @@ class ShardMemory:
         return sum(self._held.values())
 
     def change(self, principal: str, by: int) -> None:
-        """The principal holds so many bytes more, or less."""
+        """Add bytes to, or subtract them from, what the principal holds."""
         if self._closed or not by:
             return
         if by > 0:
@@ -110,7 +110,7 @@ class ShardMemory:
             del self._held[principal]
 
     def close(self) -> None:
-        """The shard is gone: it holds nothing, and counts nothing from now on."""
+        """Release everything that the shard holds, and count nothing from now on."""
         self._closed = True
         for principal, size in self._held.items():
             self.of_broker.pool.give_back(principal, size)
@@ -135,7 +135,7 @@ def offset_bytes(metadata: str) -> int:
 
 
 def stored_bytes(stored: GroupStored | None) -> int:
-    """A stored generation, with the members that are made of it in memory."""
+    """Return the bytes of a stored generation, including the members built from it in memory."""
     if stored is None:
         return 0
     members = sum(
@@ -152,7 +152,8 @@ def stored_bytes(stored: GroupStored | None) -> int:
 
 
 def made_bytes(stored: GroupStored | None) -> int:
-    """The members that are made of a stored generation, in memory (`ClassicGroup.of_stored`)."""
+    """Return the bytes of the members built from a stored generation in memory
+    (`ClassicGroup.of_stored`)."""
     if stored is None:
         return 0
     name = stored.protocol or ""
@@ -166,5 +167,5 @@ def made_bytes(stored: GroupStored | None) -> int:
 
 
 def seated_bytes(group: ClassicGroup | None) -> int:
-    """A group's members and ids in memory."""
+    """Return the bytes of a group's members and reserved ids in memory."""
     return 0 if group is None else SEAT_BYTES * group.size + group.size_bytes

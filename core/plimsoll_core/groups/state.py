@@ -156,7 +156,7 @@ class GroupsState:
         self.keep_name(group_id, UnloadedGroup(group.owner, group.size_bytes, keys_bytes))
 
     def keep_name(self, group_id: str, one: UnloadedGroup) -> None:
-        """The group is in the log, and is not served."""
+        """Keep the name of a group that is in the log and not served."""
         before = self.unloaded.pop(group_id, None)
         if before is not None:
             self.memory.change(before.owner, -UNLOADED_BYTES)
@@ -242,7 +242,7 @@ def apply(state: GroupsState, record: GroupRecord, offset: int) -> None:
 
 
 def skip(state: GroupsState, offset: int) -> None:
-    """A record of a kind that this software does not know stands at `offset`."""
+    """Skip a record of an unknown kind at `offset`."""
     state.end = max(state.end, offset + 1)
 
 

@@ -114,7 +114,7 @@ def due(key: DeadlineKey) -> o.Operation:
 
 
 def loaded(turn: GroupTurn) -> None:
-    """The log has been read to its end: every deadline begins anew, spread over the interval."""
+    """Start every deadline anew after the log was read to its end, spread over the interval."""
     interval_ms = turn.settings.retention_check_ms
     groups = turn.state.groups
     for number, group_id in enumerate(groups, 1):

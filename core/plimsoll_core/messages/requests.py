@@ -296,7 +296,7 @@ class Refused(Message, frozen=True, kw_only=True):
 
     @property
     def known_reason(self) -> Reason | None:
-        """The reason to branch on; None: a name that only a newer release knows."""
+        """Return the reason to branch on, or None for a name that only a newer release knows."""
         return Reason.__members__.get(self.reason)
 
 

@@ -68,7 +68,7 @@ def without_figures(plan: Plan, rooms: Rooms) -> tuple[BrokerId, ...]:
 
 
 def bounded(plan: Plan, rooms: Rooms) -> Plan | Refusal:
-    """The plan without the moves that a disk has no room for; a refusal if nothing is left."""
+    """Return the plan without moves that a disk has no room for; a refusal if none remain."""
     over = overfilled(plan, rooms)
     taken: Counter[BrokerId] = Counter()
     kept: list[Move] = []

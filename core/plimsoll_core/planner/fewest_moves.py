@@ -28,7 +28,7 @@ class Targets:
     extra: int
 
     def slots(self, layout: Layout) -> list[BrokerId]:
-        """The brokers of the ⌈⌉ slots: the currently fullest."""
+        """Return the brokers of the ⌈⌉ slots: the currently fullest."""
         fullest = sorted(self.sharing, key=lambda broker: (-layout.count[broker], broker))
         return fullest[: self.extra]
 

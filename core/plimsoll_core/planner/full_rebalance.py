@@ -115,7 +115,7 @@ def _formula(survey: Survey) -> list[Row]:
 def _topic(
     survey: Survey, located: Sequence[Located], members: Sequence[int], topic: int, usual: int
 ) -> Sequence[Row]:
-    """The formula, turned so that each broker gets as much as it can of what it has."""
+    """Return the formula's rows of a topic, turned so that as many replicas as possible stay."""
     current = [survey.home[p] for p in members]
     strategy = survey.topics[topic].strategy
 
@@ -151,8 +151,8 @@ def _best_turn(rows: Sequence[Row], current: Sequence[Row], ring: Sequence[Broke
 
 
 def _faults(survey: Survey, rows: Sequence[Sequence[BrokerId]]) -> Faults:
-    """The purpose of a full rebalance, the worst first: racks, even brokers, even leaders, and that
-    each topic and each broker's heirs are spread.  Less is better."""
+    """Return the faults that a full rebalance reduces, worst first: missing racks, uneven brokers,
+    uneven leaders, and poor spread of topics and of each broker's heirs. Less is better."""
     n, racks = len(survey.usable), survey.racks
     poor = 0
     if racks is not None:
@@ -174,7 +174,8 @@ def _unevenness(survey: Survey, counts: Counter[BrokerId]) -> int:
 def _groups(
     survey: Survey, rows: Sequence[Sequence[BrokerId]], n: int
 ) -> Iterable[tuple[Counter[BrokerId], int]]:
-    """The unevenness: of each topic's replicas and leaders, and of first followers per leader."""
+    """Return the unevenness of each topic's replicas and leaders, and of first followers per
+    leader."""
     replicas: dict[int, Counter[BrokerId]] = {}
     leaders: dict[int, Counter[BrokerId]] = {}
     heirs: dict[BrokerId, Counter[BrokerId]] = {}

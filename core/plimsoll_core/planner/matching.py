@@ -114,7 +114,8 @@ class _Transport:
             del self.flow[left][right], self.back[right][left]
 
     def _give_the_rest(self) -> None:
-        """The rest shares nothing with the rest of the rows: any order is as good."""
+        """Assign the remaining rows in any order: they share nothing with the remaining
+        partitions."""
         right = 0
         for left, amount in enumerate(self.supply):
             while amount:

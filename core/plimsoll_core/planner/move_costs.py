@@ -85,7 +85,8 @@ class Layout:
         )
 
     def copies(self) -> int:
-        """The number of replicas on brokers that had none of the partition, vacancies included."""
+        """Return the number of replicas on brokers that had none of the partition, vacancies
+        included."""
         return sum(self._copies.values())
 
     # --- what may move -------------------------------------------------------------------------
@@ -134,7 +135,8 @@ class Layout:
     def _fitting(
         self, queue: list[int], source: BrokerId, target: BrokerId, group: BrokerId
     ) -> list[int]:
-        """The next few of the queue; `group`: the leader, or which queue it is."""
+        """Return the next partitions of the queue that fit. `group`: the leader, or the kind of
+        queue."""
         held, way = self._held.get(source, {}), (source, target, group)
         front, end = self._fronts.get(way, 0), len(queue)
         while front < end:

@@ -35,7 +35,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def copied_bytes(self) -> int:
-        """The bytes to copy, as far as sizes are known."""
+        """Return the bytes to copy, as far as sizes are known."""
         return len(self.adding) * (self.size_bytes or 0)
 
 

@@ -70,7 +70,8 @@ def place(
 
 
 def _ring(brokers: Sequence[Located]) -> tuple[list[BrokerId], bool]:
-    """The brokers in the order in which they own partitions, and whether racks made it."""
+    """Return the brokers in the order in which they own partitions, and True if racks determined
+    it."""
     racks = {rack for _, rack in brokers}
     by_racks = None not in racks and len(racks) > 1
     return (

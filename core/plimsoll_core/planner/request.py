@@ -51,12 +51,12 @@ class PlanPartition(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def isr_margin(self) -> int:
-        """The number of ISR members that can fail before writes stop."""
+        """Return the number of ISR members that can fail before writes stop."""
         return len(self.isr) - effective_min_isr(self.min_isr, len(self.replicas))
 
 
 def effective_min_isr(min_isr: int, replicas: int) -> int:
-    """The protocol's m(p) for so many settled replicas."""
+    """Return the protocol's m(p) for so many settled replicas."""
     return max(1, min(min_isr, replicas))
 
 

@@ -44,10 +44,8 @@ def what_if(partitions: Iterable[PlanPartition], brokers: Iterable[BrokerId]) ->
 
 
 def lowest_isr_margin(moves: Iterable[Move], partitions: Iterable[PlanPartition]) -> int | None:
-    """The smallest len(isr) − m over what moves: as it begins, and when all targets are in sync.
-
-    A move only adds to the ISR until its targets are all in it, so nothing lies in between.
-    """
+    """Return the smallest len(isr) − min ISR over the moved partitions, at the beginning and when
+    all targets are in sync. In between the ISR only grows, so it cannot be smaller."""
     now = {partition.key: partition for partition in partitions}
     margins = []
     for move in moves:

@@ -99,8 +99,8 @@ class Survey:
         )
 
     def skipped(self, leaving: frozenset[BrokerId] = frozenset()) -> tuple[Skipped, ...]:
-        """The replicas of an Explicit topic are left alone, also on brokers that should be
-        emptied."""
+        """Return the Explicit topics, which the plan does not change, with the number of their
+        replicas on leaving brokers."""
         left: Counter[TopicId] = Counter()
         for partition, free in zip(self.partitions, self.free, strict=True):
             left[partition.topic_id] += 0 if free else len(leaving.intersection(partition.replicas))

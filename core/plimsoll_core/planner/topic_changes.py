@@ -74,7 +74,7 @@ def _copies(survey: Survey, draft: _Draft) -> int:
 def _named(
     survey: Survey, members: dict[TopicId, dict[int, int]], one: TopicChange
 ) -> list[int] | Refusal:
-    """The partitions that a change is about."""
+    """Return the partitions that a change is about."""
     of_topic = members.get(one.topic_id)
     if of_topic is None:
         return Refusal(

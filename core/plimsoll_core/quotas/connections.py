@@ -53,16 +53,16 @@ class AddressConnections:
 
     @property
     def addresses(self) -> int:
-        """The number of addresses with open connections."""
+        """Return the number of addresses with open connections."""
         return len(self._open)
 
     @property
     def rates(self) -> int:
-        """The number of addresses with a known rate."""
+        """Return the number of addresses with a known rate."""
         return len(self._rates)
 
     def arrived(self, host: str, now_ms: int) -> ConnectionVerdict:
-        """A connection came; if it is admitted, it `left` later, once."""
+        """Decide on a new connection. If it is admitted, `left` is called once later."""
         ip, counted = address(host) or host, network_of(host)
         most = self._overrides.get(ip, self._per_ip_max)
         if most is not None and self._open[counted] >= most:

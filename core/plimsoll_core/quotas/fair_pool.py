@@ -37,7 +37,7 @@ class FairPool:
 
     @property
     def principals(self) -> int:
-        """The number of principals with a share."""
+        """Return the number of principals with a share."""
         return len(self._held)
 
     def held(self, principal: str) -> int:

@@ -62,7 +62,7 @@ def malformed_value(entity: QuotaEntity, key: str, value: float | None) -> str:
 
 
 def malformed_values(entity: QuotaEntity, values: QuotaValues) -> str:
-    """The first that is none."""
+    """Return the sentence about the first malformed value, or ""."""
     found = (malformed_value(entity, key, value) for key, value in values.items())
     return next((text for text in found if text), "")
 

@@ -53,7 +53,7 @@ class WindowedRate:
 
     @property
     def sample_ends_ms(self) -> int:
-        """The end of the sample in which allowances were given last."""
+        """Return the end of the sample in which allowances were given last."""
         return self._newest[0] + SAMPLE_MS
 
     def allow(self, allowance: Allowance, least: int, bound: float, now_ms: int) -> bool:
@@ -106,8 +106,8 @@ class WindowedRate:
         return self.throttle_ms(bound, now_ms) if total > bound * _LENT_S else 0
 
     def window_ms(self, now_ms: int) -> int:
-        """The window of the rate: at least ten samples, else a single request would be a rate of
-        its own."""
+        """Return the window of the rate: at least ten samples, so that a single request is not a
+        rate of its own."""
         self._expire(now_ms)
         elapsed_ms = now_ms - self._samples[0][0] if self._samples else 0
         return max(elapsed_ms + max(SAMPLES - 1 - elapsed_ms // SAMPLE_MS, 0) * SAMPLE_MS, 1)

@@ -139,11 +139,9 @@ class ClientQuotas(msgspec.Struct, frozen=True, kw_only=True):
         return ClientQuotas(rows=self.rows.delete(entity), addresses=addresses)
 
     def limit(self, quota: Quota, user: str, client_id: str) -> QuotaLimit | None:
-        """The first row in Kafka's order that states the quota.
-
-        A row of a user and of a client id, default or not, is kept by each pair for itself; one of
-        a user alone by all that the user runs; one of a client id alone by all clients that use it.
-        """
+        """Return the first row in Kafka's order that states the quota. A row of a user and a client
+        id, default or not, applies to each pair by itself; one of a user to all clients of the user
+        together; one of a client id to all clients with that id."""
         for named_user in (user, DEFAULT):
             for named_client in (client_id, DEFAULT, None):
                 bound = self._bound(quota, named_user, named_client)

@@ -103,7 +103,7 @@ class HeldRate:
         return throttle_ms, goes
 
     def took(self, nanoseconds: int, now_ms: int) -> int:
-        """A request held the event loop for so long."""
+        """Count the time for which a request held the event loop."""
         throttle_ms = self.rate.use(nanoseconds, self._a_second, now_ms)
         return throttle_ms and min(throttle_ms, REQUEST_THROTTLE_MS_MAX)
 
@@ -154,7 +154,7 @@ class ClientUsage:
 
     @property
     def accounts(self) -> int:
-        """The number of accounts."""
+        """Return the number of accounts."""
         return sum(map(len, self._rates.values())) + len(self._mutations)
 
     def rate(self, limit: QuotaLimit | None) -> HeldRate | None:

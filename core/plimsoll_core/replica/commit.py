@@ -72,11 +72,8 @@ def check_waiting(leader: Leader) -> Code:
 
 
 def latest_for_consumer(leader: Leader, high_watermark: int) -> int | Code:
-    """The high watermark, or OFFSET_NOT_AVAILABLE.
-
-    A new leader does not know yet how far the last term committed: a consumer that is told too
-    little would see the log shrink.
-    """
+    """Return the high watermark, or OFFSET_NOT_AVAILABLE while a new leader does not know how far
+    the former term committed: a lower value would look to a consumer like lost records."""
     if high_watermark < leader.start_offset:
         return Code.OFFSET_NOT_AVAILABLE
     return high_watermark
@@ -89,8 +86,8 @@ def deletable_offset(offset: int, high_watermark: int) -> int | Code:
 
 
 def low_watermark(leader: Leader, log_start: int) -> int:
-    """The least log start of all that may be in sync or elected cleanly, as their fetches told it;
-    a follower that has not fetched in this term is not known to have dropped anything."""
+    """Return the least log start of all replicas that may be in sync or elected cleanly, by their
+    fetches. A follower that has not fetched in this term may still have older records."""
     return min(
         [
             log_start,
@@ -144,7 +141,7 @@ class AckWaiters:
         self._waiters = deque(ordered)
 
     def reached(self, high_watermark: int, code: Code) -> list[Answered]:
-        """All waiters up to the high watermark are answered with `code`."""
+        """Answer all waiters up to the high watermark with `code`."""
         waiters = self._waiters
         answered = []
         while waiters and waiters[0].required_offset <= high_watermark:
@@ -157,7 +154,8 @@ class AckWaiters:
         return answered
 
     def expire(self, now_ms: int) -> list[Answered]:
-        """The waits that timed out.  The batch stays in the log and may still commit."""
+        """Return the waiters that have timed out. Their batches stay in the log and may still
+        commit."""
         late = [waiter for waiter in self._waiters if waiter.deadline_ms <= now_ms]
         if late:
             self._waiters = deque(w for w in self._waiters if w.deadline_ms > now_ms)
@@ -206,7 +204,8 @@ class ParkedFetches:
         self._for_end.pop(token, None)
 
     def take(self, *, end_moved: bool, commit_moved: bool) -> list[object]:
-        """The parked fetches with new data; each is parked again only by its own request."""
+        """Remove and return the parked fetches with new data; each is parked again only by its own
+        request."""
         woken: list[object] = []
         if end_moved and self._for_end:
             woken.extend(self._for_end)

@@ -13,7 +13,8 @@ from plimsoll_core.replica.replica_values import EndOffset, FollowerFetch
 
 
 def check_leader_epoch(leader_epoch: int | None, known: int) -> Code:
-    """A stale asker must hear that it is stale before anything else; None: it names none."""
+    """Return the error of a wrong leader epoch, which is checked before anything else. A request
+    without an epoch passes."""
     if leader_epoch is not None:
         if leader_epoch < known:
             return Code.FENCED_LEADER_EPOCH

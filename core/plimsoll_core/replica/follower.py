@@ -34,8 +34,9 @@ class ErrorAction(Enum):
 
 
 def position(leader_epoch: int, log: LogView) -> FetchPosition:
-    """A log that is not complete names no last record: in a recovery any log that holds a record is
-    more complete, and no leader goes on with it."""
+    """Return the offset and the last leader epoch of the next fetch. An incomplete log states no
+    epoch: in a recovery any log with a record counts as more complete, and leaders have it begin
+    again."""
     end = log.log_end_offset
     last = None if log.incomplete else log.epochs.epoch_of_last(end)
     return FetchPosition(leader_epoch, end, last)
@@ -157,7 +158,8 @@ class CompactedCopy:
 
     @property
     def least_cut(self) -> int:
-        """The lowest offset that the log may be cut to; below it, it begins again."""
+        """Return the lowest offset to which the log may be truncated; below it the copy begins
+        again."""
         start = self._log.log_start_offset
         return max(start, self.superseded_below) if self._log.holes else start
 
@@ -172,6 +174,6 @@ class CompactedCopy:
         self.must_begin_again = self._log.holes and behind
 
     def cut(self) -> None:
-        """The log was cut, or begins again."""
+        """Note that the log was truncated or begins again."""
         self.superseded_below = min(self.superseded_below, self._log.log_end_offset)
         self.must_begin_again = False

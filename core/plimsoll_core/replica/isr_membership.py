@@ -94,7 +94,7 @@ def shrinkage(
 def lagging(
     leader: Leader, around: ReplicaContext, log_end: int, now_ms: int
 ) -> tuple[BrokerId, ...]:
-    """The in-sync followers that have not been caught up for too long."""
+    """Return the in-sync followers that have not been caught up for too long."""
     return tuple(
         replica
         for replica in leader.isr.committed

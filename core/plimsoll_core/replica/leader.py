@@ -115,12 +115,12 @@ class FollowerProgress:
 
     @property
     def caught_up_ms(self) -> int | None:
-        """The last time at which it certainly had everything."""
+        """Return the last time at which the follower certainly had everything."""
         return self._caught_up_ms if self._presence is None else self._presence.fetch_ms
 
     @property
     def acknowledged_ms(self) -> int | None:
-        """The last time at which it certainly followed in this leader epoch."""
+        """Return the last time at which the follower certainly followed in this leader epoch."""
         return self._acknowledged_ms if self._presence is None else self._presence.acknowledged_ms
 
     def settle(self, presence: Presence) -> None:
@@ -129,9 +129,9 @@ class FollowerProgress:
         self._presence = presence
 
     def unsettle(self, session: Presence) -> None:
-        """The leader's end has moved, or the session ends: what its last fetch said stays.
-
-        Another connection of the follower may have taken the session's place meanwhile."""
+        """End the settled state, since the leader's end moved or the session ended; the follower's
+        last fetch keeps its effect. Another connection of the follower may have replaced the
+        session meanwhile."""
         if self._presence is session:
             self._leave_session(session)
 
@@ -143,7 +143,7 @@ class FollowerProgress:
             self._acknowledged_ms = presence.acknowledged_ms
 
     def fetched(self, fetch: FollowerFetch, leader_end: int, now_ms: int) -> None:
-        """A fetch at an offset proves that everything below it is on the follower's disk."""
+        """Note a fetch: it proves that the follower has everything below its offset."""
         self._leave_session(self._presence)
         offset = fetch.offset
         if offset >= leader_end:
@@ -191,7 +191,7 @@ class Leader:
         self.set_isr(CommittedIsr(committed=partition.isr))
 
     def set_isr(self, state: IsrState) -> None:
-        """Every change of the set goes through here, so that the quorum follows it."""
+        """Set the ISR. Every change comes through here, so that the quorum follows it."""
         self.isr = state
         # The progress of all that count for the high watermark (`commit`).
         self.quorum = [
@@ -216,8 +216,8 @@ class Leader:
         self.set_isr(CommittedIsr(committed=partition.isr))
 
     def refused(self, until_ms: int) -> None:
-        """The controller refused the proposal in flight, because of a member that is not eligible:
-        until then it is not made again.  Other followers may join or leave meanwhile."""
+        """Note that the controller refused the proposal because of an ineligible member. It is not
+        made again before this time; other followers may join or leave meanwhile."""
         if isinstance(self.isr, PendingExpand):
             self.followers[self.isr.joining].join_not_before_ms = until_ms
         else:
@@ -244,8 +244,8 @@ class Leader:
     def settled(
         self, follower: BrokerId, log_end: int, high_watermark: int
     ) -> FollowerProgress | None:
-        """A follower's progress if it is in sync and has everything, and so has every other
-        in-sync replica: then its fetches carry nothing new until something changes here."""
+        """Return a follower's progress if all in-sync replicas, itself included, have everything:
+        its fetches then carry nothing new until something changes here. Otherwise return None."""
         if high_watermark != log_end or follower not in self.isr.committed:
             return None
         progress = self.followers.get(follower)

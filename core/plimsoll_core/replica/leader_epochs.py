@@ -29,16 +29,17 @@ class EpochCache:
 
     @property
     def latest(self) -> int | None:
-        """The newest leader epoch, even if it has no records yet."""
+        """Return the newest leader epoch, even if it has no records yet."""
         return self._epochs[-1] if self._epochs else None
 
     @property
     def oldest(self) -> int | None:
-        """The oldest leader epoch with a record; nothing is known of the epochs before it."""
+        """Return the oldest leader epoch with a record; nothing is known of the epochs before
+        it."""
         return self._epochs[0] if self._epochs else None
 
     def assign(self, epoch: int, start: int) -> None:
-        """A batch of `epoch` (or its leader's take-over) begins at `start`."""
+        """Note that a batch of `epoch`, or its leader's take-over, begins at `start`."""
         epochs = self._epochs
         if epochs and epochs[-1] == epoch:
             return
@@ -80,11 +81,9 @@ class EpochCache:
             self.version += 1
 
     def truncate_from_start(self, offset: int, log_end_offset: int) -> None:
-        """The log now starts at `offset`: the epoch that holds it starts there too.
-
-        A log that also ends there still knows the epoch of the last record that it held, which then
-        starts at that record: deleting records does not change how complete a log is.
-        """
+        """Note that the log now starts at `offset`; the epoch that holds it starts there too. A log
+        that is empty there keeps the epoch of its last record, starting at that record: deleted
+        records do not change how complete a log is."""
         first = offset - 1 if offset == log_end_offset else offset
         position = bisect_right(self._starts, first) - 1
         if position < 0 or (position == 0 and self._starts[0] == first):

@@ -52,8 +52,8 @@ class LeaderLease:
         self.window_ms = _window_ms(SESSION_TIMEOUT_MS)
 
     def answered(self, sent_ms: int, session_timeout_ms: int, metadata_end: MetadataOffset) -> None:
-        """A confirmed controller has answered a heartbeat of `sent_ms`; `metadata_end`: how many
-        records were committed then."""
+        """Note that a confirmed controller has answered the heartbeat of `sent_ms`. `metadata_end`:
+        the number of records committed by then."""
         self.window_ms = _window_ms(session_timeout_ms)
         until_ms = sent_ms + self.window_ms
         self._answers.append(_HeartbeatAnswer(sent_ms, until_ms, metadata_end))

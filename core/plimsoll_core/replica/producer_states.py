@@ -39,7 +39,7 @@ class Remembers(Protocol):
     def __len__(self) -> int: ...
 
     def forget_to(self, most: int) -> None:
-        """All but those that wrote last."""
+        """Forget all producers but the given number that wrote last."""
 
 
 class _Share(NamedTuple):
@@ -81,8 +81,8 @@ class ProducerMemory:
         self.read_back(log)
 
     def join_evenly(self, log: Remembers) -> None:
-        """One of many that are opened, at a start: it has its share of the others' room.  Nothing
-        else may wait for it meanwhile, since all that are open may have to forget."""
+        """Count one of many logs that are opened at a start: it gets its share of the room. All
+        open logs may have to forget for it, so nothing else may wait meanwhile."""
         self._logs[next(self._numbers)] = log
         self.added(len(log))
 
@@ -158,7 +158,7 @@ class ProducerMemory:
 
 
 def _level(sizes: Sequence[int], room: int) -> int:
-    """The most that each may have, so that all of them have `room` together."""
+    """Return the greatest equal share with which all fit into `room` together."""
     left = room
     for number, size in enumerate(ordered := sorted(sizes)):
         if size * (len(ordered) - number) > left:
@@ -270,7 +270,7 @@ class ProducerStates:
         return Code.OUT_OF_ORDER_SEQUENCE_NUMBER
 
     def update(self, batch: BatchInfo) -> None:
-        """The batch is in the log.  Nothing is checked: a follower takes its leader's word."""
+        """Apply a batch that is in the log. Nothing is checked: a follower trusts its leader."""
         producer_id = batch.producer_id
         if producer_id < 0 or batch.base_sequence < 0:
             return

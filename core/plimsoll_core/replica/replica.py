@@ -194,7 +194,7 @@ class Replica:
         self._become(HALTED)
 
     def close(self, code: Code) -> None:
-        """The replica is going away: waiting requests get `code`."""
+        """Close the replica: waiting requests get `code`."""
         if self.role is not FAILED:
             self._become(HALTED)
         self._stop_leading(code)
@@ -233,7 +233,7 @@ class Replica:
         return Append(log.log_end_offset, leader.epoch)
 
     def wrote(self) -> None:
-        """The batch that `produce` allowed is in the log."""
+        """Note that the batch permitted by `produce` is in the log."""
         self._end_moved = True
 
     def wait_for_commit(self, waiter: AckWaiter) -> None:
@@ -398,14 +398,15 @@ class Replica:
 
     @property
     def fetches_from(self) -> BrokerId | None:
-        """The broker to fetch from now, if any."""
+        """Return the broker to fetch from now, or None."""
         return self.partition.leader if self.role is FOLLOWING else None
 
     def position(self) -> follower.FetchPosition:
         return follower.position(self.partition.leader_epoch, self.log)
 
     def expects(self, sender: BrokerId, asked: follower.FetchPosition) -> bool:
-        """A reply counts only while its question would still be asked the same way."""
+        """Return True if a reply still counts: its request would be sent again with the same
+        position."""
         return (
             self.fetches_from == sender
             and asked.leader_epoch == self.partition.leader_epoch
@@ -413,13 +414,13 @@ class Replica:
         )
 
     def cut(self) -> None:
-        """The log was truncated or discarded: no more than the log is committed here."""
+        """Note that the log was truncated or discarded: no more than the log is committed here."""
         start, end = self.log.log_start_offset, self.log.log_end_offset
         self.high_watermark = min(max(self.high_watermark, start), end)
         self.compacted_copy.cut()
 
     def replicated(self, high_watermark: int, *, shows_compaction: bool = False) -> None:
-        """A reply's batches (maybe none) are appended; the reply carried this high watermark."""
+        """Note that a reply's batches, if any, are appended. The high watermark is the reply's."""
         log = self.log
         self.high_watermark = max(min(high_watermark, log.log_end_offset), log.log_start_offset)
         self.compacted_copy.committed(high_watermark if shows_compaction else self.high_watermark)

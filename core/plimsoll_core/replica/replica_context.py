@@ -51,8 +51,8 @@ class LogView(Protocol):
 
     @property
     def countable_end(self) -> int:
-        """The end of the acknowledged part (`commit.countable_end`); the log's end, unless a flush
-        is due."""
+        """Return the end of the part that counts as written (`commit.countable_end`): the log's
+        end, unless a flush is due."""
 
 
 class ReplicaContext:

@@ -181,7 +181,8 @@ def illegal_subject(name: str) -> bool:
 
 
 def _can_be_seen(text: str) -> bool:
-    """No control characters, no marks that turn the direction of writing, no surrogates."""
+    """Return True if the text has no control characters, no marks of writing direction and no
+    surrogates."""
     return not any(unicodedata.category(one).startswith("C") for one in text)
 
 

@@ -52,5 +52,5 @@ def _another_right_that_is_enough(security: Security, asked: AclQuestion) -> Acl
 
 
 def _under(acl: Acl) -> str:
-    """A name that the rule is about: of a prefix none that another rule may name."""
+    """Return a name to which the rule applies; for a prefix, one to which no other rule applies."""
     return acl.name if acl.pattern is Pattern.LITERAL else f"{acl.name}{_IN_NO_NAME}"

@@ -114,7 +114,7 @@ def cluster_asked_for(name: str | None) -> UUID | None:
 
 
 def peer_named(identities: tuple[str, ...], sha256: str) -> Peer | None:
-    """The one identity that a certificate states; None: it states none, or several."""
+    """Return the one identity that a certificate states, or None if it states none or several."""
     if len(identities) != 1:
         return None
     scheme, _, rest = identities[0].partition("://")

@@ -111,7 +111,7 @@ def keys_of(mechanism: ScramMechanism, salted: bytes) -> tuple[bytes, bytes]:
 
 
 def key_bytes(mechanism: ScramMechanism) -> int:
-    """The length of a key and of a salted password."""
+    """Return the length of a key and of a salted password."""
     return hashlib.new(_HASH[mechanism]).digest_size
 
 

@@ -208,7 +208,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
         return None if declared is None else declared.object
 
     def object_with_password_of(self, user: str) -> UserObject | None:
-        """The object that states how the user logs in: a User may state rights alone."""
+        """Return the object that declares the user's login: a User may declare rights alone."""
         declared = self.users.get(user)
         if declared is None:
             return None
@@ -225,7 +225,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
         return principal in self.authorization.super_users
 
     def allows(self, asked: AclQuestion) -> bool:
-        """The decision, whatever the mode is."""
+        """Return the decision of enforced rights, regardless of the mode."""
         if self.is_super_user(asked.principal):
             return True
         return self.index.allows(asked, otherwise=self.authorization.allow_everyone_if_no_acl)

@@ -112,8 +112,8 @@ class TokenProof(NamedTuple):
 
 
 def bearer_of(message: bytes) -> Bearer | TokenRefusal:
-    """A client's first message of an exchange: `n,a=user,^Aauth=Bearer …^A^A`; other pairs are
-    extensions, which are not looked at."""
+    """Parse a client's first message, `n,a=user,^Aauth=Bearer …^A^A`. Other pairs are extensions
+    and ignored."""
     if len(message) > TOKEN_BYTES_MAX:
         return TokenRefusal.TOO_LARGE
     head, separator, rest = message.partition(b"\x01")
@@ -133,7 +133,7 @@ def bearer_of(message: bytes) -> Bearer | TokenRefusal:
 def candidates(
     issuers: tuple[TokenIssuer, ...], key_id: object
 ) -> Iterator[tuple[TokenIssuer, TokenKey]]:
-    """The keys of that id: one of each issuer at most."""
+    """Return the keys with that id: at most one of each issuer."""
     for issuer in issuers:
         for key in issuer.keys:
             if key.key_id == key_id:
@@ -209,7 +209,7 @@ def _user(issuer: TokenIssuer, claims: _Claims, named: object) -> str | None:
 
 
 def account_user(namespace: str, name: str) -> str:
-    """A ServiceAccount's user name; Kubernetes calls it the same."""
+    """Return a ServiceAccount's user name, which is Kubernetes' own."""
     return f"system:serviceaccount:{namespace}:{name}"
 
 

@@ -92,7 +92,7 @@ def tokens_are_encrypted(turn: DecisionContext, listeners: tuple[Listener, ...])
 def certificates_are_shown(
     turn: DecisionContext, listeners: tuple[Listener, ...]
 ) -> Refusal | None:
-    """A certificate is shown in TLS's handshake."""
+    """Refuse certificate logins without TLS: certificates are presented in its handshake."""
     for listener in listeners:
         if TLS_LOGIN in listener.authentication and not listener.tls:
             return _invalid(f"Listener {listener.name}: a login by certificates needs tls.")

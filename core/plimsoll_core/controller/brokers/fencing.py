@@ -41,7 +41,8 @@ def leave(turn: DecisionContext, broker_id: BrokerId, cause: str, *, lost: bool 
 
 
 def fence(turn: DecisionContext, broker: Broker, cause: str) -> bool:
-    """The record comes last: a crash before it leaves a broker that will be fenced again."""
+    """Fence a broker. The fence itself is recorded last: after a crash before it, the broker is
+    fenced again."""
     if not leave(turn, broker.id, cause):
         return False
     turn.add(BrokerFenced(cause=cause, broker_id=broker.id, broker_epoch=broker.broker_epoch))

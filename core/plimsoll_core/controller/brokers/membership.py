@@ -29,7 +29,7 @@ from plimsoll_core.phrasing import brokers_text, sentence_start
 def next_members(
     current: Collection[BrokerId], count: int, excluded: Collection[int]
 ) -> tuple[BrokerId, ...]:
-    """The `count` ids to have from now on, given those that are there."""
+    """Return the `count` ids to have from now on, given those that are there."""
     kept = sorted(set(current) - set(excluded))[:count]
     free = (BrokerId(n) for n in numbers() if n not in excluded and n not in kept)
     return tuple(sorted([*kept, *(next(free) for _ in range(count - len(kept)))]))

@@ -69,7 +69,8 @@ def finalization(turn: DecisionContext) -> Finalization:
 
 
 def _understands(turn: DecisionContext, broker_id: BrokerId) -> tuple[int, str]:
-    """The newest metadata version that a broker certainly reads, and what would change that."""
+    """Return the newest metadata version that a broker certainly understands, and what would change
+    that."""
     finalised = turn.image.metadata_version
     broker = turn.image.brokers.get(broker_id)
     if broker is None:

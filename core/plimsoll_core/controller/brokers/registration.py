@@ -28,11 +28,9 @@ from plimsoll_core.phrasing import brokers_text
 
 
 def empty_volume_is_no_last_copy(turn: DecisionContext, request: RegisterBroker) -> Refusal | None:
-    """A failed mount looks exactly like an empty disk.
-
-    A process that started on an empty volume says so whenever it registers, also for another
-    listener: any last copy that it holds was written since.
-    """
+    """Refuse an empty volume while it may replace the last complete copy: a failed mount looks like
+    an empty disk. A process that has started on an empty volume states that at each registration,
+    also after other listeners opened; any last copy that it holds was written since."""
     known = turn.image.brokers.get(request.broker_id)
     begun = known is not None and known.incarnation_id == request.incarnation_id
     if begun or not request.volume_is_empty:
@@ -100,7 +98,8 @@ def _same_incarnation(turn: DecisionContext, existing: Broker, request: Register
 def _new_incarnation(
     turn: DecisionContext, existing: Broker | None, request: RegisterBroker
 ) -> Answer:
-    """The registration comes last: a crash before it makes the broker register again."""
+    """Register a new process. The registration is recorded last: after a crash before it, the
+    broker registers again."""
     clean = (
         existing is not None
         and request.previous_broker_epoch == existing.broker_epoch
@@ -195,7 +194,8 @@ def metadata_is_understood(turn: DecisionContext, request: RegisterBroker) -> Re
 
 
 def id_is_a_member(turn: DecisionContext, request: RegisterBroker) -> Refusal | None:
-    """A broker that is being removed may come back until it is unregistered."""
+    """Refuse a broker that is no member. One that is being removed may return until it is
+    unregistered."""
     image = turn.image
     if request.broker_id < 0:
         return Refusal(

@@ -82,7 +82,8 @@ def _waits(turn: DecisionContext, request: RequestRestart) -> tuple[tuple[Waits,
 
 
 def _must_be_alone(turn: DecisionContext, request: RequestRestart) -> Waits | None:
-    """The first broker of a revision goes alone, and comes back before the next goes."""
+    """Return what the restart must wait for, or None: the first broker of a revision goes alone,
+    and returns before the next goes."""
     image = turn.image
     others = [grant for b, grant in sorted(image.grants.items()) if b != request.broker_id]
     if not others:

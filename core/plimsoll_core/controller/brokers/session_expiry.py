@@ -16,8 +16,8 @@ from plimsoll_core.messages.requests import Tick
 
 
 def silent_together(turn: DecisionContext, silent: dict[BrokerId, int]) -> set[BrokerId]:
-    """The brokers that fell silent within one session timeout, if two and at least half; or
-    none."""
+    """Return the brokers that fell silent within one session timeout, if these are at least two and
+    at least half; otherwise none."""
     timeout_ms = turn.settings.session_timeout_ms
     just_fenced = {
         broker_id
@@ -80,7 +80,7 @@ def _is_being_fenced(turn: DecisionContext, broker_id: BrokerId) -> bool:
 
 
 def _shift_deadlines(turn: DecisionContext, late_ms: int) -> None:
-    """A scan that ran late says nothing about the brokers: what they sent may still be unread."""
+    """Extend all sessions by the delay of this check: what the brokers sent may still be unread."""
     if late_ms <= 0:
         return
     for contact in turn.soft.contacts.values():

@@ -160,7 +160,7 @@ def _left(members: Sequence[BrokerId], gone: AbstractSet[BrokerId]) -> int:
 
 
 def _needed(p: Partition, target: Sequence[BrokerId]) -> int:
-    """The effective min ISR once the partition has exactly these replicas."""
+    """Return the effective min ISR once the partition has exactly these replicas."""
     return max(1, min(p.min_isr, len(target)))
 
 

@@ -102,7 +102,7 @@ class DecisionContext:
         return {broker_id for broker_id in self.image.brokers if self.acceptable(broker_id)}
 
     def receivers(self) -> set[BrokerId]:
-        """The active brokers that may be given replicas."""
+        """Return the active brokers that may be given replicas."""
         return {broker_id for broker_id in self.active() if self.image.takes_replicas(broker_id)}
 
     def has_session(self, broker: Broker) -> bool:
@@ -115,7 +115,7 @@ class DecisionContext:
         )
 
     def hosted(self, broker_id: BrokerId) -> list[Partition]:
-        """The partitions with a replica on a broker."""
+        """Return the partitions with a replica on a broker."""
         keys = self.image.hosted.get(broker_id)
         return [] if keys is None else [self.image.partitions[key] for key in keys]
 

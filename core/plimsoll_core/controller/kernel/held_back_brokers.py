@@ -16,7 +16,7 @@ from plimsoll_core.ids import BrokerId
 
 
 def note_flap(turn: DecisionContext, broker_id: BrokerId) -> None:
-    """The broker fell out without being asked to."""
+    """Note that a broker failed, as opposed to a requested stop."""
     kept = _recent(turn.soft, broker_id, turn.now_ms, turn.settings)
     turn.soft.flaps[broker_id] = [*kept[-15:], turn.now_ms]
 

@@ -21,14 +21,14 @@ from plimsoll_core.planner.placement import Assignment, Located
 
 
 def located(turn: DecisionContext, ids: AbstractSet[BrokerId]) -> list[Located]:
-    """The brokers with their racks, as far as racks count."""
+    """Return the brokers with their racks; without racks if these do not count."""
     if turn.settings.rack_policy == "Ignored":
         return [(broker_id, None) for broker_id in sorted(ids)]
     return [(broker_id, turn.image.brokers[broker_id].rack) for broker_id in sorted(ids)]
 
 
 def broker_has_a_rack(turn: DecisionContext, request: RegisterBroker) -> Refusal | None:
-    """A check of registrations."""
+    """Refuse a registration without a rack if racks are required."""
     if turn.settings.rack_policy != "Required" or request.rack is not None:
         return None
     return Refusal(

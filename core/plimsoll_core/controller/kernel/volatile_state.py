@@ -39,7 +39,7 @@ class Report:
 
     @property
     def extent(self) -> tuple[int, int]:
-        """The order of completeness: a later leader epoch outweighs any length."""
+        """Return the sort key of completeness: a later leader epoch outweighs any length."""
         return self.last_written_epoch, self.log_end_offset
 
 
@@ -95,7 +95,7 @@ class VolatileState:
     away_ms: dict[BrokerId, int] = field(default_factory=dict)
 
     def saw(self, partition: Partition, now_ms: int) -> None:
-        """A partition's leader now, if any, and whether it moves."""
+        """Note a partition's present leader, and whether the partition moves."""
         key, leader = partition.key, partition.leader
         if partition.moving:
             self.moving[key] = None
@@ -113,7 +113,8 @@ class VolatileState:
             self.displaced[key] = None
 
     def in_service(self, key: PartitionKey, broker_id: BrokerId) -> bool:
-        """A broker's log of it proves to be in service.  True: it was out of service until now."""
+        """Note that a broker's log of the partition is online. Return True if it was offline
+        before."""
         failed = self.failed.get(key)
         if failed is None or failed.pop(broker_id, None) is None:
             return False
@@ -122,7 +123,7 @@ class VolatileState:
         return True
 
     def forget_broker(self, broker_id: BrokerId) -> None:
-        """The broker is unregistered."""
+        """Forget an unregistered broker."""
         self.contacts.pop(broker_id, None)
         self.shutdown_offsets.pop(broker_id, None)
         self.flaps.pop(broker_id, None)
@@ -132,7 +133,7 @@ class VolatileState:
         self.emptied.discard(broker_id)
 
     def forget(self, topic_id: TopicId, partitions: int) -> None:
-        """The topic is gone."""
+        """Forget a deleted topic."""
         for index in range(partitions):
             self.forget_partition(PartitionKey(topic_id, index))
 

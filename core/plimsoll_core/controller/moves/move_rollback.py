@@ -23,7 +23,7 @@ CANCELLED = "reassignment cancelled"
 def rolled_back(
     p: Partition, absent: AbstractSet[BrokerId] = frozenset(), *, forced: bool = False
 ) -> PartitionUpdate | Refusal:
-    """The partition as it was before its move began."""
+    """Return the change that restores the partition as it was before its move, or a refusal."""
     if not p.moving:
         return Refusal(
             reason=Reason.NoReassignmentInProgress,

@@ -116,7 +116,8 @@ def contradicts(topic: Topic, p: Partition, replicas: Ids) -> Refusal | None:
 
 
 def note_factors(turn: DecisionContext, topic_ids: Iterable[TopicId]) -> None:
-    """A topic without an object has the factor that all its partitions are going to have."""
+    """Record the replication factor of topics without an object: the factor that all their
+    partitions will have."""
     for topic_id in dict.fromkeys(topic_ids):
         topic = turn.image.topics.get(topic_id)
         if topic is None or topic.object is not None:

@@ -64,7 +64,8 @@ def wrong_form(request: RunReassignment) -> Refusal | None:
 
 
 def missing_names(turn: DecisionContext, request: RunReassignment) -> Refusal | None:
-    """A topic, a partition or a broker that does not exist; a member may still join."""
+    """Refuse a topic, partition or broker that does not exist; a member that has not joined yet is
+    accepted."""
     for move in request.moves:
         partitions = _partitions(turn, move)
         if isinstance(partitions, Refusal):
@@ -79,8 +80,8 @@ def missing_names(turn: DecisionContext, request: RunReassignment) -> Refusal | 
 
 
 def named_partitions(turn: DecisionContext, request: RunReassignment) -> Named | Refusal:
-    """The partitions that each entry is about, none of them twice, none of them another's.  None
-    at all where no replica is left on what is moved away from."""
+    """Return the partitions of each entry, or a refusal if one is named twice or is moved by
+    another object. Entries that move replicas away from brokers may have none left."""
     found: Named = []
     seen: set[PartitionKey] = set()
     movers = running(turn.image)

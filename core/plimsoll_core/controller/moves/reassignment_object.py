@@ -152,7 +152,7 @@ def _begin_moves(
 def _refused(
     turn: DecisionContext, row: Reassignment, refusal: Refusal, wall_ms: int
 ) -> Answer | Refusal:
-    """An error that waiting cannot cure is final."""
+    """Record the refusal of a Reassignment. An error that waiting cannot mend is final."""
     if refusal.reason not in FINAL:
         return refusal
     failed = replace(row, reason=refusal.reason.name, message=refusal.message)

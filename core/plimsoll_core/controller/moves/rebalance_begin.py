@@ -117,8 +117,8 @@ def _check_plan(turn: DecisionContext, request: BeginRebalance) -> Refusal | Non
 
 
 def _holds(turn: DecisionContext, move: RebalanceMove) -> bool:
-    """A partition that another request moves is planned as it will be, and waited for when it is
-    due."""
+    """Return True if the partition is as the plan found it. One that another request moves is
+    planned with its target, and waited for when its turn comes."""
     p = turn.image.partitions.get(move.key)
     if p is None or p.target != move.before or len(move.after) != len(move.before):
         return False

@@ -145,7 +145,7 @@ def choose_next(
 def _judge(
     turn: DecisionContext, move: RebalanceMove, look: Look, movers: list[Mover]
 ) -> Row | None:
-    """The move and its partition, if it may begin; else why it does not is in `look`."""
+    """Return the move and its partition if it may begin; otherwise note the reason in `look`."""
     p = turn.image.partitions.get(move.key)
     if p is None:
         look.dropped.append(move.number)
@@ -210,7 +210,7 @@ def _too_large(turn: DecisionContext, row: Row, max_bytes: int) -> str:
 
 
 def burdened(move: RebalanceMove) -> tuple[BrokerId, ...]:
-    """The brokers at which it counts; none for what copies and drops nothing."""
+    """Return the brokers at which the move counts; none if it copies and drops nothing."""
     changed = (*move.adding, *move.removing)
     if not changed or move.before[0] in changed:
         return changed

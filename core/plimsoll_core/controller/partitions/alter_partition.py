@@ -180,7 +180,8 @@ def members_are_eligible(case: Case) -> Refusal | None:
 
 
 def newcomers_stay(case: Case) -> Refusal | None:
-    """A replica that joined between a grant and the restart would leave uncounted."""
+    """Refuse an added replica with a restart grant: it would leave the ISR again without being
+    counted."""
     image, isr = case.turn.image, case.partition.isr
     if not image.grants:
         return None
@@ -194,7 +195,8 @@ def newcomers_stay(case: Case) -> Refusal | None:
 
 
 def newcomers_are_not_held_back(case: Case) -> Refusal | None:
-    """An ISR that has enough members does not wait for one that keeps falling out."""
+    """Refuse an added replica on a broker that is held back, if the ISR has enough members without
+    it."""
     turn, partition = case.turn, case.partition
     if not turn.soft.flaps or len(partition.isr) < partition.effective_min_isr:
         return None

@@ -49,8 +49,8 @@ def hand_leaders_over(turn: DecisionContext, broker: Broker) -> None:
 def back_in_service(
     turn: DecisionContext, broker_id: BrokerId, partitions: Iterable[Partition]
 ) -> None:
-    """The broker reports its logs of leaderless partitions: they are online.  Elect a clean leader
-    for each, also if an earlier decision to do so was dropped because the metadata log was full."""
+    """Note that a broker's reported logs are online, and elect clean leaders for them. This repeats
+    an earlier election that was dropped because the metadata log was full."""
     back: list[tuple[Partition, PartitionUpdate]] = []
     late: list[tuple[Partition, PartitionUpdate]] = []
     for partition in partitions:

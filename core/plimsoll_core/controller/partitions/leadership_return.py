@@ -60,7 +60,8 @@ def _returning(turn: DecisionContext, keys: Iterable[PartitionKey]) -> Iterator[
 
 
 def _is_steady(turn: DecisionContext, broker_id: BrokerId) -> bool:
-    """A broker that fell out a moment ago may do so again, and stall its partitions each time."""
+    """Return True unless the broker failed lately, and could fail again and stall its partitions,
+    or lacks disk space, and would refuse records."""
     if is_short(turn, broker_id):
         return False  # it would refuse what clients write
     fell_out = turn.soft.flaps.get(broker_id)

@@ -51,7 +51,8 @@ def is_loss_certain(cause: str) -> bool:
 
 
 def how_elected(cause: str) -> str:
-    """The cause without the verdict about loss: one of `POSSIBLE_CAUSES`, or `cause` as it is."""
+    """Return the cause without the verdict about loss: one of `POSSIBLE_CAUSES`, or `cause`
+    unchanged."""
     return cause.removesuffix(CERTAIN) + POSSIBLE if is_loss_certain(cause) else cause
 
 
@@ -97,13 +98,13 @@ def recover_overdue(turn: DecisionContext) -> None:
 
 
 def wake(turn: DecisionContext, broker_id: BrokerId) -> None:
-    """The broker may lead now: perhaps only that was missing."""
+    """Retry the recoveries that a newly unfenced broker may complete."""
     waiting = [p for p in turn.hosted(broker_id) if p.key in turn.soft.reports]
     _recover(turn, waiting[: turn.settings.slice_partitions_max])
 
 
 def strategy_of(image: ClusterImage, partition: Partition, settings: Settings) -> UncleanRecovery:
-    """The topic's own, or the cluster's."""
+    """Return the topic's own strategy, or the cluster's."""
     return unclean_recovery(image.topics[partition.topic_id].configs, settings.unclean_recovery)
 
 
@@ -175,7 +176,8 @@ def _balanced(turn: DecisionContext, partition: Partition) -> BrokerId | None:
 
 
 def _proactive(turn: DecisionContext, partition: Partition) -> BrokerId | None:
-    """A fenced member of the ELR is waited for like any other replica, and no longer."""
+    """Decide a Proactive recovery. A fenced member of the ELR is waited for like any other replica,
+    and no longer."""
     if partition.isr:
         return None  # its last member is just being taken out, slice by slice
     logs = told(turn.image, turn.soft, partition, partition.replicas)

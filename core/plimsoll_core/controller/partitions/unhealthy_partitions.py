@@ -145,7 +145,7 @@ def _cause(
     broker_ids: tuple[BrokerId, ...],
     else_: str = "LogUntold",
 ) -> str:
-    """The reason of the first absent one; a merely slow replica comes last."""
+    """Return the cause of the first absent broker; a merely slow replica comes last."""
     states = [_state(turn, partition, broker_id) for broker_id in broker_ids]
     return next((state for state in states if state is not None), else_)
 

@@ -122,7 +122,7 @@ def _refused(turn: DecisionContext, request: DeclareUser) -> Refusal | None:
 
 
 def _refused_certificates(turn: DecisionContext, request: DeclareUser) -> Refusal | None:
-    """A certificate is one user's."""
+    """Refuse too many certificates, and certificates of another user."""
     stated = [one.sha256 for one in request.certificates or ()]
     if len(stated) > CERTIFICATES_MAX or len(set(stated)) < len(stated):
         text = f"A user can have at most {CERTIFICATES_MAX} certificates, each listed once."
@@ -130,19 +130,20 @@ def _refused_certificates(turn: DecisionContext, request: DeclareUser) -> Refusa
     users = turn.image.security.certificate_users
     if any(users.get(one, request.user_name) != request.user_name for one in stated):
         return Refusal(
-            reason=Reason.InvalidRequest, message=("The certificate belongs to another user.")
+            reason=Reason.InvalidRequest, message="The certificate belongs to another user."
         )
     return None
 
 
 def _is_subject(request: DeclareUser) -> bool:
-    """The name in a certificate of another authority, which the object gives no other login."""
+    """Return True if the user name is the distinguished name of a certificate of another authority,
+    and the object declares no other login."""
     logins = request.credentials or request.certificates
     return not illegal_subject(request.user_name) and not logins
 
 
 def _is_own_account(request: DeclareUser) -> bool:
-    """A ServiceAccount beside the object, which gives it no password."""
+    """Return True if the user is a ServiceAccount in the object's namespace, without a password."""
     named = _is_account(request.object, request.user_name)
     return named and not illegal_account(request.user_name) and not request.credentials
 
@@ -174,7 +175,7 @@ def _give_up(turn: DecisionContext, owner: str, kept: frozenset[object] = frozen
 
 
 def _declare_credentials(turn: DecisionContext, request: DeclareUser) -> None:
-    """The object's are all that there are of the user."""
+    """Replace all credentials of the user by the object's."""
     if request.credentials is None:
         return
     known = turn.image.security.credentials
@@ -188,7 +189,7 @@ def _declare_credentials(turn: DecisionContext, request: DeclareUser) -> None:
 
 
 def _declare_certificates(turn: DecisionContext, request: DeclareUser) -> None:
-    """The object's are all that there are of the user."""
+    """Replace all certificates of the user by the object's."""
     if request.certificates is None:
         return
     known, name = turn.image.security.certificates.get(request.user_name), request.user_name
@@ -202,7 +203,8 @@ def _declare_certificates(turn: DecisionContext, request: DeclareUser) -> None:
 
 
 def user_object_seen(turn: DecisionContext, request: UserObjectSeen) -> Answer | Refusal:
-    """The grace goes on under the next controller; a clock that went back begins it anew."""
+    """Note that a User object exists or is missing. The grace period continues under the next
+    controller; after a clock that went back it begins anew."""
     name, now_ms = _name_of(turn, request.object), request.gone_since_ms
     if name is None or request.object.uid == NO_OBJECT:
         return Done()

@@ -149,7 +149,7 @@ def _delete_one(turn: DecisionContext, topic_id: UUID | None, name: str) -> Topi
 
 
 def add_partitions(turn: DecisionContext, request: AddPartitions) -> Answer:
-    """The part that is too much for one turn is requested again."""
+    """Add partitions; what exceeds one turn is requested again."""
     image, records = turn.image, list(turn.records)
     times = Counter(one.topic for one in request.topics)
     times.update(one.topic for one in request.answered)

@@ -46,7 +46,7 @@ _OWN_FIELDS = {
 
 
 def alter_configs(turn: DecisionContext, request: AlterTopicConfigs) -> Answer:
-    """The part that is too much for one turn is requested again."""
+    """Change configs of topics; what exceeds one turn is requested again."""
     image, records = turn.image, list(turn.records)
     most = turn.settings.slice_partitions_max
     now, rest = request.topics[:most], request.topics[most:]
@@ -109,7 +109,7 @@ def _alter(turn: DecisionContext, wish: TopicConfigChanges, times: int) -> Refus
 
 
 def _stated(topic: Topic) -> dict[str, str]:
-    """A topic's own configs; an object always states a min ISR."""
+    """Return a topic's own configs. A topic with an object always has a stated min ISR."""
     own = {} if topic.object is None else {MIN_ISR: str(topic.min_isr)}
     return {**topic.configs, **own}
 
@@ -119,7 +119,7 @@ def _forgets_min_isr(wish: TopicConfigChanges) -> bool:
 
 
 def _fields(before: Mapping[str, str], wanted: Mapping[str, str]) -> str:
-    """The fields of a Topic that say what was to be changed."""
+    """Return the fields of a Topic object that correspond to the changed configs."""
     names = [n for n in {**before, **wanted} if before.get(n) != wanted.get(n)]
     fields = {_OWN_FIELDS.get(name, "spec.config") for name in names}
     return " and ".join(sorted(fields))

@@ -58,7 +58,8 @@ def declare(turn: DecisionContext, request: DeclareTopic) -> Answer | Refusal:
 
 
 def detach(turn: DecisionContext, request: DetachTopic) -> Answer:
-    """The topic stays as it is, and only the same object may take it back."""
+    """Detach a topic from its object. The topic stays unchanged; only the same object may own it
+    again."""
     topic = turn.image.topic_of(request.object)
     if topic is not None:
         turn.add(

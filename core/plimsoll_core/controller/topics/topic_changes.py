@@ -15,7 +15,7 @@ from plimsoll_core.messages.topic_changes import TopicChanged
 
 
 def found(turn: DecisionContext, name: str, times: int) -> Topic | Refusal:
-    """The topic; `times`: how often the request names it."""
+    """Return the topic, or a refusal. `times`: how often the request names it."""
     if times > 1:
         return Refusal(
             reason=Reason.InvalidRequest, message="The request names this topic more than once."

@@ -173,7 +173,8 @@ def _first_isr(
     held: AbstractSet[BrokerId],
     min_isr: int,
 ) -> tuple[BrokerId, ...]:
-    """The active replicas; those that are `held` back join later where there are enough others."""
+    """Return the active replicas. Those on brokers that are held back join later, if there are
+    enough others."""
     present = tuple(broker for broker in row if broker in active)
     steady = tuple(broker for broker in present if broker not in held)
     return steady if len(steady) >= min(min_isr, len(row)) else present

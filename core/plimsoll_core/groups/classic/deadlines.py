@@ -42,7 +42,7 @@ STORE_AGAIN_MS = 1_000
 
 
 def end_session(turn: GroupTurn, op: EndSession, token: object) -> _Outcome:
-    """The member is out, be it static or not."""
+    """Remove a member with an expired session, static or not."""
     effects = Effects()
     group = turn.soft.classic.get(op.group_id)
     if group is not None and op.member_id in group.members and op not in turn.soft.deadlines:
@@ -52,7 +52,7 @@ def end_session(turn: GroupTurn, op: EndSession, token: object) -> _Outcome:
 
 
 def end_pending(turn: GroupTurn, op: EndPending, token: object) -> _Outcome:
-    """The group waits for that id no longer."""
+    """Stop waiting for the member of a reserved id."""
     effects = Effects()
     group = turn.soft.classic.get(op.group_id)
     if group is not None and op.member_id in group.pending and op not in turn.soft.deadlines:
@@ -63,7 +63,8 @@ def end_pending(turn: GroupTurn, op: EndPending, token: object) -> _Outcome:
 
 
 def end_joining(turn: GroupTurn, op: EndJoining, token: object) -> _Outcome:
-    """A first rebalance goes on while newcomers come, up to their rebalance timeout."""
+    """End the join phase. A group's first rebalance is prolonged while new members join, up to
+    their rebalance timeout."""
     effects = Effects()
     group = turn.soft.classic.get(op.group_id)
     if group is None or op in turn.soft.deadlines or not isinstance(group.phase, Preparing):
@@ -93,8 +94,8 @@ def end_syncing(turn: GroupTurn, op: EndSyncing, token: object) -> _Outcome:
 
 
 def close_request(turn: GroupTurn, op: CloseRequest, token: object) -> _Outcome:
-    """A new member that was never told its generation cannot come back, and is not waited for.  A
-    known member may, within its session."""
+    """React to a member's closed connection. A new member that was not told its generation cannot
+    return, so it is removed; a known member may return within its session."""
     effects = Effects()
     group = turn.soft.classic.get(op.group_id)
     held = {} if group is None else group.joins
@@ -132,8 +133,7 @@ def beginning_stored(turn: GroupTurn, op: BeginningStored, token: object) -> _Ou
 
 
 def emptiness_stored(turn: GroupTurn, op: EmptinessStored, token: object) -> _Outcome:
-    """The group is empty whatever became of the record: until it is in the log, it is tried
-    again."""
+    """Retry the record of an empty group until it is in the log; the group is empty either way."""
     group = turn.soft.classic.get(op.group_id)
     if group is not None and isinstance(group.phase, Empty):
         let_go(turn, group)

@@ -101,7 +101,7 @@ def join_group(
 
 
 def _forget_id(turn: GroupTurn, group: ClassicGroup, member_id: str, effects: Effects) -> None:
-    """A member that was refused for its size will not shrink: it is not waited for."""
+    """Forget the reserved id of a member that was refused for its size: it will not shrink."""
     if member_id in group.pending:
         take_id(turn, group, member_id)
         complete_if_all_joined(turn, group, effects)
@@ -180,9 +180,9 @@ def _check_memory(
 def _check_bytes(
     turn: GroupTurn, group: ClassicGroup, op: JoinGroup, known: str | None
 ) -> RefusedAsWhole | None:
-    """The members' metadata have to fit in one record: a generation that cannot be stored is told
-    to no member, and a group with only such generations would begin another one for ever.  A member
-    that says no more than before is not refused, however large assignments have grown."""
+    """Refuse a member if all members' metadata would not fit in one record: a group that cannot
+    store a generation would start another one forever. A member with no more metadata than before
+    is accepted, however large assignments have grown."""
     before = group.members.get(known or "")
     asks = Member(op.member_id or op.new_member_id, op.group_instance_id)
     asks.client_id, asks.client_host, asks.protocols = op.client_id, op.client_host, op.protocols
@@ -253,8 +253,9 @@ def _update(group: ClassicGroup, member: Member, op: JoinGroup) -> None:
 def _join_again(
     turn: GroupTurn, group: ClassicGroup, op: JoinGroup, token: object, effects: Effects
 ) -> None:
-    """A known member.  The same again is answered with what is: its first answer may be lost.  A
-    leader of a stable group joins again when it wants another assignment."""
+    """Join a known member again. An unchanged request is answered with the present generation:
+    its first answer may be lost. A leader of a stable group that joins again wants another
+    assignment."""
     member = group.members[op.member_id]
     same = member.protocols == op.protocols
     match group.phase:
@@ -280,8 +281,8 @@ def _replace(
     token: object,
     effects: Effects,
 ) -> None:
-    """A static member came back without its id: the previous holder of the instance is fenced.  In
-    a stable group that needs no rebalance, if the vote stays as it was."""
+    """Replace a static member that returned without its id: the previous holder of the instance is
+    fenced. A stable group needs no rebalance if the vote is unchanged."""
     old_leader = group.leader
     answer_parked(group, holder, Code.FENCED_INSTANCE_ID, effects)
     turn.soft.deadlines.clear(EndSession(group.group_id, holder))
@@ -299,7 +300,8 @@ def _replace(
 def _current(
     group: ClassicGroup, member: Member, op: JoinGroup, old_leader: str | None
 ) -> GroupJoined:
-    """A leader that may skip assigning hears so; an older one hears that another leads."""
+    """Answer with the present generation. A leader is told that it may skip the assignment; an
+    older client is told that another member leads."""
     assert group.protocol is not None
     assert old_leader is not None
     assert group.leader is not None

@@ -70,7 +70,7 @@ def leave_group(
 
 
 def _leave(turn: GroupTurn, group: ClassicGroup, leaver: Leaver, effects: Effects) -> Code:
-    """An administrator names a static member by its instance alone."""
+    """Remove one member. An administrator names a static member by its instance alone."""
     member_id = leaver.member_id
     if member_id in group.pending:
         take_id(turn, group, member_id)

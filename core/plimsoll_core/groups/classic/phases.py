@@ -37,8 +37,8 @@ from plimsoll_core.groups.turn import GroupTurn
 
 
 def vote(group: ClassicGroup) -> str:
-    """The members share one at least: `may_share` was asked of each that came.  With equal votes
-    the first member's preference decides."""
+    """Choose the protocol by the members' votes; with equal votes the first member's preference
+    decides. There is a common protocol: `may_share` checked each member."""
     common = group.common()
     votes = Counter(
         next(name for name, _ in member.protocols if name in common)
@@ -120,7 +120,8 @@ def rebalance(turn: GroupTurn, group: ClassicGroup, effects: Effects) -> None:
 
 
 def complete_if_all_joined(turn: GroupTurn, group: ClassicGroup, effects: Effects) -> None:
-    """A group's first rebalance ends with its delay alone."""
+    """Complete the join phase if all members have joined. A group's first rebalance ends only with
+    its delay."""
     if isinstance(group.phase, Preparing) and group.phase.first is None and group.all_joined:
         complete_joining(turn, group, effects)
 
@@ -190,7 +191,8 @@ def members_of(group: ClassicGroup) -> tuple[JoinedMember, ...]:
 def generation_of(
     turn: GroupTurn, group: ClassicGroup, assignments: dict[str, bytes] | None = None
 ) -> GroupStored:
-    """The record of the group as it is.  `assignments`: by member, None: those it has."""
+    """Return the record of the group's present generation. `assignments`: by member; None: the
+    present ones."""
 
     def assignment(member: Member) -> bytes:
         return member.assignment if assignments is None else assignments.get(member.member_id, b"")

@@ -68,7 +68,8 @@ def find(turn: GroupTurn, group_id: str) -> ClassicGroup | None:
 
 
 def find_or_make(turn: GroupTurn, group_id: str, principal: str) -> ClassicGroup:
-    """A group without members is built from its log.  `principal`: its owner, if it has none."""
+    """Return the group, built from its log if it is not in memory. `principal`: its owner, if it
+    has none."""
     group = find(turn, group_id)
     if group is None:
         durable = turn.state.groups.get(group_id)
@@ -101,7 +102,8 @@ def let_go(turn: GroupTurn, group: ClassicGroup) -> None:
 
 
 def prolong(turn: GroupTurn, group: ClassicGroup, member: Member) -> None:
-    """The member was heard.  A member that waits for an answer need not be heard."""
+    """Extend the session of a member that was heard. A member with a parked request need not be
+    heard."""
     member_id = member.member_id
     if member_id not in group.joins and member_id not in group.syncs:
         key = EndSession(group.group_id, member_id)
@@ -114,7 +116,7 @@ def sit(turn: GroupTurn, group: ClassicGroup, member: Member) -> None:
 
 
 def stand_up(turn: GroupTurn, group: ClassicGroup, member_id: str, effects: Effects) -> None:
-    """The member is in the group no more; what it waits for is answered."""
+    """Remove a member from the group and answer its parked requests."""
     group.remove(member_id)
     turn.soft.seats -= 1
     turn.soft.deadlines.clear(EndSession(group.group_id, member_id))
@@ -155,6 +157,6 @@ def check_member(group: ClassicGroup | None, member_id: str, instance: str | Non
 
 
 def saw_sync(group: ClassicGroup, member_id: str) -> None:
-    """The member has asked for its assignment."""
+    """Note that the member has asked for its assignment."""
     if isinstance(group.phase, Completing | Stable):
         group.phase.unsynced.discard(member_id)

@@ -29,7 +29,7 @@ from plimsoll_core.groups.turn import GroupTurn
 def sync_group(
     turn: GroupTurn, op: SyncGroup, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """A follower waits for the leader, the leader for the commit."""
+    """Park a follower until the leader's assignments are committed; write the leader's."""
     effects = Effects()
     group = find(turn, op.group_id)
     code = _check(group, op)

@@ -83,7 +83,8 @@ def _topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
 
 
 def _names(subscription: bytes, at_most: int) -> tuple[list[bytes], int] | None:
-    """The topics' names, and where they end; None: this is no subscription, or a longer one."""
+    """Return the topic names, and where they end; None if this is no subscription, or one that is
+    too long."""
     if len(subscription) < _HEAD.size:
         return None
     _, count = _HEAD.unpack_from(subscription)
