@@ -25,7 +25,7 @@ from tests.plimsoll_broker.coordinating_brokers import Member
 from tests.plimsoll_broker.trio import Broker, Controller, a_batch
 
 from plimsoll_broker.handlers.cluster_view import ImageWatch
-from plimsoll_broker.handlers.large_messages import Aside
+from plimsoll_broker.handlers.long_work import Aside
 from plimsoll_broker.handlers.routes import routes
 from plimsoll_broker.replication.peer_connection import PeerConnection
 from plimsoll_broker.server.dispatch import Dispatch

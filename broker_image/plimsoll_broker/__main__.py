@@ -26,7 +26,7 @@ from plimsoll_broker.handler_failures import surface
 from plimsoll_broker.node.broker import BrokerNode, CannotStart
 from plimsoll_broker.node.heartbeats import LifetimeOver
 from plimsoll_broker.node.memory_limit import memory_limit
-from plimsoll_broker.replication.cleaning_process import CleaningProcess
+from plimsoll_broker.replication.cleaning_work import CleaningProcess
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_core.cluster.cluster_configs import OWN_DEFAULTS
 from plimsoll_process.collector import tune

@@ -23,7 +23,7 @@ from tests.integration.local_cluster import (
     wait_for,
 )
 
-from plimsoll_broker.control.controller_connection import ControlConnection
+from plimsoll_broker.control.controller_client import ControlConnection
 from plimsoll_broker.inside import InsidePeers
 from plimsoll_broker.replication.peer_connection import PeerConnection, PeerLost
 from plimsoll_core.ids import BrokerId, MetadataOffset

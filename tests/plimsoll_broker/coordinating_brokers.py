@@ -7,9 +7,8 @@ from tests.plimsoll_broker.test_lease import hear_controller
 from tests.plimsoll_broker.test_replication import kill, until
 from tests.plimsoll_broker.trio import WAIT_S, Broker
 
+from plimsoll_broker.coordinator.coordinators import Coordinators, InternalTopics
 from plimsoll_broker.coordinator.group_shard import GroupShard, ShardPhase
-from plimsoll_broker.coordinator.internal_topics import InternalTopics
-from plimsoll_broker.coordinator.roles import Coordinators
 from plimsoll_core.coordination.outcome import RefusedAsWhole
 from plimsoll_core.groups import operations as o
 from plimsoll_core.groups.settings import GroupSettings

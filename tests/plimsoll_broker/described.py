@@ -4,8 +4,8 @@ from uuid import UUID
 
 from immutables import Map
 
-from plimsoll_broker.handlers.admin import admin_handlers
 from plimsoll_broker.handlers.cluster_view import ClusterView, ImageWatch
+from plimsoll_broker.handlers.routes import admin_handlers
 from plimsoll_broker.server.dispatch import RequestContext
 from plimsoll_core.cluster.image_indexes import move_hosted
 from plimsoll_core.cluster.model import (

@@ -10,10 +10,10 @@ from tests.plimsoll_core.groups.coordinator_model import CoordinatorModel
 from tests.plimsoll_core.groups.coordinator_model import an_image as topics
 
 from plimsoll_broker.coordinator.answers import Asker
+from plimsoll_broker.coordinator.coordinators import InternalTopics
 from plimsoll_broker.coordinator.group_measures import GroupStats
-from plimsoll_broker.coordinator.internal_topics import InternalTopics
-from plimsoll_broker.handlers.groups.table import group_handlers
-from plimsoll_broker.handlers.large_messages import Aside
+from plimsoll_broker.handlers.long_work import Aside
+from plimsoll_broker.handlers.routes import group_handlers
 from plimsoll_broker.server.dispatch import ConnectionState, Reply, RequestContext
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.coordination.outcome import RefusedAsWhole

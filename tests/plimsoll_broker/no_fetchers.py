@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.ids import BrokerId
 

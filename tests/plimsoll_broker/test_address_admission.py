@@ -15,7 +15,7 @@ from tests.plimsoll_broker.security.secured import Secured
 from tests.plimsoll_broker.test_client_quotas import LENT_S, commit, limiting
 from tests.plimsoll_broker.tls_listening import tls_serving, until
 
-from plimsoll_broker.server import address_admission
+from plimsoll_broker.server import connection_limits
 from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.dispatch import Dispatch
 from plimsoll_broker.server.listener import Server
@@ -78,7 +78,7 @@ async def test_connections_that_come_too_fast_are_closed_after_a_while(
 ) -> None:
     # They all come at once, however long a busy machine takes for them.
     now = SimpleNamespace(monotonic_ns=lambda: 10**12)
-    monkeypatch.setattr(address_admission, "time", now)
+    monkeypatch.setattr(connection_limits, "time", now)
     quotas = Quotas()
     image = Secured(Mode.OFF).watch.image
     commit(quotas, image, limiting(QuotaEntity(ip=DEFAULT), connection_creation_rate=1.0))

@@ -9,9 +9,8 @@ from tests.plimsoll_broker.described import PAYMENTS, Harness, an_image, version
 from tests.plimsoll_broker.test_replication import until
 
 from plimsoll_broker.control.controller_client import NoController
-from plimsoll_broker.handlers import auto_creation
+from plimsoll_broker.handlers import metadata
 from plimsoll_broker.handlers.cluster_view import ClusterView
-from plimsoll_broker.reporting import client_lines
 from plimsoll_broker.server.dispatch import SERVING, ConnectionState
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import CreateTopics, NewTopic, TopicAnswer, TopicsAnswer
@@ -27,7 +26,7 @@ def made(request):
 @pytest.fixture
 def harness(monkeypatch):
     # However long a busy machine takes for a test.
-    monkeypatch.setattr(auto_creation, "AGAIN_S", 3_600.0)
+    monkeypatch.setattr(metadata, "AGAIN_S", 3_600.0)
     found = Harness(**{"auto.create.topics.enable": "true"})
     found.answer = made
     return found
@@ -79,7 +78,7 @@ async def test_names_that_no_client_may_create_are_not_asked_for(harness):
 
 
 async def test_name_is_asked_for_once_by_many_and_again_after_a_while(harness, monkeypatch):
-    monkeypatch.setattr(auto_creation, "AGAIN_S", 0.0)
+    monkeypatch.setattr(metadata, "AGAIN_S", 0.0)
     answered = asyncio.Event()
     command = harness.command
 
@@ -100,7 +99,7 @@ async def test_name_is_asked_for_once_by_many_and_again_after_a_while(harness, m
 
 
 async def test_no_more_names_are_asked_for_than_there_is_room(harness, monkeypatch):
-    monkeypatch.setattr(auto_creation, "NAMES_MAX", 3)
+    monkeypatch.setattr(metadata, "NAMES_MAX", 3)
     await ask(harness, "a", "b")
     await ask(harness, "c", "d", "e")
     assert asked_for(harness) == [("a", "b"), ("c",)]
@@ -165,7 +164,7 @@ async def test_topics_that_are_made_for_asking_count_as_mutations(harness, known
         command=harness.command,
         configs={"auto.create.topics.enable": "true"},
     )
-    creation = auto_creation.AutoCreation(view)
+    creation = metadata.AutoCreation(view)
     assert creation.want(["a", "b", "c"], charged)
     await asyncio.gather(*creation._asking, return_exceptions=True)
     assert asked_for(harness) == [("a", "b")]
@@ -176,24 +175,24 @@ async def test_names_of_a_long_request_are_looked_at_in_a_thread(harness, monkey
     """A request of a hundred thousand unknown names held the event loop for as long as that took,
     whenever it came."""
     here, threads = threading.get_ident(), set()
-    check = auto_creation.check_form
+    check = metadata.check_form
 
     def checked(name):
         threads.add(threading.get_ident())
         return check(name)
 
-    monkeypatch.setattr(auto_creation, "check_form", checked)
-    names = [f"topic-{number}" for number in range(2 * auto_creation.NAMES_MAX)]
+    monkeypatch.setattr(metadata, "check_form", checked)
+    names = [f"topic-{number}" for number in range(2 * metadata.NAMES_MAX)]
     assert set(await ask(harness, *names)) == {3}
     assert here not in threads
-    assert len(asked_for(harness)[0]) == auto_creation.NAMES_MAX
+    assert len(asked_for(harness)[0]) == metadata.NAMES_MAX
 
 
 async def test_topics_that_one_client_has_made_leave_a_bounded_number_of_lines(
     harness, monkeypatch, caplog
 ):
     """Each left a line: 14,353 in ten minutes."""
-    monkeypatch.setattr(client_lines, "INTERVAL_S", 0.0)
+    monkeypatch.setattr(metadata, "INTERVAL_S", 0.0)
     caplog.set_level(logging.INFO, "plimsoll.topics")
     alice, bob = ConnectionState(), ConnectionState()
     alice.logged_in_as("User:alice")
@@ -205,5 +204,5 @@ async def test_topics_that_one_client_has_made_leave_a_bounded_number_of_lines(
     await ask(harness, "of-bob")
     SERVING.set(None)
     await until(lambda: any("of-bob" in record.message for record in caplog.records))
-    assert len(caplog.records) <= client_lines.ROOM
+    assert len(caplog.records) <= metadata.ROOM
     assert sum("'User:alice'" in record.message for record in caplog.records) >= 1

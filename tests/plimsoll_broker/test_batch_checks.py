@@ -12,8 +12,8 @@ import pytest
 from tests.plimsoll_broker.test_replication import until
 from tests.plimsoll_broker.trio import WAIT_S, Broker, Client, Controller, a_batch, a_record
 
-from plimsoll_broker.handlers import batch_checks, long_produces, produce
-from plimsoll_broker.handlers.long_produces import (
+from plimsoll_broker.handlers import batch_checks, produce
+from plimsoll_broker.handlers.batch_checks import (
     OPENED_AT_ONCE,
     PARTITIONS_AT_ONCE,
     RECORDS_AT_ONCE,
@@ -187,10 +187,10 @@ async def test_produce_of_many_partitions_checks_no_batch_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looked_at: list[object] = []
-    monkeypatch.setattr(long_produces, "effort", looked_at.append)
+    monkeypatch.setattr(batch_checks, "effort", looked_at.append)
     sent = [ProducePartition(index, None) for index in range(PARTITIONS_AT_ONCE + 1)]
     request = ProduceRequest(None, 1, 1_000, [ProduceTopic("t", sent)])
-    assert long_produces.check_at_once(request, lambda *_: True) is None
+    assert batch_checks.check_at_once(request, lambda *_: True) is None
     assert not looked_at
 
 
@@ -248,15 +248,15 @@ class Pipe:
 def gate(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
     """Has a check in a thread begun; may it go on.  Every compressed batch is checked in one."""
     begun, go_on = threading.Event(), threading.Event()
-    real = long_produces._check_all
+    real = batch_checks._check_all
 
     def held(some):
         begun.set()
         assert go_on.wait(30)
         return real(some)
 
-    monkeypatch.setattr(long_produces, "_check_all", held)
-    monkeypatch.setattr(long_produces, "OPENING_AT_ONCE", 0)
+    monkeypatch.setattr(batch_checks, "_check_all", held)
+    monkeypatch.setattr(batch_checks, "OPENING_AT_ONCE", 0)
     return begun, go_on
 
 
@@ -324,14 +324,14 @@ async def test_produces_of_a_client_that_has_gone_are_checked_no_more(
 ) -> None:
     """A broker was busy for minutes after the sender had left."""
     begun, go_on = gate
-    held = long_produces._check_all
+    held = batch_checks._check_all
     checked: list[Any] = []
 
     def counted(some: Any) -> Any:
         checked.append(some)
         return held(some)
 
-    monkeypatch.setattr(long_produces, "_check_all", counted)
+    monkeypatch.setattr(batch_checks, "_check_all", counted)
     pipes = [await Pipe.to(one) for _ in range(4)]
     for pipe in pipes:
         for _ in range(3):
@@ -351,7 +351,7 @@ async def test_produce_of_one_user_waits_for_no_check_of_another(
     one: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All threads that check were another's, for as long as that had batches to be opened."""
-    go_on, real = threading.Event(), long_produces._check_all
+    go_on, real = threading.Event(), batch_checks._check_all
     begun = threading.Semaphore(0)
     hostile = [await Pipe.to(one) for _ in range(6)]
     await until(lambda: one.server.connections == len(hostile))
@@ -362,7 +362,7 @@ async def test_produce_of_one_user_waits_for_no_check_of_another(
         "holder",
         property(lambda self: "victim" if self.client.endswith(f":{mine[1]}") else "hostile"),
     )
-    monkeypatch.setattr(long_produces, "OPENING_AT_ONCE", 0)
+    monkeypatch.setattr(batch_checks, "OPENING_AT_ONCE", 0)
 
     def held(some):
         if any(len(records) > HOSTILE_BYTES for _, records, _ in some):
@@ -370,7 +370,7 @@ async def test_produce_of_one_user_waits_for_no_check_of_another(
             assert go_on.wait(30)
         return real(some)
 
-    monkeypatch.setattr(long_produces, "_check_all", held)
+    monkeypatch.setattr(batch_checks, "_check_all", held)
     for pipe in hostile:
         pipe.send(zipped(a_batch(1_000)))
     assert await asyncio.to_thread(begun.acquire, timeout=30)

@@ -27,14 +27,14 @@ from tests.plimsoll_broker.test_replication import until
 from tests.plimsoll_broker.trio import Client, a_batch
 
 from plimsoll_broker.handlers import fetch_poll, metadata
-from plimsoll_broker.handlers.init_producer_id import InitProducerIdHandler, ProducerIds
-from plimsoll_broker.handlers.large_messages import Aside
-from plimsoll_broker.handlers.long_produces import RECORDS_AT_ONCE
+from plimsoll_broker.handlers.batch_checks import RECORDS_AT_ONCE
+from plimsoll_broker.handlers.long_work import Aside
 from plimsoll_broker.handlers.produce import ProduceHandler
+from plimsoll_broker.handlers.producers import InitProducerIdHandler, ProducerIds
 from plimsoll_broker.handlers.security.gate import guarded
 from plimsoll_broker.server.client_quotas import measured
 from plimsoll_broker.server.dispatch import ConnectionState, RequestContext
-from plimsoll_broker.server.reply_slot import LATER
+from plimsoll_broker.server.replies import LATER
 from plimsoll_core.ids import BrokerEpoch, BrokerId, BrokerLifetime
 from plimsoll_core.messages.requests import ProducerIdBlock
 from plimsoll_core.quotas.state import Quota, quotas_of

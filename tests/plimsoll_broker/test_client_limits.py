@@ -2,8 +2,8 @@
 
 import pytest
 
-from plimsoll_broker.node.client_limits import client_limits
-from plimsoll_broker.server.client_memory_pools import MIB
+from plimsoll_broker.node.assembly import client_limits
+from plimsoll_broker.server.client_memory import MIB
 from plimsoll_core.cluster.cluster_configs import broker_configs
 from plimsoll_core.errors import Refusal
 

@@ -13,8 +13,7 @@ from tests.plimsoll_broker.tls_listening import HOST, now_ms, write_pair
 
 from plimsoll_broker.config import Address, BrokerConfig
 from plimsoll_broker.node.client_listeners import TLS_CONNECTIONS_MAX, ClientListeners
-from plimsoll_broker.server.client_memory_pools import budgets_of
-from plimsoll_broker.server.client_memory_waits import ClientMemory
+from plimsoll_broker.server.client_memory import ClientMemory, budgets_of
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch
 from plimsoll_core.cluster.listeners import Advertised, Listener

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plimsoll_broker.server.client_memory_pools import (
+from plimsoll_broker.server.client_memory import (
     MIB,
     Account,
     Intake,

@@ -1,6 +1,6 @@
 """Since when a connection is silent, owes a request, or waits for memory."""
 
-from plimsoll_broker.server.connection_activity import Activity
+from plimsoll_broker.server.connection_limits import Activity
 
 
 def test_connection_is_silent_since_its_last_byte_or_the_end_of_its_muting() -> None:

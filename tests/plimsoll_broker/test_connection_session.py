@@ -11,8 +11,7 @@ from tests.plimsoll_broker.listening import WAIT_S, serving
 from tests.plimsoll_broker.tls_listening import until
 
 from plimsoll_broker.server import listener as servers
-from plimsoll_broker.server.client_memory_pools import Budgets
-from plimsoll_broker.server.client_memory_waits import ClientMemory
+from plimsoll_broker.server.client_memory import Budgets, ClientMemory
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.connection_session import Session
 from plimsoll_broker.server.dispatch import Dispatch, RequestContext

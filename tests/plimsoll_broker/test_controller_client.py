@@ -13,12 +13,12 @@ from tests.served import serve
 
 from plimsoll_broker.control import controller_client, metadata_stream
 from plimsoll_broker.control.controller_client import (
+    ControlConnection,
     ControllerAddress,
     ControllerClient,
     NoController,
     Peers,
 )
-from plimsoll_broker.control.controller_connection import ControlConnection
 from plimsoll_broker.control.metadata_store import MetadataCopy
 from plimsoll_broker.control.metadata_stream import MetadataStream
 from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataOffset

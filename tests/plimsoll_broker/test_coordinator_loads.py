@@ -100,7 +100,7 @@ async def test_operations_that_a_load_held_for_long_are_refused(
     stalled: Stalled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     member, may_load = stalled
-    monkeypatch.setattr("plimsoll_broker.coordinator.held_operations.HELD_MS_MAX", 50)
+    monkeypatch.setattr("plimsoll_broker.coordinator.group_shard.HELD_MS_MAX", 50)
     assert await member.commit(8) is Code.COORDINATOR_LOAD_IN_PROGRESS
     may_load.set()
     await until(lambda: member.active)
@@ -111,7 +111,7 @@ async def test_operations_beyond_what_a_load_holds_are_refused_at_once(
     stalled: Stalled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     member, may_load = stalled
-    monkeypatch.setattr("plimsoll_broker.coordinator.held_operations.HELD_MAX", 2)
+    monkeypatch.setattr("plimsoll_broker.coordinator.group_shard.HELD_MAX", 2)
     held = [asyncio.ensure_future(member.fetch()) for _ in range(2)]
     await asyncio.sleep(0)
     assert await member.fetch() is Code.COORDINATOR_LOAD_IN_PROGRESS

@@ -7,9 +7,9 @@ import pytest
 from tests.plimsoll_broker.test_replication import Make, Three, until
 from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
 
+from plimsoll_broker.storage.checkpoint_files import OffsetFile
 from plimsoll_broker.storage.checkpoint_formats import LOG_STARTS
 from plimsoll_broker.storage.disk import StorageError, StorageFault
-from plimsoll_broker.storage.offset_file import OffsetFile
 from plimsoll_core.cluster.image import apply
 from plimsoll_core.cluster.record_versions import NEWEST
 from plimsoll_core.cluster.records import MetadataVersionFinalized

@@ -6,7 +6,7 @@ from tests.plimsoll_broker.test_replication import Three, until
 from tests.plimsoll_broker.trio import Broker, Controller
 
 from plimsoll_broker.handlers.describe_log_dirs import describe_log_dirs
-from plimsoll_broker.handlers.large_messages import Aside
+from plimsoll_broker.handlers.long_work import Aside
 from plimsoll_broker.server.dispatch import RequestContext
 from plimsoll_broker.storage.disk import Disk, StorageError, StorageFault
 from plimsoll_core.errors import Code

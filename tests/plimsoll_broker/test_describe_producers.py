@@ -4,8 +4,8 @@ import pytest
 from tests.plimsoll_broker.test_replication import Three, until
 from tests.plimsoll_broker.trio import Broker, Controller, a_batch
 
-from plimsoll_broker.handlers import describe_producers
-from plimsoll_broker.handlers.large_messages import Aside
+from plimsoll_broker.handlers import producers
+from plimsoll_broker.handlers.long_work import Aside
 from plimsoll_broker.server.dispatch import RequestContext
 from plimsoll_core.errors import Code
 from plimsoll_wire.api_versions import ApiKey
@@ -18,7 +18,7 @@ async def described(broker: Broker, *partitions: tuple[str, int]) -> list[tuple[
     """Of each partition its code and its producers."""
     topics = [{"name": name, "partition_indexes": [index]} for name, index in partitions]
     body = memoryview(bytearray(encode_request(KEY, 0, {"topics": topics})))
-    handler = describe_producers.describe_producers(broker.manager, Aside())
+    handler = producers.describe_producers(broker.manager, Aside())
     reply = await handler(RequestContext(KEY, 0, 1, body))
     answer = decode_response(KEY, 0, reply)
     assert [topic.name for topic in answer.topics] == [name for name, _ in partitions]
@@ -68,7 +68,7 @@ async def test_partition_that_is_not_here_has_a_code(controller: Controller, thr
 async def test_answer_tells_no_more_producers_than_it_may_hold_those_that_came_last_first(
     controller: Controller, three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(describe_producers, "PRODUCERS_MAX", 3)
+    monkeypatch.setattr(producers, "PRODUCERS_MAX", 3)
     controller.create("t", (0, 1, 2))
     controller.create("u", (0, 1, 2))
     client = await three[0].client()

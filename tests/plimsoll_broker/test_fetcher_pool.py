@@ -7,8 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from plimsoll_broker.replication.fetcher import Fetcher
-from plimsoll_broker.replication.fetcher_pool import FetcherPool, Source
+from plimsoll_broker.replication.fetcher import Fetcher, FetcherPool, Source
 from plimsoll_broker.replication.follower_session import Followed
 from plimsoll_broker.replication.peer_connection import PeerConnection, PeerLost
 from plimsoll_core.cluster.model import PartitionKey

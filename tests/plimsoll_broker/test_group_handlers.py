@@ -8,7 +8,7 @@ from tests.plimsoll_broker.described import a_broker, a_partition, an_image, ver
 from tests.plimsoll_broker.group_harness import GROUP, Harness, commit_of
 from tests.plimsoll_core.groups.coordinator_model import store, topic_id
 
-from plimsoll_broker.handlers.groups import asking
+from plimsoll_broker.handlers.groups import group_api
 from plimsoll_broker.server.dispatch import RequestContext
 from plimsoll_core.cluster.model import ClusterImage, Topic
 from plimsoll_core.coordination.outcome import RefusedAsWhole
@@ -114,7 +114,7 @@ async def test_refusal_of_a_fetch_is_told_by_the_group_or_by_each_partition(vers
 
 async def test_request_of_very_many_partitions_is_asked_in_portions() -> None:
     harness = Harness()
-    rows = [(index, 1) for index in range(2 * asking.PARTITIONS_AT_ONCE + 1)]
+    rows = [(index, 1) for index in range(2 * group_api.PARTITIONS_AT_ONCE + 1)]
     codes = await harness.commit(8, *rows)
     assert len(codes) == len(rows)
     assert codes.count(0) == 3

@@ -13,7 +13,7 @@ from tests.plimsoll_broker.group_harness import (
     sync_of,
 )
 
-from plimsoll_broker.handlers.groups import asking
+from plimsoll_broker.handlers.groups import group_api
 from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState
 from plimsoll_core.groups import operations as o
 from plimsoll_core.groups.membership import JoinGroup, LeaveGroup, SyncGroup
@@ -30,7 +30,7 @@ def body(key: ApiKey, version: int, values: dict[str, Any]) -> bytes:
 
 def long_commit() -> bytes:
     data = body(ApiKey.OFFSET_COMMIT, 8, commit_of(*MANY))
-    assert len(data) > asking.BYTES_AT_ONCE
+    assert len(data) > group_api.BYTES_AT_ONCE
     return data
 
 
@@ -65,10 +65,10 @@ async def test_request_of_many_operations_is_asked_before_what_comes_behind_it()
     harness = Harness(looks_on=True)
     names = [f"g{number}" for number in range(20)]
     data = body(ApiKey.DESCRIBE_GROUPS, 0, {"groups": names})
-    assert len(data) < asking.BYTES_AT_ONCE
+    assert len(data) < group_api.BYTES_AT_ONCE
     describe = harness.begin(ApiKey.DESCRIBE_GROUPS, 0, data)
     fetch = harness.begin(ApiKey.OFFSET_FETCH, 7, fetch_one())
-    assert len(harness.coordinators.asked) == asking.ASKED_AT_ONCE
+    assert len(harness.coordinators.asked) == group_api.ASKED_AT_ONCE
     await asyncio.gather(describe, fetch)
     asked: list[Any] = harness.coordinators.asked
     assert [op.group_id for op in asked] == [*names, "g"]
@@ -79,7 +79,7 @@ async def test_commit_and_leave_behind_a_long_join_follow_it() -> None:
     harness = Harness(looks_on=True)
     joined = await harness.stable()
     harness.coordinators.asked.clear()
-    protocols = [{"name": "range", "metadata": b"x" * 2 * asking.BYTES_AT_ONCE}]
+    protocols = [{"name": "range", "metadata": b"x" * 2 * group_api.BYTES_AT_ONCE}]
     mine = {"member_id": str(joined.member_id)}
     requests = [
         (ApiKey.JOIN_GROUP, 9, join_of(**mine, protocols=protocols)),
@@ -96,7 +96,7 @@ async def test_commit_and_leave_behind_a_long_join_follow_it() -> None:
 async def test_what_waits_to_be_answered_holds_up_nobody() -> None:
     """A parked join is decided: what comes behind it is decided at once."""
     harness = Harness(looks_on=True)
-    protocols = [{"name": "range", "metadata": b"x" * 2 * asking.BYTES_AT_ONCE}]
+    protocols = [{"name": "range", "metadata": b"x" * 2 * group_api.BYTES_AT_ONCE}]
     join = harness.begin(
         ApiKey.JOIN_GROUP, 0, body(ApiKey.JOIN_GROUP, 0, join_of(protocols=protocols))
     )

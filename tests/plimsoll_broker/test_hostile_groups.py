@@ -16,7 +16,7 @@ from tests.plimsoll_broker.group_harness import (
     sync_of,
 )
 
-from plimsoll_broker.handlers.groups import asking
+from plimsoll_broker.handlers.groups import group_api
 from plimsoll_core.groups.records import OffsetCommitted
 from plimsoll_core.groups.settings import MEMBER_BYTES_MAX, NAME_BYTES_MAX, GroupSettings
 from plimsoll_core.groups.state import apply
@@ -348,7 +348,7 @@ async def test_request_of_very_many_partitions_does_not_hold_the_loop(key: ApiKe
     with nothing_holds_the_loop():
         await harness.begin(key, version, data)
     asked = harness.coordinators.asked
-    assert len(asked) == 1 + len(rows) // asking.PARTITIONS_AT_ONCE
+    assert len(asked) == 1 + len(rows) // group_api.PARTITIONS_AT_ONCE
 
 
 async def test_unknown_members_and_heartbeats_of_them_leave_nothing_behind() -> None:

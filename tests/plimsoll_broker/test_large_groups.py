@@ -10,11 +10,11 @@ from tests.plimsoll_broker.coordinating_brokers import Member, Members, coordina
 from tests.plimsoll_broker.group_harness import join_of, leave_of, member_of, sync_of
 
 from plimsoll_broker.coordinator.answers import ANSWERED_AT_ONCE, Asker, WaitingReplies
+from plimsoll_broker.coordinator.coordinators import GROUPS_AT_ONCE
 from plimsoll_broker.coordinator.group_shard import GroupShard
-from plimsoll_broker.coordinator.roles import GROUPS_AT_ONCE
-from plimsoll_broker.handlers.groups.asking import ASKED_AT_ONCE
-from plimsoll_broker.handlers.groups.table import group_handlers
-from plimsoll_broker.handlers.large_messages import Aside
+from plimsoll_broker.handlers.groups.group_api import ASKED_AT_ONCE
+from plimsoll_broker.handlers.long_work import Aside
+from plimsoll_broker.handlers.routes import group_handlers
 from plimsoll_broker.server.dispatch import ConnectionState, Reply, RequestContext
 from plimsoll_core.coordination.outcome import RefusedAsWhole
 from plimsoll_core.coordination.outcome import Reply as CoordinatorReply

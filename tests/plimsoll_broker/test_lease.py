@@ -8,7 +8,7 @@ from dataclasses import replace
 from tests.plimsoll_broker.test_replication import until
 from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
 
-from plimsoll_broker.monotonic_clock import monotonic_ms
+from plimsoll_broker.clocks import monotonic_ms
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import MetadataOffset
 from plimsoll_core.replica.leader_lease import LeaderLease

@@ -10,8 +10,8 @@ import pytest
 from tests.plimsoll_broker.test_replication import until
 from tests.plimsoll_broker.trio import Broker, Client, Controller
 
-from plimsoll_broker.background.time_slices import AT_ONCE
-from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.background import AT_ONCE
+from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_broker.storage import offsets_by_time
 from plimsoll_broker.storage.segment import Segment
 from plimsoll_core.cluster.model import TopicObject

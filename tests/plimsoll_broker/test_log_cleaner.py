@@ -11,11 +11,11 @@ from tests.plimsoll_broker.test_batch_checks import produced
 from tests.plimsoll_broker.test_replication import kill, until
 from tests.plimsoll_broker.trio import Broker, Client, Controller
 
-from plimsoll_broker.replication import cleaning_process
-from plimsoll_broker.replication.cleaning_process import CleaningProcess
+from plimsoll_broker.replication import cleaning_work
+from plimsoll_broker.replication.cleaning_work import CleaningProcess
 from plimsoll_broker.replication.log_cleaner import LogCleaner
 from plimsoll_broker.storage.cleaner.process import Pace
-from plimsoll_broker.storage.cleaner.work import CleaningFailed
+from plimsoll_broker.storage.cleaner.round import CleaningFailed
 from plimsoll_broker.storage.disk import DiskFile, StorageError, StorageFault
 from plimsoll_broker.storage.log import Log
 from plimsoll_core.cluster.image import apply
@@ -335,9 +335,9 @@ async def test_cleaning_process_whose_session_gets_no_low_priority_works_on_the_
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    refused = cleaning_process._PROGRAM.replace("why = {work}()", "why = {work}() or REFUSED")
+    refused = cleaning_work._PROGRAM.replace("why = {work}()", "why = {work}() or REFUSED")
     refused = f"REFUSED = 'refused' if '{{work}}' == 'work_in_background' else None; {refused}"
-    monkeypatch.setattr(cleaning_process, "_PROGRAM", refused)
+    monkeypatch.setattr(cleaning_work, "_PROGRAM", refused)
     one = await broker(0).start()
     controller.create("t", (0,), **COMPACT)
     await overwrite(await one.client())

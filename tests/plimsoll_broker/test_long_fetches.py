@@ -12,7 +12,7 @@ from tests.fetch_values import fetch_values
 from tests.plimsoll_broker.test_replication import until
 from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
 
-from plimsoll_broker.background.time_slices import AT_ONCE
+from plimsoll_broker.background import AT_ONCE
 from plimsoll_broker.handlers import fetch, fetch_poll
 from plimsoll_broker.replication.peer_connection import PeerLost
 from plimsoll_core.errors import Code

@@ -14,9 +14,10 @@ from immutables import Map
 from tests.plimsoll_broker.described import MISSING, ORDERS, Harness, a_partition, an_image
 from tests.plimsoll_broker.trio import Broker, Controller
 
-from plimsoll_broker.background.time_slices import AT_ONCE
-from plimsoll_broker.handlers import describe_configs, metadata
-from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE
+from plimsoll_broker.background import AT_ONCE
+from plimsoll_broker.handlers import configs as configs_module
+from plimsoll_broker.handlers import metadata
+from plimsoll_broker.handlers.long_work import THINGS_AT_ONCE
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import TopicAnswer, TopicsAnswer
@@ -265,7 +266,7 @@ def test_configs_are_told_once_however_often_a_resource_is_named() -> None:
 def test_more_configs_than_fit_one_answer_are_refused_with_a_sentence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(describe_configs, "CONFIGS_MAX", 1)
+    monkeypatch.setattr(configs_module, "CONFIGS_MAX", 1)
     first, second = Harness().ask(ApiKey.DESCRIBE_CONFIGS, 4, configs("orders", "payments")).results
     assert (first.error_code, second.error_code) == (0, 42)
     assert second.error_message == (

@@ -10,8 +10,8 @@ from tests.plimsoll_broker.test_replication import until
 from tests.plimsoll_broker.trio import WAIT_S, Broker, Controller
 from tests.virtual_time import VirtualTimeLoop
 
-from plimsoll_broker.background.time_slices import AT_ONCE
-from plimsoll_broker.handlers import awaited_leaders, cluster_view, large_messages, metadata
+from plimsoll_broker.background import AT_ONCE
+from plimsoll_broker.handlers import cluster_view, long_work, metadata
 from plimsoll_broker.replication import fetcher
 from plimsoll_broker.server.dispatch import CloseConnection
 from plimsoll_core.cluster.awaited_fences import AWAITED_MS
@@ -34,7 +34,7 @@ WITHOUT_0 = (a_broker(0, fenced=True), a_broker(1), a_broker(2, fenced=True))
 @pytest.fixture(autouse=True)
 def answers_are_held_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a slow machine half a second is over before a test has looked."""
-    monkeypatch.setattr(awaited_leaders, "AWAITED_MS", WAIT_S * 2_000)
+    monkeypatch.setattr(metadata, "AWAITED_MS", WAIT_S * 2_000)
 
 
 def asked(harness):
@@ -165,7 +165,7 @@ async def test_metadata_of_topics_that_a_lost_leader_leads_nothing_of_are_answer
     names, at_once, monkeypatch: pytest.MonkeyPatch
 ):
     """What the same client sent behind them, to write to others, waited with them for 500 ms."""
-    monkeypatch.setattr(large_messages, "THINGS_AT_ONCE", at_once)
+    monkeypatch.setattr(long_work, "THINGS_AT_ONCE", at_once)
     harness = Harness()
     harness.lost_leaders = {BrokerId(1): 3}
     waiting = asyncio.ensure_future(asked_for(harness, *names))
@@ -196,16 +196,16 @@ async def test_metadata_for_which_it_is_looked_who_leads_hear_of_another_leader_
     monkeypatch: pytest.MonkeyPatch,
 ):
     """They were held until half a second was over, though nobody's fence concerned them."""
-    monkeypatch.setattr(large_messages, "THINGS_AT_ONCE", 0)
+    monkeypatch.setattr(long_work, "THINGS_AT_ONCE", 0)
     looking, go_on = threading.Event(), threading.Event()
-    find = awaited_leaders.led_topics
+    find = metadata.led_topics
 
     def slowly(image, lost):
         looking.set()
         assert go_on.wait(WAIT_S)
         return find(image, lost)
 
-    monkeypatch.setattr(awaited_leaders, "led_topics", slowly)
+    monkeypatch.setattr(metadata, "led_topics", slowly)
     harness = Harness()
     harness.lost_leaders = {BrokerId(1): 3}
     waiting = asyncio.ensure_future(asked_for(harness, "orders"))
@@ -242,7 +242,7 @@ async def thousand_wait_for_a_fence():
     waiting = [asyncio.ensure_future(asked_for(harness, "orders")) for _ in range(1_000)]
     await until(lambda: looks[0] >= 2 * len(waiting))
     looks[0] = 0
-    await asyncio.sleep(4 * awaited_leaders.LOOK_AGAIN_MS / 1000)
+    await asyncio.sleep(4 * metadata.LOOK_AGAIN_MS / 1000)
     assert looks[0] <= 20
     harness.watch.update(harness.watch.image, an_image(*WITHOUT_0))
     answered = [0]
@@ -256,7 +256,7 @@ async def thousand_wait_for_a_fence():
 async def test_metadata_are_held_for_half_a_second_at_most_whoever_else_is_lost_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(awaited_leaders, "AWAITED_MS", AWAITED_MS)
+    monkeypatch.setattr(metadata, "AWAITED_MS", AWAITED_MS)
     harness = Harness()
     harness.lost_leaders = {BrokerId(0): 3}
     loop = asyncio.get_running_loop()

@@ -10,7 +10,7 @@ from tests.plimsoll_broker.trio import Controller, a_batch
 from tests.stated_metrics import SHOWN_BY_LIBRARY, unlike
 
 from plimsoll_broker.control.controller_client import NoController
-from plimsoll_broker.coordinator.lag_text import lag_text
+from plimsoll_broker.coordinator.group_measures import lag_text
 from plimsoll_broker.node import partition_measures
 from plimsoll_broker.node.broker_metrics import BrokerCollector
 from plimsoll_broker.node.metric_rows import LAG_ROWS, ROWS

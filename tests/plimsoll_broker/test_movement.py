@@ -10,7 +10,7 @@ from tests.plimsoll_broker.test_replication import Make, Three, kill, until
 from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
 
 from plimsoll_broker.replication import fetcher
-from plimsoll_broker.replication.fetcher_pool import Source
+from plimsoll_broker.replication.fetcher import Source
 from plimsoll_broker.storage.segment import Segment
 from plimsoll_core.cluster.limited_copies import CLUSTER
 from plimsoll_core.cluster.model import ReassignmentObject

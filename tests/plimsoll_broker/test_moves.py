@@ -4,8 +4,8 @@ import pytest
 from tests.plimsoll_broker.test_replication import Make, Three, until
 from tests.plimsoll_broker.trio import Broker, Controller, a_batch
 
-from plimsoll_broker.reporting import copy_progress
-from plimsoll_broker.reporting.copy_progress import CopyReports
+from plimsoll_broker.reporting import replica_reports
+from plimsoll_broker.reporting.replica_reports import CopyReports
 from plimsoll_core.errors import Code
 
 
@@ -103,7 +103,7 @@ class TestReports:
         await until(lambda: three[0].manager.by_name("t", 4) is not None)
         controller.create("t", *[(0, 1, 3)] * 5)
         await until(lambda: three[0].hosted("t").replica.partition.adding == (3,))
-        monkeypatch.setattr(copy_progress, "COPIES_MAX", 2)
+        monkeypatch.setattr(replica_reports, "COPIES_MAX", 2)
         once = reports(three[0])
         turns = [once.report() for _ in range(5)]
         indexes = [copy.index for turn in turns if turn is not None for copy in turn.copies]
@@ -123,7 +123,7 @@ class TestReports:
         size = three[0].hosted("t").log.size
         assert [(one.index, one.size) for one in first.sizes] == [(0, size)]
         assert first.copies == ()
-        others = [once.report() for _ in range(copy_progress.SIZES_PERIODS - 1)]
+        others = [once.report() for _ in range(replica_reports.SIZES_PERIODS - 1)]
         assert others == [None] * len(others)
         assert once.report() == first
         assert reports(three[1]).report() is None, "it leads nothing"

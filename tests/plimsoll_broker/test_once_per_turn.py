@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from plimsoll_broker.background.time_slices import AT_ONCE
-from plimsoll_broker.replication.once_per_turn import Stepping
+from plimsoll_broker.background import AT_ONCE
+from plimsoll_broker.replication.log_writer import Stepping
 
 
 class Parked:

@@ -4,8 +4,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from plimsoll_broker.storage.durability import Unsynced
 from plimsoll_broker.storage.log import Log
+from plimsoll_broker.storage.unsynced import Unsynced
 from plimsoll_core.replica.producer_states import ProducerStates
 
 BROKER = Path(__file__).resolve().parents[2] / "broker_image" / "plimsoll_broker"

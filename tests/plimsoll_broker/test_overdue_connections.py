@@ -2,12 +2,12 @@
 
 import pytest
 
-from plimsoll_broker.server.connection_limits import ListenerLimits
-from plimsoll_broker.server.overdue_connections import (
+from plimsoll_broker.server.connection_limits import (
     SLOWEST_READER,
     SLOWEST_REQUEST,
     SLOWEST_WANTED,
     Conduct,
+    ListenerLimits,
     lately,
     overdue,
 )

@@ -6,16 +6,14 @@ from pathlib import Path
 
 from plimsoll_broker.node.assembly import _tell_of_pools
 from plimsoll_broker.security.audit_log import AuditLog
-from plimsoll_broker.server.client_memory_pools import MIB, Budgets
-from plimsoll_broker.server.client_memory_waits import ClientMemory
+from plimsoll_broker.server.client_memory import MIB, Budgets, ClientMemory, PrincipalHoldings
 from plimsoll_broker.server.fair_work import FairWork
-from plimsoll_broker.server.principal_holdings import PrincipalHoldings
 from plimsoll_core.groups.memory import GroupMemory, ShardMemory
 from plimsoll_core.quotas.fair_pool import FairPool
 
 ROOT = Path(__file__).parents[2]
 MADE_IN = {
-    "broker_image/plimsoll_broker/server/client_memory_pools.py": 2,  # replies, requests
+    "broker_image/plimsoll_broker/server/client_memory.py": 2,  # replies, requests
     "broker_image/plimsoll_broker/server/connection_limits.py": 1,  # connections of …
     "broker_image/plimsoll_broker/server/fair_work.py": 2,  # threads, long work
     "core/plimsoll_core/groups/memory.py": 3,  # group memory, groups, members

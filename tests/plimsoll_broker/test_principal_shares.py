@@ -12,13 +12,12 @@ from tests.plimsoll_broker.metric_values import told
 from tests.plimsoll_broker.tls_listening import until
 
 from plimsoll_broker.coordinator.answers import Asker
+from plimsoll_broker.coordinator.coordinators import InternalTopics
 from plimsoll_broker.coordinator.group_measures import GroupStats
-from plimsoll_broker.coordinator.internal_topics import InternalTopics
-from plimsoll_broker.handlers.groups.table import group_handlers
-from plimsoll_broker.handlers.large_messages import Aside
-from plimsoll_broker.server import client_memory_pools
-from plimsoll_broker.server.client_memory_pools import MIB, Budgets
-from plimsoll_broker.server.client_memory_waits import ClientMemory
+from plimsoll_broker.handlers.long_work import Aside
+from plimsoll_broker.handlers.routes import group_handlers
+from plimsoll_broker.server import client_memory
+from plimsoll_broker.server.client_memory import MIB, Budgets, ClientMemory
 from plimsoll_broker.server.connection_limits import ListenerLimits, RequestOrder
 from plimsoll_broker.server.dispatch import Dispatch
 from plimsoll_broker.server.listener import Server
@@ -120,7 +119,7 @@ class Broker:
 
 async def test_replies_are_admitted_before_they_are_made(monkeypatch):
     """60 pipelined OffsetFetches on connections that read nothing."""
-    monkeypatch.setattr(client_memory_pools, "ROOM_WAIT_S", NEVER, raising=False)
+    monkeypatch.setattr(client_memory, "ROOM_WAIT_S", NEVER, raising=False)
     async with Broker(unread_short_ms_max=NEVER, unread_ms_max=NEVER) as it:
         victim = await it.connect()
         sleepers = [await it.sleeper() for _ in range(8)]

@@ -7,7 +7,7 @@ import gc
 
 import pytest
 
-from plimsoll_broker.handlers.connection_lines import ConnectionLines
+from plimsoll_broker.handlers.long_work import ConnectionLines
 from plimsoll_broker.server.dispatch import CloseConnection, RequestContext
 from plimsoll_wire.api_versions import ApiKey
 

@@ -5,8 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from plimsoll_broker.replication.proposal_queue import ProposalQueue
-from plimsoll_broker.replication.seen_shrinks import SeenShrinks
+from plimsoll_broker.replication.proposal_queue import ProposalQueue, SeenShrinks
 from plimsoll_broker.replication.traffic import Traffic
 from plimsoll_core.cluster.isr_shrinks import Left, ShrinkCause
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey

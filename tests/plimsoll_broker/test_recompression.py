@@ -10,8 +10,8 @@ from tests.plimsoll_broker.test_batch_checks import Pipe, produced
 from tests.plimsoll_broker.test_replication import Make, until
 from tests.plimsoll_broker.trio import Broker, Client, Controller
 
-from plimsoll_broker.handlers import long_produces, recompression
-from plimsoll_broker.handlers.recompression import recompressed
+from plimsoll_broker.handlers import batch_checks
+from plimsoll_broker.handlers.batch_checks import recompressed
 from plimsoll_core.cluster.image import apply
 from plimsoll_core.cluster.records import MetadataVersionFinalized
 from plimsoll_core.controller.topics.config_versions import COMPRESSED_SINCE
@@ -175,13 +175,13 @@ async def test_only_batches_of_another_codec_are_compressed_and_never_in_the_eve
     one: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[int] = []
-    real = recompression.packed
+    real = batch_checks.packed
 
     def watched(codec: int, data: bytes) -> bytes:
         threads.append(threading.get_ident())
         return real(codec, data)
 
-    monkeypatch.setattr(recompression, "packed", watched)
+    monkeypatch.setattr(batch_checks, "packed", watched)
     assert (await client.produce("gzip", batch_in(CODECS["gzip"]))) == (Code.NONE, 0)
     assert threads == []
     assert (await client.produce("gzip", batch_in(NONE, 4))) == (Code.NONE, 4)
@@ -199,7 +199,7 @@ async def test_batch_in_the_topics_codec_waits_behind_one_that_is_being_compress
         assert go_on.wait(30)
         return recompressed(*args)
 
-    monkeypatch.setattr(long_produces, "recompressed", held)
+    monkeypatch.setattr(batch_checks, "recompressed", held)
     pipe = await Pipe.to(one)
     for codec, sequence in (("lz4", 0), ("zstd", 4), ("lz4", 8)):
         pipe.send(batch_in(CODECS[codec], sequence), topic="zstd")

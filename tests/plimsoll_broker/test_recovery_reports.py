@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 
 from plimsoll_broker.control.controller_client import NoController
-from plimsoll_broker.reporting import replica_logs
-from plimsoll_broker.reporting.replica_logs import REPEAT_MS, RecoveryReports
+from plimsoll_broker.reporting import replica_reports
+from plimsoll_broker.reporting.replica_reports import REPEAT_MS, RecoveryReports
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey
 from plimsoll_core.messages.requests import Done, ReportReplicaLogs
 
@@ -124,7 +124,7 @@ async def test_recovery_report_without_controller_is_sent_on_the_next_pass():
 
 
 async def test_reports_of_many_logs_take_several_requests(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(replica_logs, "LOGS_MAX", 2)
+    monkeypatch.setattr(replica_reports, "LOGS_MAX", 2)
     async with looking() as scene:
         scene.hosted = [scene.log(index, 10) for index in range(5)]
         assert len(await scene.look()) == 5

@@ -16,7 +16,7 @@ from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
 
 from plimsoll_broker.replication import periodic_chores
 from plimsoll_broker.replication.full_disks import Room
-from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_broker.replication.periodic_chores import Upkeep
 from plimsoll_broker.storage import log_store as stores
 from plimsoll_broker.storage.disk import Disk, StorageFault

@@ -17,9 +17,9 @@ from plimsoll_broker.handlers.reply_bounds import (
     ToBeTold,
     bounded,
 )
-from plimsoll_broker.server import client_memory_pools
-from plimsoll_broker.server.client_memory_pools import MIB, Account, Budgets
-from plimsoll_broker.server.client_memory_waits import ClientMemory
+from plimsoll_broker.server import client_memory
+from plimsoll_broker.server.client_memory import MIB, Account, Budgets, ClientMemory
+from plimsoll_broker.server.connection_buffers import LONG_REPLIES, Granted
 from plimsoll_broker.server.dispatch import (
     CloseConnection,
     ConnectionState,
@@ -27,8 +27,6 @@ from plimsoll_broker.server.dispatch import (
     Reply,
     RequestContext,
 )
-from plimsoll_broker.server.reply_room import LONG_REPLIES
-from plimsoll_broker.server.unsent_replies import Granted
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey
 from plimsoll_wire.api_versions import SUPPORTED, ApiKey
 from plimsoll_wire.messages import encode_request
@@ -169,7 +167,7 @@ async def test_reply_waits_for_room_and_nobody_else_does(memory: ClientMemory) -
 async def test_reply_without_room_in_time_is_not_made(
     memory: ClientMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_memory_pools, "ROOM_WAIT_S", 0)
+    monkeypatch.setattr(client_memory, "ROOM_WAIT_S", 0)
     hostile = Client(memory, "hostile", lambda _: bytes(10))
     assert hostile.state.account.admit_now(memory.replies.limit // 2)
     reply = hostile.ask()

@@ -11,9 +11,9 @@ import pytest
 from tests.plimsoll_broker.test_replication import until
 from tests.plimsoll_broker.trio import Broker, Controller, a_batch
 
-from plimsoll_broker.background.time_slices import AT_ONCE
+from plimsoll_broker.background import AT_ONCE
 from plimsoll_broker.replication import role_changes
-from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId, LeaderEpoch, PartitionEpoch

@@ -20,8 +20,8 @@ from plimsoll_broker.replication.full_disks import (
     enough,
 )
 from plimsoll_broker.replication.periodic_chores import Upkeep
-from plimsoll_broker.storage.deleted_directories import DELETE_DELAY_MS, DeletedDirectories
 from plimsoll_broker.storage.disk import Disk, StorageError, StorageFault
+from plimsoll_broker.storage.log_store import DELETE_DELAY_MS, DeletedDirectories
 from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import FailedReplica, ReportFailedReplicas
 

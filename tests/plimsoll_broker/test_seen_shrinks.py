@@ -7,7 +7,7 @@ import pytest
 from immutables import Map
 from msgspec.structs import replace
 
-from plimsoll_broker.replication.seen_shrinks import SeenShrinks
+from plimsoll_broker.replication.proposal_queue import SeenShrinks
 from plimsoll_core.cluster.isr_shrinks import Left, ShrinkCause, seen_in_images
 from plimsoll_core.cluster.model import Broker, ClusterImage, Grant, Partition
 from plimsoll_core.ids import BrokerEpoch, BrokerId, IncarnationId, LeaderEpoch, PartitionEpoch

@@ -12,8 +12,7 @@ from tests.fetch_values import fetch_values
 from tests.plimsoll_broker.metric_values import told
 from tests.plimsoll_broker.trio import WAIT_S, Broker, Controller, a_batch
 
-from plimsoll_broker.server.client_memory_pools import MIB, Budgets
-from plimsoll_broker.server.client_memory_waits import ClientMemory
+from plimsoll_broker.server.client_memory import MIB, Budgets, ClientMemory
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_core.errors import Code
 from plimsoll_wire.api_versions import ApiKey

@@ -9,7 +9,7 @@ from tests.plimsoll_broker.test_role_changes import a_broker_of, led_by, without
 from tests.plimsoll_broker.trio import Broker, Controller
 from tests.plimsoll_operator.builders import an_image, with_topic
 
-from plimsoll_broker.replication.state_changes import StateChanges
+from plimsoll_broker.replication.role_changes import StateChanges
 from plimsoll_core.ids import BrokerId
 
 Make = Callable[[int], Broker]

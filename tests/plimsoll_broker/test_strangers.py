@@ -10,8 +10,7 @@ import pytest
 import uvloop
 from tests.plimsoll_broker.listening import WAIT_S, Handlers, Harness
 
-from plimsoll_broker.server.client_memory_pools import MIB, Budgets
-from plimsoll_broker.server.client_memory_waits import ClientMemory
+from plimsoll_broker.server.client_memory import MIB, Budgets, ClientMemory
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch
 from plimsoll_broker.server.listener import Server

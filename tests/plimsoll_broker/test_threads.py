@@ -8,7 +8,7 @@ import threading
 import pytest
 from tests.plimsoll_broker.trio import WAIT_S
 
-from plimsoll_broker.background.threads import in_thread
+from plimsoll_broker.background import in_thread
 from plimsoll_broker.replication.flush_schedule import several
 
 

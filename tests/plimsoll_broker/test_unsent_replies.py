@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from plimsoll_broker.server.client_memory_pools import Account, Pool
-from plimsoll_broker.server.unsent_replies import Granted, ReplySender
+from plimsoll_broker.server.client_memory import Account, Pool
+from plimsoll_broker.server.connection_buffers import Granted, ReplySender
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.headers import RequestHeader
 

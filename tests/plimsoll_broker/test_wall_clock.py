@@ -7,10 +7,10 @@ import pytest
 from tests.plimsoll_broker.test_replication import Make
 from tests.plimsoll_broker.trio import Controller, a_batch
 
-from plimsoll_broker.handlers.large_messages import Aside
+from plimsoll_broker.clocks import STEP_MS_MAX, WallClock
+from plimsoll_broker.handlers.long_work import Aside
 from plimsoll_broker.handlers.produce import ProduceHandler
 from plimsoll_broker.replication.periodic_chores import Upkeep
-from plimsoll_broker.replication.wall_clock import STEP_MS_MAX, WallClock
 from plimsoll_core.errors import Code
 
 DAY_MS = 86_400_000

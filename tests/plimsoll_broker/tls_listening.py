@@ -11,8 +11,7 @@ from pathlib import Path
 
 from tests.plimsoll_broker.listening import WAIT_S, Client, Handlers
 
-from plimsoll_broker.server.client_memory_pools import Budgets
-from plimsoll_broker.server.client_memory_waits import ClientMemory
+from plimsoll_broker.server.client_memory import Budgets, ClientMemory
 from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch

@@ -14,16 +14,15 @@ from tests.fetch_values import fetch_values
 
 from plimsoll_broker.handlers.delete_records import DeleteRecordsHandler
 from plimsoll_broker.handlers.fetch import FetchHandler
-from plimsoll_broker.handlers.init_producer_id import InitProducerIdHandler, ProducerIds
-from plimsoll_broker.handlers.large_messages import Aside
-from plimsoll_broker.handlers.list_offsets import ListOffsetsHandler
-from plimsoll_broker.handlers.offset_for_leader_epoch import OffsetForLeaderEpochHandler
+from plimsoll_broker.handlers.list_offsets import ListOffsetsHandler, OffsetForLeaderEpochHandler
+from plimsoll_broker.handlers.long_work import Aside
 from plimsoll_broker.handlers.produce import ProduceHandler
+from plimsoll_broker.handlers.producers import InitProducerIdHandler, ProducerIds
 from plimsoll_broker.handlers.routes import replication_routes
 from plimsoll_broker.node.assembly import assemble_data_path, replica_settings
-from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_broker.replication.peer_connection import PeerConnection
-from plimsoll_broker.server.client_memory_waits import ClientMemory
+from plimsoll_broker.server.client_memory import ClientMemory
 from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch

@@ -11,8 +11,8 @@ import pytest
 from tests.plimsoll_operator.test_controller_server import a_heartbeat, a_registration
 from tests.plimsoll_operator.test_group_commit import CLUSTER, MemoryLog, running
 
+from plimsoll_broker.clocks import monotonic_ms
 from plimsoll_broker.control.controller_client import ControllerClient, Peers
-from plimsoll_broker.monotonic_clock import monotonic_ms
 from plimsoll_broker.node import heartbeats
 from plimsoll_broker.node.heartbeats import Heartbeats
 from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset

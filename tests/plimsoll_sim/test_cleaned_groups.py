@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.cluster.topic_names import GROUP_OFFSETS
 from plimsoll_core.groups.records import GroupRecord, OffsetCommitted, OffsetForgotten

@@ -6,6 +6,13 @@ controller again, with bounded backoff, until the caller's deadline. A controlle
 below the highest seen is not believed. A controller that is silent or `unconfirmed` is compared
 with all other addresses once a second, and left for a confirmed one of a higher epoch. Source:
 ARCHITECTURE.md, "The controller"; docs/protocol.md §7.2.
+
+`ControlConnection`: one connection to a controller, with replies matched by correlation id. The
+controller client uses one for commands, the metadata stream another. Replies may overtake. When the
+connection is lost every request fails; callers bound their waits.
+
+`RumouredController`: when a broker follows up a peer's report of a newer controller. Source: the
+protocol's rule for Fetch, the leader's side ("Controller epoch").
 """
 
 from __future__ import annotations
@@ -16,20 +23,147 @@ import logging
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 from uuid import UUID
 
-from plimsoll_broker.control.controller_connection import ControlConnection, connect
-from plimsoll_broker.control.rumoured_controller import RumouredController
+from plimsoll_broker.clocks import monotonic_ms
 from plimsoll_broker.inside import InsidePeers
 from plimsoll_core.addresses import host_and_port, split_address
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset
 from plimsoll_core.messages.broker_figures import LogOutput, TopicDefaults
+from plimsoll_core.messages.metadata_stream import FetchMetadata
 from plimsoll_core.messages.requests import AllocateProducerIds, Answer, Heartbeat, Refused
+from plimsoll_net.dialling import Link, PeerAddress
 from plimsoll_wire import control
+from plimsoll_wire.framing import Framer, FrameTooLarge
 
 logger = logging.getLogger("plimsoll.controller_client")
+IN_FLIGHT_MAX = 256
+
+
+class ControlConnection(asyncio.Protocol):
+    """Made by `connect`."""
+
+    def __init__(self, client_id: str) -> None:
+        self._client_id = client_id
+        self._framer = Framer(control.REPLY_BYTES_MAX)
+        self._transport: asyncio.Transport | None = None
+        self._waiting: dict[int, asyncio.Future[bytes]] = {}
+        self._correlation_id = 0
+        # The TLS state of the connection. None if it never becomes outdated.
+        self.link: Link | None = None
+        # The reason to close it once nothing waits, or empty.
+        self._leaving = ""
+
+    @property
+    def closed(self) -> bool:
+        return self._transport is None or self._transport.is_closing()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are not asyncio.Transport by inheritance, only by what they do.
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._framer.receive(data)
+            while (frame := self._framer.next_frame()) is not None:
+                future = self._waiting.pop(control.reply_correlation_id(frame), None)
+                if future is not None and not future.done():
+                    future.set_result(bytes(frame))
+        except (control.MalformedControlMessage, FrameTooLarge) as error:
+            self.close(f"the controller's reply cannot be read: {error}")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail(f"the connection was lost: {exc or 'closed by the controller'}")
+        self._transport = None
+
+    def close(self, why: str) -> None:
+        """Abort the connection; pending requests fail with `why`."""
+        self._fail(why)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def close_when_idle(self, why: str) -> None:
+        """Close the connection once its pending requests are answered."""
+        self._leaving = why
+        if not self._waiting:
+            self.close(why)
+
+    def _fail(self, why: str) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            if not future.done():
+                future.set_exception(ConnectionError(why))
+
+    async def command(self, command: control.Command, timeout_ms: int) -> control.CommandReply:
+        """Raises ConnectionError or TimeoutError."""
+        return control.decode_command_reply(await self._call(command, timeout_ms))
+
+    async def fetch_metadata(self, fetch: FetchMetadata, timeout_ms: int) -> control.MetadataReply:
+        """Raises ConnectionError or TimeoutError."""
+        return control.decode_metadata_reply(await self._call(fetch, timeout_ms))
+
+    async def _call(self, body: control.Command | FetchMetadata, timeout_ms: int) -> bytes:
+        if self.closed or len(self._waiting) >= IN_FLIGHT_MAX:
+            raise ConnectionError("the connection is closed" if self.closed else "too many calls")
+        assert self._transport is not None
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
+        number = self._correlation_id
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = future
+        self._transport.write(control.encode_request(number, self._client_id, body))
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await future
+        finally:
+            self._waiting.pop(number, None)
+            if self._leaving and not self._waiting:
+                self.close(self._leaving)
+
+
+async def connect(
+    host: str, port: int, client_id: str, timeout_ms: int, inside: InsidePeers
+) -> ControlConnection:
+    """Raises OSError or TimeoutError."""
+    async with asyncio.timeout(timeout_ms / 1000):
+        connection, link = await inside.controller(
+            lambda: ControlConnection(client_id), PeerAddress(host, port)
+        )
+    connection.link = link
+    return connection
+
+
+RUMOUR_MS = 5_000
+"""The least time between two looks for a controller that peers report."""
+
+
+class RumouredController:
+    """The peers' reports, until they are followed up."""
+
+    def __init__(self) -> None:
+        # The highest epoch that a peer named since the last look; 0: none.
+        self._epoch = ControllerEpoch(0)
+        # No look is due before this.
+        self._next_look_ms = 0
+
+    def heard_of(self, epoch: ControllerEpoch) -> None:
+        """Note that a peer follows a controller of this epoch.
+
+        It only causes a look with the next heartbeat. Only a controller itself can prove its epoch;
+        otherwise one made-up number would leave this broker, and its peers, without any controller.
+        """
+        self._epoch = max(self._epoch, epoch)
+
+    def is_due(self, highest_epoch: ControllerEpoch) -> bool:
+        """Return True if a report is to be followed up now. Looks are rare, so that made-up epochs
+        do not keep the broker busy. `highest_epoch`: of controllers that have answered."""
+        if self._epoch <= highest_epoch or monotonic_ms() < self._next_look_ms:
+            return False
+        self._next_look_ms = monotonic_ms() + RUMOUR_MS
+        self._epoch = ControllerEpoch(0)
+        return True
+
 
 CONNECT_MS_MAX = 1_000
 LOOK_MS_MAX = 2_000

@@ -16,10 +16,13 @@ from functools import partial
 
 import msgspec
 
-from plimsoll_broker.background.threads import in_thread
-from plimsoll_broker.background.time_slices import in_slices
-from plimsoll_broker.control.controller_client import ControllerAddress, ControllerClient
-from plimsoll_broker.control.controller_connection import ControlConnection, connect
+from plimsoll_broker.background import in_slices, in_thread
+from plimsoll_broker.control.controller_client import (
+    ControlConnection,
+    ControllerAddress,
+    ControllerClient,
+    connect,
+)
 from plimsoll_broker.control.metadata_store import MetadataCopy, StoredMetadata, advance
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_core.cluster.image_encoding import decode_image

@@ -1,43 +1,238 @@
 """GroupShard: the groups of one partition of `__consumer_offsets`, for one leader epoch here.
 
-Made by `roles` when this broker begins to lead the partition, dropped when that ends. An operation
-is decided in the call itself, so that a connection's requests keep their order, or held in that
-order while the shard loads; only commits are awaited. It decides nothing:
-`plimsoll_core.groups.step` does, and only `apply` changes durable state. Source: docs/protocol.md
-§5.8.
+Made when this broker begins to lead the partition, dropped when that ends. An operation is decided
+in the call itself, so that a connection's requests keep their order, or held in that order while
+the shard loads; only commits are awaited. It decides nothing: `plimsoll_core.groups.step` does, and
+only `apply` changes durable state. Source: docs/protocol.md §5.8.
+
+`DeadlineTimer`: one timer of the event loop, at the earliest deadline of a shard. The soft state
+holds the deadlines; an expired one is decided like any other operation. A few are handled at a
+time, so that other tasks run. After this process has been paused, heartbeats that wait in the
+sockets count first.
+
+`HeldOperations`: operations for a loading shard, held in order until it is active, for a few
+seconds. Clients repeat a commit two or three times within a third of a second and then give up; a
+load takes longer on a busy volume. Source: docs/protocol.md §5.8.
+
+`TurnAppends`: a shard's records of one turn of the event loop, written at its end as one batch.
+Records that exceed `max.message.bytes` become several batches. A failing disk takes the replica
+offline, and the shard with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Hashable, Iterator
 from enum import Enum
 from typing import Protocol
 
-from plimsoll_broker.background.time_slices import in_slices
+from plimsoll_broker.background import in_slices
 from plimsoll_broker.coordinator.answers import Asker, WaitingReplies
-from plimsoll_broker.coordinator.appending import TurnAppends
-from plimsoll_broker.coordinator.held_operations import HeldOperations
-from plimsoll_broker.coordinator.timers import DeadlineTimer
-from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
+from plimsoll_core.coordination.deadlines import Deadlines
 from plimsoll_core.coordination.outcome import RefusedAsWhole
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.memory import GroupMemory
-from plimsoll_core.groups.operations import (
-    DeleteGroup,
-    DeleteUnloaded,
-    GroupShrunk,
-    Operation,
-)
+from plimsoll_core.groups.operations import DeleteGroup, DeleteUnloaded, GroupShrunk, Operation
 from plimsoll_core.groups.records import GroupRecord
 from plimsoll_core.groups.settings import GroupSettings
 from plimsoll_core.groups.state import GroupsState, apply, skip
 from plimsoll_core.groups.step import GroupOutcome, due, loaded, loaded_again, step
 from plimsoll_core.groups.turn import GroupTurn, SoftState
+from plimsoll_core.late_timers import LateTimer
 from plimsoll_core.replica.commit import AckWaiter
 from plimsoll_core.replica.leader import Leader
-from plimsoll_core.replica.replica import may_append
+from plimsoll_core.replica.replica import may_append, next_place
+from plimsoll_wire.batches import HEADER_SIZE, parse_header
 from plimsoll_wire.coordinator_records import UnknownGroupRecord, encode_group_record
+from plimsoll_wire.record_sets import KeyValue, size_of, write_batch
+
+AT_ONCE = 20
+"""Deadlines in one turn of the event loop."""
+
+
+class DeadlineTimer:
+    """`due` is called for each deadline that has passed."""
+
+    __slots__ = (
+        "_at_ms", "_deadlines", "_due", "_expected_ms", "_handle", "_late", "_not_before_ms",
+        "_now_ms",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        deadlines: Deadlines,
+        now_ms: Callable[[], int],
+        due: Callable[[Hashable], None],
+    ) -> None:
+        self._deadlines = deadlines
+        self._now_ms = now_ms
+        self._due = due
+        # The time that the loop's timer is set to; None: it is not set.
+        self._at_ms: int | None = None
+        self._handle: asyncio.TimerHandle | None = None
+        # When the loop's timer should fire: a deadline may have passed before it was set.
+        self._expected_ms = 0
+        self._late = LateTimer()
+        # No deadline expires before this.
+        self._not_before_ms = 0
+
+    def arm(self) -> None:
+        """Set the timer anew if the earliest deadline has changed."""
+        earliest_ms = self._deadlines.earliest_ms()
+        at_ms = None if earliest_ms is None else max(earliest_ms, self._not_before_ms)
+        if at_ms == self._at_ms:
+            return
+        self.cancel()
+        if at_ms is not None:
+            now_ms = self._now_ms()
+            self._at_ms, self._expected_ms = at_ms, max(at_ms, now_ms)
+            wait_s = (self._expected_ms - now_ms) / 1000
+            self._handle = asyncio.get_running_loop().call_later(wait_s, self._fired)
+
+    def cancel(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+        self._handle = self._at_ms = None
+
+    def _fired(self) -> None:
+        self._handle = self._at_ms = None
+        now_ms = self._now_ms()
+        not_before_ms = self._late.not_before_ms(self._expected_ms, now_ms)
+        if not_before_ms is not None:
+            self._not_before_ms = not_before_ms
+        else:
+            for key in self._deadlines.take_due(now_ms, AT_ONCE):
+                self._due(key)
+        self.arm()
+
+
+HELD_MS_MAX = 5_000
+"""How long an operation waits for the load: less than any client's request timeout."""
+HELD_MAX = 1_000
+"""Held operations of one shard; more are refused at once."""
+
+_LOADS = RefusedAsWhole(Code.COORDINATOR_LOAD_IN_PROGRESS)
+
+
+class HeldOperations:
+    """Owned by the event loop. `now_ms`: the monotonic clock."""
+
+    __slots__ = ("_deadlines", "_now_ms", "_ops", "_timer")
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        # In order of arrival. None: the operation has no asker.
+        self._ops: dict[Asker, tuple[Operation, Asker | None]] = {}
+        self._deadlines = Deadlines()
+        self._timer = DeadlineTimer(self._deadlines, now_ms, self._waited_enough)
+
+    def __bool__(self) -> bool:
+        """True if any is held: later operations queue behind it."""
+        return bool(self._ops)
+
+    def add(self, op: Operation, asker: Asker | None) -> None:
+        """Hold an operation. Its asker gets COORDINATOR_LOAD_IN_PROGRESS if it waits too long, or
+        if too many wait. An operation without asker is about one that is held."""
+        if asker is not None and len(self._ops) >= HELD_MAX:
+            asker.answer(_LOADS)
+            return
+        key = Asker() if asker is None else asker
+        self._ops[key] = op, asker
+        self._deadlines.set(key, self._now_ms() + HELD_MS_MAX)
+        self._timer.arm()
+
+    def take(self) -> Iterator[tuple[Operation, Asker | None]]:
+        """Yield and remove the operations in order, including those that arrive meanwhile."""
+        while self._ops:
+            key = next(iter(self._ops))
+            self._deadlines.clear(key)
+            yield self._ops.pop(key)
+        self._timer.cancel()
+
+    def refuse(self, code: Code) -> None:
+        """Refuse all held operations: the load has failed."""
+        for _, asker in self.take():
+            if asker is not None:
+                asker.answer(RefusedAsWhole(code))
+
+    def _waited_enough(self, key: Hashable) -> None:
+        assert isinstance(key, Asker)
+        del self._ops[key]
+        key.answer(_LOADS)
+
+
+RECORDS_AT_ONCE = 10_000
+"""Records in one batch."""
+
+
+class TurnAppends:
+    """The appends of one leader epoch of one partition."""
+
+    __slots__ = ("_due", "_hosted", "_leader", "_manager", "_queue")
+
+    def __init__(self, manager: ReplicaManager, hosted: Hosted, leader: Leader) -> None:
+        self._manager = manager
+        self._hosted = hosted
+        self._leader = leader
+        # Records that are decided and applied, to be written before other tasks run.
+        self._queue: list[KeyValue] = []
+        self._due = False
+
+    @property
+    def next_offset(self) -> int:
+        """The offset of the next record."""
+        return self._hosted.log.log_end_offset + len(self._queue)
+
+    @property
+    def record_bytes_max(self) -> int:
+        """The bytes that a batch may hold besides its header."""
+        return self._hosted.max_message_bytes - HEADER_SIZE
+
+    def fits(self, record: KeyValue) -> bool:
+        """Return True if one batch can hold the record."""
+        return size_of(record) <= self.record_bytes_max
+
+    def add(self, records: list[KeyValue]) -> None:
+        self._queue += records
+        if not self._due:
+            self._due = True
+            asyncio.get_running_loop().call_soon(self.write)
+
+    def write(self) -> None:
+        """Write all records of this turn. On the commit path: an error is not caught."""
+        self._due = False
+        queue, self._queue = self._queue, []
+        hosted, manager = self._hosted, self._manager
+        stamp_ms = manager.wall_clock.stamp_ms()
+        for records in self._batches(queue):
+            place = next_place(hosted.replica, self._leader)
+            if place is None:
+                return  # leadership ended; the replica has failed the waiting requests
+            data = write_batch(records, stamp_ms)
+            header = parse_header(data)
+            written = manager.driver.append_produced(hosted, memoryview(data), header, place, None)
+            manager.touch(hosted)
+            if not written:
+                return
+            manager.traffic.bytes_in += header.length
+            manager.traffic.records_in += header.count
+
+    def _batches(self, queue: list[KeyValue]) -> Iterator[list[KeyValue]]:
+        room = self._hosted.max_message_bytes - HEADER_SIZE
+        batch: list[KeyValue] = []
+        size = 0
+        for record in queue:
+            more = size_of(record)
+            if batch and (size + more > room or len(batch) >= RECORDS_AT_ONCE):
+                yield batch
+                batch, size = [], 0
+            batch.append(record)
+            size += more
+        if batch:
+            yield batch
+
 
 DELETIONS_MAX = 1_000
 """Groups of one shard that wait for the log to be read before they are deleted."""
@@ -247,7 +442,7 @@ class GroupShard:
 
     def _delete_later(self, group_id: str, asker: Asker | None) -> None:
         """Queue the deletion of an unloaded group: its log must be read first, see
-        `unloaded_groups`."""
+        `loader`."""
         if asker is None:
             return
         if group_id not in self.deletions and len(self.deletions) >= DELETIONS_MAX:

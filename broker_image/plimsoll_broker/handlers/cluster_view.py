@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from plimsoll_broker.handlers.large_messages import Aside
-from plimsoll_broker.monotonic_clock import monotonic_ms
+from plimsoll_broker.clocks import monotonic_ms
+from plimsoll_broker.handlers.long_work import Aside
 from plimsoll_core.cluster import listener_peers
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import Broker, ClusterImage, Endpoint, Partition

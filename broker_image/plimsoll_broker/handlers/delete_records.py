@@ -14,11 +14,10 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import Any, NamedTuple
 
-from plimsoll_broker.background.threads import in_thread
-from plimsoll_broker.background.time_slices import in_slices
+from plimsoll_broker.background import in_slices, in_thread
 from plimsoll_broker.handlers.forward import timeout_ms_of
-from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE, Aside, is_short, things
-from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.handlers.long_work import THINGS_AT_ONCE, Aside, is_short, things
+from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.dispatch import Reply, RequestContext
 from plimsoll_broker.storage.disk import StorageError

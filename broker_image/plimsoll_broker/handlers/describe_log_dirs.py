@@ -9,10 +9,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, NamedTuple
 
-from plimsoll_broker.background.threads import in_thread
-from plimsoll_broker.background.time_slices import in_slices
-from plimsoll_broker.handlers.large_messages import Aside, things
-from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.background import in_slices, in_thread
+from plimsoll_broker.handlers.long_work import Aside, things
+from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_broker.storage.disk import StorageError

@@ -12,16 +12,16 @@ from collections.abc import Awaitable
 from functools import partial
 from itertools import count
 
-from plimsoll_broker.background.time_slices import in_slices
+from plimsoll_broker.background import in_slices
 from plimsoll_broker.handlers import fetch_session
 from plimsoll_broker.handlers.fetch_poll import LongPoll, Poll
 from plimsoll_broker.handlers.fetch_reading import Asked, FollowerIdentity, arrive, missing
 from plimsoll_broker.handlers.fetch_session import FetchSession
-from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE, Aside
+from plimsoll_broker.handlers.long_work import THINGS_AT_ONCE, Aside
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.security.authority import Rights
 from plimsoll_broker.server.dispatch import CloseConnection, Reply, RequestContext
-from plimsoll_broker.server.reply_later import ReplyLater
+from plimsoll_broker.server.replies import ReplyLater
 from plimsoll_core.cluster.listener_peers import Port, may_ask
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId

@@ -12,22 +12,22 @@ import asyncio
 from collections.abc import Iterator
 from functools import partial
 
-from plimsoll_broker.background.time_slices import in_slices
+from plimsoll_broker.background import in_slices
 from plimsoll_broker.handler_failures import Answering
-from plimsoll_broker.handlers.fetch_growth import Growth
 from plimsoll_broker.handlers.fetch_reading import (
     RESPONSE_BYTES_MAX,
     WAIT_MS_MAX,
     Asked,
+    Growth,
     Read,
     fault,
     read,
 )
-from plimsoll_broker.handlers.large_messages import Aside
-from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.handlers.long_work import Aside
+from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
+from plimsoll_broker.server.connection_buffers import Granted
 from plimsoll_broker.server.dispatch import Reply, RequestContext
-from plimsoll_broker.server.unsent_replies import Granted
 from plimsoll_core.errors import Code
 from plimsoll_core.security.acl import AclOperation
 from plimsoll_process.waits import set_within

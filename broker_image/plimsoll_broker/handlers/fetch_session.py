@@ -24,10 +24,10 @@ from plimsoll_broker.handlers.fetch_reading import (
     missing,
     read,
 )
-from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.dispatch import ConnectionState, Reply
-from plimsoll_broker.server.reply_later import ReplyLater
+from plimsoll_broker.server.replies import ReplyLater
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.replica.leader import FollowerProgress, Presence

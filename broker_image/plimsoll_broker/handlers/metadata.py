@@ -2,34 +2,322 @@
 
 The request that every client starts with and repeats after an error. Source: the protocol's
 Metadata rules.
+
+`ClientLines`: the log's lines about what single clients did, bounded for each of them. Lines beyond
+its principal's share are counted, in the principal's next line.
+
+`AutoCreation`: creates topics on demand (`auto.create.topics.enable`). Called by Metadata, which
+answers UNKNOWN_TOPIC_OR_PARTITION until the topic exists; clients retry. The controller decides as
+for CreateTopics, by the rights of the client. Each name is requested once at a time, and not again
+for a while. Source: Kafka's AutoTopicCreationManager.
+
+`AwaitedLeaders`: holds a Metadata reply that would name a leader lost a moment ago.
+`awaited_fences` decides which fences are awaited and for how long. Later replies to the same client
+wait behind a held one, so a reply that names no lost leader is not held. It never answers a request
+itself.
+
+`SharedAnswer`: a reply that several clients wait for, made once, and cancelled when all have gone.
+Its work is counted for the principal that asked first, and outlives that one's connection while
+others wait.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextvars import copy_context
 from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from plimsoll_broker.background import in_slices
 from plimsoll_broker.handlers import cluster_view as shared
-from plimsoll_broker.handlers.auto_creation import AutoCreation
-from plimsoll_broker.handlers.awaited_leaders import AwaitedLeaders
 from plimsoll_broker.handlers.cluster_view import AskedOn, ClusterView
-from plimsoll_broker.handlers.forward import behalf_of
-from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE, is_short
-from plimsoll_broker.handlers.shared_answer import SharedAnswer
-from plimsoll_broker.server.dispatch import CloseConnection, Handler, RequestContext
+from plimsoll_broker.handlers.forward import ask, behalf_of
+from plimsoll_broker.handlers.long_work import THINGS_AT_ONCE, is_short
+from plimsoll_broker.handlers.topic_changes import reserved
+from plimsoll_broker.server.client_quotas import Charges, in_steps
+from plimsoll_broker.server.dispatch import (
+    SERVING,
+    Closable,
+    CloseConnection,
+    Handler,
+    RequestContext,
+)
 from plimsoll_broker.storage.checkpoint_formats import uuid_text
+from plimsoll_core.cluster.awaited_fences import (
+    AWAITED_MS,
+    awaited,
+    hosted_count,
+    led_topics,
+    not_fenced,
+)
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey, Topic
-from plimsoll_core.cluster.topic_names import check_form, is_internal
+from plimsoll_core.cluster.topic_configs import AUTO_CREATE
+from plimsoll_core.cluster.topic_names import CLUSTER_METADATA, check_form, is_internal
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.requests import CreateTopics, NewTopic
+from plimsoll_core.messages.security import OnBehalf
 from plimsoll_core.security.acl import ResourceType
+from plimsoll_process.line_room import LineRoom
 from plimsoll_process.waits import heard
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import decode_request, encode_response
+
+INTERVAL_S = 1.0
+LINES_MAX = 20
+"""Lines in one interval."""
+ROOM = 40
+"""Lines in a minute, of all principals; one principal has at most half."""
+FLOOR = 1
+
+
+class ClientLines:
+    """The lines of one logger, at level INFO."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+        self._room: LineRoom[str] = LineRoom(ROOM, FLOOR)
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def dropped(self) -> int:
+        """Lines that were not written."""
+        return self._room.dropped
+
+    def info(self, principal: str, sentence: str) -> None:
+        """Write the line within a second, or count it."""
+        loop = asyncio.get_running_loop()
+        self._room.note(principal, sentence, loop.time())
+        if self._timer is None:
+            self._timer = loop.call_later(INTERVAL_S, self._write)
+
+    def _write(self) -> None:
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        for sentence, times, left_out in self._room.due(loop.time(), LINES_MAX):
+            again = f" ({times} times)" if times > 1 else ""
+            more = f"; {left_out} more lines of this client were left out" if left_out else ""
+            self._logger.info("%s%s%s", sentence, again, more)
+        if self._room:
+            self._timer = loop.call_later(INTERVAL_S, self._write)
+
+
+TIMEOUT_MS = 10_000
+AGAIN_S = 1.0
+NAMES_MAX = 1_000
+"""Names requested now or a moment ago. Further names wait for a later request."""
+
+
+class AutoCreation:
+    """One for a broker. Its tasks end with the controller's answer or its timeout."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+        self.enabled = is_enabled(view.configs)
+        # Names requested now or less than `AGAIN_S` ago.
+        self._recent: set[str] = set()
+        self._asking: set[asyncio.Future[None]] = set()
+        self._lines = ClientLines(logging.getLogger("plimsoll.topics"))
+
+    def may_make(self, name: str) -> bool:
+        """Return True if a topic of this name may be created on demand."""
+        own = is_internal(name) or name == CLUSTER_METADATA
+        return self.enabled and not own and check_form(name) is None
+
+    def want(
+        self, names: Iterable[str], charges: Charges | None = None, behalf: OnBehalf | None = None
+    ) -> bool:
+        """Request these topics, as far as the client's quota and rights allow (`charges`,
+        `behalf`). Return True if there are any."""
+        possible = dict.fromkeys(names)
+        room = max(NAMES_MAX - len(self._recent), 0)
+        new = list(islice((name for name in possible if name not in self._recent), room))
+        # The controller decides the number of partitions; they are charged then.
+        new = reserved(charges, [(name, 1) for name in new], strict=True)
+        if new:
+            self._ask_for(new, charges, behalf)
+        return bool(possible)
+
+    def _ask_for(self, new: list[str], charges: Charges | None, behalf: OnBehalf | None) -> None:
+        self._recent.update(new)
+        request = CreateTopics(topics=tuple(NewTopic(name=name) for name in new), behalf=behalf)
+        task = asyncio.ensure_future(in_steps(charges, self._make(request, charges)))
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
+
+    async def _make(self, request: CreateTopics, charges: Charges | None) -> None:
+        names = tuple(topic.name for topic in request.topics)
+        owner = SERVING.get()
+        who = "" if owner is None else owner.holder
+        partitions: int | None = None
+        try:
+            answers = await ask(self._view, request, names, TIMEOUT_MS)
+            if all(one.code != Code.REQUEST_TIMED_OUT for one in answers):
+                partitions = sum(max(one.partitions, 0) for one in answers if not one.code)
+            for answer in answers:
+                became = f"was not made: {answer.message}" if answer.code else "was made"
+                self._lines.info(who, f"topic {answer.name} {became}; asked for by {who!a}")
+        finally:
+            if charges is not None:
+                charges.mutated(partitions)
+            loop = asyncio.get_running_loop()
+            loop.call_later(AGAIN_S, self._recent.difference_update, names)
+
+
+def is_enabled(configs: Mapping[str, str]) -> bool:
+    return configs.get(AUTO_CREATE, "false") == "true"
+
+
+LOOK_AGAIN_MS = 25
+"""How often lost leaders are looked up: a fetcher reconnects at the earliest after this time."""
+
+Lost = frozenset[BrokerId]
+_NOBODY: Lost = frozenset()
+Named = Callable[[ClusterImage], frozenset[UUID] | None]
+"""The topics of a reply; None: all."""
+
+
+class _LedByLost(NamedTuple):
+    """The topics that lost leaders lead, found once for all waiting requests."""
+
+    image: ClusterImage
+    lost: Lost
+    topics: asyncio.Task[frozenset[UUID]]
+
+
+class _Held(NamedTuple):
+    """A held reply: its deadline, and the image and lost leaders for which it was held."""
+
+    until_s: float
+    image: ClusterImage
+    lost: Lost
+
+
+class AwaitedLeaders:
+    """One for a broker."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+        self._led: _LedByLost | None = None
+        # Held replies, and the task that watches for them.
+        self._waiting: dict[asyncio.Future[None], _Held] = {}
+        self._watching: asyncio.Task[None] | None = None
+
+    def some(self) -> Lost:
+        """Return the leaders whose fences are awaited now."""
+        lost = self._view.lost_leaders()
+        found = awaited(self._view.image, lost) if lost else _NOBODY
+        if not found:
+            self._led = None  # it holds an image
+        return found
+
+    async def wait(self, things: int, named: Named) -> None:
+        """Wait until the reply names no lost leader, or the time is over. `things`: the number of
+        items that `named` visits. A lost leader may also be reached again."""
+        view, loop = self._view, asyncio.get_running_loop()
+        until_s = loop.time() + AWAITED_MS / 1000
+        seen, topics = None, None
+        while loop.time() < until_s and (lost := self.some()):
+            image = view.image
+            if image is not seen:
+                seen, topics = image, await view.aside.some(things, partial(named, image))
+            # A leader without partitions is not followed, so a reply about all topics names each
+            # lost one.
+            if topics is not None and topics.isdisjoint(await self._led_by(image, lost)):
+                break
+            await self._change(_Held(until_s, image, lost))
+
+    def _change(self, held: _Held) -> asyncio.Future[None]:
+        """Return a future that completes when leaders or lost brokers change, or at the
+        deadline."""
+        change = asyncio.get_running_loop().create_future()
+        self._waiting[change] = held
+        if self._watching is None:
+            self._watching = asyncio.ensure_future(self._watch())
+            self._watching.add_done_callback(heard)
+        return change
+
+    async def _watch(self) -> None:
+        """Watch while replies are held. All clients of a dead broker ask another one at once: if
+        each of a thousand looked for itself, the event loop would be busy for seconds."""
+        view, loop, waiting = self._view, asyncio.get_running_loop(), self._waiting
+        try:
+            while waiting:
+                await view.watch.wait_for(partial(_are_fenced, self.some()), LOOK_AGAIN_MS)
+                image, lost, now_s = view.image, self.some(), loop.time()
+                # Compared with what each saw: it may have changed while that one was looking.
+                told = [
+                    one
+                    for one, held in waiting.items()
+                    if held.until_s <= now_s or held.image is not image or held.lost != lost
+                ]
+                async for one in in_slices(told):
+                    _tell(one)
+                    del waiting[one]
+        finally:
+            self._watching = None
+            for one in waiting:
+                _tell(one)
+            waiting.clear()
+
+    async def _led_by(self, image: ClusterImage, lost: Lost) -> frozenset[UUID]:
+        led = self._led
+        if led is None or led.image is not image or led.lost != lost:
+            find = partial(led_topics, image, lost)
+            work = self._view.aside.some(hosted_count(image, lost), find)
+            led = self._led = _LedByLost(image, lost, asyncio.ensure_future(work))
+            led.topics.add_done_callback(heard)
+        return await asyncio.shield(led.topics)
+
+
+def _tell(change: asyncio.Future[None]) -> None:
+    if not change.done():  # the waiting request may have gone
+        change.set_result(None)
+
+
+def _are_fenced(lost: Lost, image: ClusterImage) -> bool:
+    return not not_fenced(image, lost)
+
+
+class _First:
+    """A `WorkOwner` for the principal that asked first, without its connection."""
+
+    def __init__(self, holder: str) -> None:
+        self.holder = holder
+        self.waits: dict[Closable, None] = {}
+
+
+class SharedAnswer:
+    """`task` makes the reply. `given_up`: all clients have gone."""
+
+    __slots__ = ("_waiting", "given_up", "task")
+
+    def __init__(self, context: RequestContext, answer: Coroutine[Any, Any, bytes]) -> None:
+        self._waiting = 0
+        self.given_up = False
+        own = copy_context()
+        own.run(SERVING.set, _First(context.connection.holder))
+        steps: Any = in_steps(context.charges, answer)  # a coroutine, since `answer` is one
+        self.task: asyncio.Task[bytes] = asyncio.get_running_loop().create_task(steps, context=own)
+
+    def another(self) -> asyncio.Future[bytes]:
+        """Return a future for one more client. When the last is cancelled, so is the task."""
+        self._waiting += 1
+        mine = asyncio.shield(self.task)
+        mine.add_done_callback(self._done)
+        return mine
+
+    def _done(self, mine: asyncio.Future[bytes]) -> None:
+        self._waiting -= 1
+        if mine.cancelled() and not self._waiting:
+            self.given_up = True
+            self.task.cancel()
+
 
 _LISTENER_CODE_VERSION = 6
 _NULLABLE_NAME_VERSION = 12

@@ -4,6 +4,13 @@ Called by the sessions. Of a topic on which its client has no right nothing is l
 batch is looked at, not even its header: the time that takes would tell whether the topic exists. A
 batch stays where it was received: it is stamped in place and written from there. The replica
 decides whether it may be written and when the client is answered.
+
+`DeniedTopics`: the topics of a Produce that its client may not write, checked before anything else.
+Each topic is checked once; if the rules have changed by the append it is checked again, so that a
+revoked right no longer counts.
+
+`ProduceAnswer`: the results of one Produce request, some of which wait for a commit or a flush.
+Made by the handler; replicas hold the waits (`AckWaiter`).
 """
 
 from __future__ import annotations
@@ -11,33 +18,32 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
+from typing import NamedTuple
 
-from plimsoll_broker.handlers.batch_checks import BadSent, check_times
-from plimsoll_broker.handlers.large_messages import Aside
-from plimsoll_broker.handlers.long_produces import (
+from plimsoll_broker.background import in_slices
+from plimsoll_broker.clocks import WallClock
+from plimsoll_broker.handler_failures import Answering
+from plimsoll_broker.handlers.batch_checks import (
     BYTES_AT_ONCE,
     PARTITIONS_AT_ONCE,
+    BadSent,
     Checked,
     CheckedFor,
     InOrder,
     Wanted,
     by_version,
     check_at_once,
+    check_times,
 )
-from plimsoll_broker.handlers.produce_answer import ProduceAnswer
-from plimsoll_broker.handlers.produce_rights import (
-    NOTHING,
-    DeniedTopics,
-    denied_at_once,
-    denied_in_slices,
-)
+from plimsoll_broker.handlers.long_work import Aside
 from plimsoll_broker.replication.disk_shares import REFUSED_TEXT
-from plimsoll_broker.replication.hosted_partition import Demand, Hosted
+from plimsoll_broker.replication.hosted_partitions import Demand, Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
-from plimsoll_broker.replication.wall_clock import WallClock
+from plimsoll_broker.replication.traffic import Traffic
+from plimsoll_broker.security.authority import Rights
 from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState, Reply, RequestContext
 from plimsoll_broker.server.rejected_sequences import RejectedSequences
-from plimsoll_broker.server.reply_later import ReplyLater
+from plimsoll_broker.server.replies import ReplyLater
 from plimsoll_core.cluster import listener_peers
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import PartitionKey
@@ -46,6 +52,8 @@ from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.replica.commit import AckWaiter
 from plimsoll_core.replica.replica_values import Append, Duplicate
+from plimsoll_core.security.acl import AclOperation
+from plimsoll_core.security.state import Security
 from plimsoll_wire.batches import BatchHeader
 from plimsoll_wire.produce import (
     NodeEndpoint,
@@ -54,6 +62,151 @@ from plimsoll_wire.produce import (
     decode_request,
     encode_response,
 )
+
+_WRITE = AclOperation.WRITE
+
+
+class DeniedTopics(NamedTuple):
+    """`names`: topics that may not be written. `rights` None: authorization is off. `decided_by`:
+    the rules by which they were decided."""
+
+    names: frozenset[str] = frozenset()
+    rights: Rights | None = None
+    decided_by: Security | None = None
+
+    def may(self, name: str) -> bool:
+        """Return True if the topic may be written now."""
+        rights = self.rights
+        if rights is None:
+            return True
+        if name in self.names:
+            return False
+        return rights.security is self.decided_by or rights.topic(_WRITE, name)
+
+
+_NO_NAMES: frozenset[str] = frozenset()
+NOTHING = DeniedTopics()
+
+
+def denied_at_once(rights: Rights | None, request: ProduceRequest) -> DeniedTopics:
+    """Check a request that names few topics."""
+    if rights is None:
+        return NOTHING
+    decided_by = rights.security
+    names = [one.name for one in request.topics if not rights.topic(_WRITE, one.name)]
+    return DeniedTopics(frozenset(names) if names else _NO_NAMES, rights, decided_by)
+
+
+async def denied_in_slices(rights: Rights | None, request: ProduceRequest) -> DeniedTopics:
+    """Check a request that names any number of topics, in time slices."""
+    if rights is None:
+        return NOTHING
+    decided_by = rights.security
+    names: set[str] = set()
+    async for topic in in_slices(request.topics):
+        if not rights.topic(_WRITE, topic.name):
+            names.add(topic.name)
+    return DeniedTopics(frozenset(names), rights, decided_by)
+
+
+Results = list[tuple[str, list[ProducedPartition]]]
+
+
+class ProduceAnswer:
+    """One request's results, complete once `whole` was called and no partition is pending."""
+
+    __slots__ = (
+        "_charges",
+        "_errors",
+        "_future",
+        "_remaining",
+        "denied",
+        "failed",
+        "request",
+        "results",
+        "version",
+    )
+
+    def __init__(
+        self,
+        context: RequestContext,
+        request: ProduceRequest,
+        traffic: Traffic,
+        denied: DeniedTopics,
+    ) -> None:
+        self.version = context.api_version
+        self.denied = denied
+        self._charges = context.charges
+        self._errors = traffic.errors
+        self.request = request
+        self.results: Results = [(topic.name, []) for topic in request.topics]
+        self.failed = False
+        self._remaining = 1  # one until `whole`
+        self._future: ReplyLater | None = None
+
+    @property
+    def throttle_ms(self) -> int:
+        """The throttle time in the reply."""
+        return 0 if self._charges is None else int(self._charges.throttle_ms)
+
+    def add(self, topic: int, result: ProducedPartition) -> None:
+        if result.code != Code.NONE:
+            self.failed = True
+            self._errors["PRODUCE", result.code] += 1
+        self.results[topic][1].append(result)
+
+    def waiter(self, topic: int, note: Callable[[int], None] | None) -> ProduceAck:
+        """Return the token for a pending partition, the one added last. `note` is called with the
+        error code if the batch is not acknowledged."""
+        self._remaining += 1
+        return ProduceAck(self, topic, len(self.results[topic][1]) - 1, note)
+
+    def answered(self, topic: int, result: int, code: int) -> None:
+        """Set the result of the partition at these positions in `results`."""
+        if code != Code.NONE:
+            self._errors["PRODUCE", code] += 1
+            partitions = self.results[topic][1]
+            partitions[result] = ProducedPartition(partitions[result].partition, code)
+        self._remaining -= 1
+        # If the client has disconnected, its session has cancelled the future.
+        if not self._remaining and self._future is not None and not self._future.done():
+            with Answering(self._future):
+                reply = encode_response(self.version, self.results, (), self.throttle_ms)
+                self._future.set_result(reply)
+
+    def whole(self) -> ReplyLater | None:
+        """No partition is added any more. Return the future of the reply, or None if nothing is
+        pending. The reference to the request is dropped, to free its batches' memory while the
+        commit is awaited."""
+        del self.request
+        self._remaining -= 1
+        if self._remaining:
+            self._future = ReplyLater()
+        return self._future
+
+
+class ProduceAck:
+    """The token of one partition's waiter."""
+
+    __slots__ = ("_answering", "_note", "_result", "_topic")
+
+    def __init__(
+        self,
+        answering: ProduceAnswer,
+        topic: int,
+        result: int,
+        note: Callable[[int], None] | None,
+    ) -> None:
+        self._answering = answering
+        self._topic = topic
+        self._result = result
+        self._note = note
+
+    def answer(self, code: int) -> None:
+        if code != Code.NONE and self._note is not None:
+            self._note(code)
+        self._answering.answered(self._topic, self._result, code)
+
 
 TIMEOUT_MS_MAX = 10 * 60 * 1000
 LEADER_HINTS_VERSION = 10

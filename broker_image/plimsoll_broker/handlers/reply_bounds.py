@@ -15,11 +15,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from plimsoll_broker.handlers.describe_configs import CONFIGS_MAX
-from plimsoll_broker.handlers.describe_producers import PRODUCERS_MAX
-from plimsoll_broker.handlers.describe_topic_partitions import PARTITIONS_MAX
+from plimsoll_broker.handlers.cluster_description import PARTITIONS_MAX
+from plimsoll_broker.handlers.configs import CONFIGS_MAX
+from plimsoll_broker.handlers.producers import PRODUCERS_MAX
+from plimsoll_broker.server.connection_buffers import ReplyRoom
 from plimsoll_broker.server.dispatch import Handler, Reply, RequestContext, Result
-from plimsoll_broker.server.reply_room import ReplyRoom
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.cluster.topic_configs import KEYS
 from plimsoll_wire.api_versions import ApiKey

@@ -1,6 +1,10 @@
 """The table of Kafka APIs and their handlers; an API that is missing here is not advertised.
 
 Called by `node.assembly`, once per lifetime. Each port has a table of its own.
+
+The table of metadata and admin handlers, from which `assembly` builds a broker's dispatch.
+
+The table of groups' handlers, from which `routes` builds a broker's dispatch.
 """
 
 from __future__ import annotations
@@ -8,25 +12,100 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 from plimsoll_broker.control.controller_client import ControllerClient
-from plimsoll_broker.coordinator.roles import Coordinators
-from plimsoll_broker.handlers.admin import admin_handlers
+from plimsoll_broker.coordinator.coordinators import Coordinators
+from plimsoll_broker.handlers.cluster_description import describe_cluster, describe_topic_partitions
 from plimsoll_broker.handlers.cluster_view import ClusterView, ImageWatch
+from plimsoll_broker.handlers.configs import alter_configs, describe_configs, list_config_resources
 from plimsoll_broker.handlers.delete_records import DeleteRecordsHandler
 from plimsoll_broker.handlers.describe_log_dirs import describe_log_dirs
-from plimsoll_broker.handlers.describe_producers import describe_producers
 from plimsoll_broker.handlers.fetch import FetchHandler
-from plimsoll_broker.handlers.groups.table import group_handlers
-from plimsoll_broker.handlers.init_producer_id import InitProducerIdHandler, ProducerIds
-from plimsoll_broker.handlers.large_messages import Aside
-from plimsoll_broker.handlers.list_offsets import ListOffsetsHandler
-from plimsoll_broker.handlers.offset_for_leader_epoch import OffsetForLeaderEpochHandler
+from plimsoll_broker.handlers.groups.find_coordinator import FindCoordinatorHandler
+from plimsoll_broker.handlers.groups.group_admin import DELETE_GROUPS, DESCRIBE_GROUPS, LIST_GROUPS
+from plimsoll_broker.handlers.groups.group_api import GroupApi, GroupHandler
+from plimsoll_broker.handlers.groups.membership import (
+    HEARTBEAT,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    SYNC_GROUP,
+    refuse_heartbeat,
+)
+from plimsoll_broker.handlers.groups.offsets import OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH
+from plimsoll_broker.handlers.list_offsets import ListOffsetsHandler, OffsetForLeaderEpochHandler
+from plimsoll_broker.handlers.long_work import Aside, ConnectionLines
+from plimsoll_broker.handlers.metadata import metadata
+from plimsoll_broker.handlers.partition_changes import (
+    alter_reassignments,
+    elect_leaders,
+    list_reassignments,
+)
 from plimsoll_broker.handlers.produce import ProduceHandler
+from plimsoll_broker.handlers.producers import (
+    InitProducerIdHandler,
+    ProducerIds,
+    describe_producers,
+)
+from plimsoll_broker.handlers.security.acls import create_acls, delete_acls, describe_acls
+from plimsoll_broker.handlers.security.client_quotas import alter_quotas, describe_quotas
+from plimsoll_broker.handlers.security.scram_credentials import alter_scram, describe_scram
+from plimsoll_broker.handlers.topic_changes import create_partitions, create_topics, delete_topics
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.dispatch import Handler
 from plimsoll_core.cluster.listener_peers import Port
 from plimsoll_core.ids import BrokerLifetime
 from plimsoll_core.messages.requests import Answer, Forwarded
 from plimsoll_wire.api_versions import ApiKey
+
+
+def admin_handlers(view: ClusterView) -> dict[ApiKey, Handler]:
+    """Return the handlers that read the image or forward to the controller."""
+    return {
+        ApiKey.METADATA: metadata(view),
+        ApiKey.DESCRIBE_CLUSTER: describe_cluster(view),
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions(view),
+        ApiKey.DESCRIBE_CONFIGS: describe_configs(view),
+        ApiKey.LIST_CONFIG_RESOURCES: list_config_resources(view),
+        ApiKey.CREATE_TOPICS: create_topics(view),
+        ApiKey.DELETE_TOPICS: delete_topics(view),
+        ApiKey.CREATE_PARTITIONS: create_partitions(view),
+        ApiKey.ALTER_CONFIGS: alter_configs(view),
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: alter_configs(view),
+        ApiKey.ELECT_LEADERS: elect_leaders(view),
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: alter_reassignments(view),
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: list_reassignments(view),
+        ApiKey.DESCRIBE_ACLS: describe_acls(view),
+        ApiKey.CREATE_ACLS: create_acls(view),
+        ApiKey.DELETE_ACLS: delete_acls(view),
+        ApiKey.DESCRIBE_CLIENT_QUOTAS: describe_quotas(view),
+        ApiKey.ALTER_CLIENT_QUOTAS: alter_quotas(view),
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: describe_scram(view),
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: alter_scram(view),
+    }
+
+
+_APIS: dict[ApiKey, GroupApi] = {
+    ApiKey.OFFSET_COMMIT: OFFSET_COMMIT,
+    ApiKey.OFFSET_FETCH: OFFSET_FETCH,
+    ApiKey.JOIN_GROUP: JOIN_GROUP,
+    ApiKey.SYNC_GROUP: SYNC_GROUP,
+    ApiKey.HEARTBEAT: HEARTBEAT,
+    ApiKey.LEAVE_GROUP: LEAVE_GROUP,
+    ApiKey.OFFSET_DELETE: OFFSET_DELETE,
+    ApiKey.LIST_GROUPS: LIST_GROUPS,
+    ApiKey.DESCRIBE_GROUPS: DESCRIBE_GROUPS,
+    ApiKey.DELETE_GROUPS: DELETE_GROUPS,
+}
+
+
+def group_handlers(view: ClusterView, coordinators: Coordinators) -> dict[ApiKey, Handler]:
+    """Return the handlers of the group APIs."""
+    lines = ConnectionLines()
+    found = {key: GroupHandler(api, coordinators, view.aside, lines) for key, api in _APIS.items()}
+    return {
+        ApiKey.FIND_COORDINATOR: FindCoordinatorHandler(view, coordinators.topics),
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: refuse_heartbeat,
+        ApiKey.SHARE_GROUP_HEARTBEAT: refuse_heartbeat,
+        **found,
+    }
 
 
 def routes(

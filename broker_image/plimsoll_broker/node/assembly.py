@@ -3,57 +3,123 @@
 `node.broker` calls `assemble` once the broker epoch is known; tests make a data path alone.
 Everything is made here, inside the event loop that will run it; nothing runs yet, no file is read
 and no port is open. `Serving` and `DataPath` start and stop the parts.
+
+The limits of a broker's clients, from its configs and from the limits of its process. Configs have
+Kafka's names where Kafka has them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from plimsoll_broker.clocks import monotonic_ms
 from plimsoll_broker.config import BrokerConfig
 from plimsoll_broker.control.controller_client import ControllerClient
 from plimsoll_broker.control.metadata_stream import MetadataStream
-from plimsoll_broker.coordinator.internal_topics import InternalTopics
-from plimsoll_broker.coordinator.roles import Coordinators
-from plimsoll_broker.handlers.auto_creation import is_enabled
+from plimsoll_broker.coordinator.coordinators import Coordinators, InternalTopics
 from plimsoll_broker.handlers.cluster_view import ImageWatch
-from plimsoll_broker.handlers.large_messages import Aside
+from plimsoll_broker.handlers.long_work import Aside
+from plimsoll_broker.handlers.metadata import is_enabled
 from plimsoll_broker.handlers.reply_bounds import ToBeTold, bounded
 from plimsoll_broker.handlers.routes import replication_routes, routes
 from plimsoll_broker.handlers.security.gate import guarded
 from plimsoll_broker.handlers.security.logins import login_handlers
-from plimsoll_broker.monotonic_clock import monotonic_ms
-from plimsoll_broker.node.client_limits import address_limits, client_limits, partitions_max
 from plimsoll_broker.node.client_listeners import ClientListeners, Register
-from plimsoll_broker.node.data_path import DataPath
-from plimsoll_broker.node.serving import Serving
-from plimsoll_broker.replication.fetcher_pool import FetcherPool
+from plimsoll_broker.node.serving import DataPath, Serving
+from plimsoll_broker.replication.fetcher import FetcherPool
 from plimsoll_broker.replication.periodic_chores import Upkeep
 from plimsoll_broker.replication.replica_manager import (
     ControllerEpochs,
     ReplicaManager,
     ReplicaSettings,
 )
-from plimsoll_broker.reporting.copy_progress import CopyReports
 from plimsoll_broker.reporting.isr_proposals import ProposalSender, ProposalTarget
-from plimsoll_broker.reporting.replica_logs import RecoveryReports
+from plimsoll_broker.reporting.replica_reports import CopyReports, RecoveryReports
 from plimsoll_broker.security.audit_log import AuditLog
 from plimsoll_broker.security.authority import Authority
 from plimsoll_broker.security.certificate_logins import CertificateLogins
-from plimsoll_broker.server.client_memory_waits import ClientMemory
+from plimsoll_broker.server.client_memory import (
+    MEMORY_ASSUMED,
+    Budgets,
+    ClientMemory,
+    PrincipalHoldings,
+    budgets_of,
+)
 from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.connection_limits import MIB, ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch
 from plimsoll_broker.server.fair_work import FairWork
 from plimsoll_broker.server.listener import Server
-from plimsoll_broker.server.principal_holdings import PrincipalHoldings
 from plimsoll_broker.storage.log_store import LogStore
+from plimsoll_core.cluster.cluster_configs import OWN_DEFAULTS
 from plimsoll_core.cluster.listener_peers import Port
 from plimsoll_core.groups.memory import GroupMemory
 from plimsoll_core.groups.settings import GroupSettings
 from plimsoll_core.ids import BrokerEpoch, BrokerId, BrokerLifetime
+from plimsoll_core.quotas.connections import AddressConnections, per_ip_overrides
 from plimsoll_core.replica.leader_lease import LeaderLease
+
+CONNECTIONS_MIN = 64
+
+
+def address_limits(configs: Mapping[str, str]) -> AddressConnections:
+    """Return the limits of connections by address."""
+    name, of_some = "max.connections.per.ip", "max.connections.per.ip.overrides"
+    overrides = per_ip_overrides(configs.get(of_some, OWN_DEFAULTS[of_some]))
+    assert overrides is not None, f"{of_some} was not checked"
+    return AddressConnections(int(configs.get(name, OWN_DEFAULTS[name])), overrides)
+
+
+PARTITION_BYTES = 24 * 1024
+"""The memory of an idle replica, with its log's first segment."""
+_PARTITIONS_PART = 4
+
+
+def partitions_max(
+    configs: Mapping[str, str], memory: int | None = None, files: int | None = None
+) -> int:
+    """Return the number of replicas for which there is room: in a quarter of the memory, and so
+    that the active segment of each may be open. `memory`, `files`: as for `assembly`."""
+    stated = int(configs.get("memory.limit.bytes", OWN_DEFAULTS["memory.limit.bytes"]))
+    memory = stated if stated > 0 else memory or MEMORY_ASSUMED
+    by_memory = memory // _PARTITIONS_PART // PARTITION_BYTES
+    return by_memory if files is None else min(by_memory, files // 2)
+
+
+class ClientLimits(NamedTuple):
+    listener: ListenerLimits
+    budgets: Budgets
+
+
+def client_limits(
+    configs: Mapping[str, str], memory: int | None = None, files: int | None = None
+) -> ClientLimits:
+    """Return the clients' limits. `memory`: bytes that the process may use. `files`: descriptors,
+    of which client connections get three eighths, logs half and everything else an eighth. None:
+    not limited, or not known."""
+
+    def number(name: str) -> int | None:
+        value = int(configs.get(name, OWN_DEFAULTS[name]))
+        return None if value < 0 else value
+
+    budgets = budgets_of(
+        number("memory.limit.bytes") or memory,
+        replies=number("queued.max.response.bytes"),
+        requests=number("queued.max.request.bytes"),
+        frame=number("socket.request.max.bytes"),
+    )
+    connections = number("max.connections") or CONNECTIONS_MIN
+    if files is not None:
+        connections = min(connections, max(3 * files // 8, CONNECTIONS_MIN))
+    listener = ListenerLimits(
+        connections_max=connections,
+        idle_ms_max=number("connections.max.idle.ms") or ListenerLimits().idle_ms_max,
+        frame_bytes_max=budgets.frame,
+    )
+    return ClientLimits(listener, budgets)
+
 
 REPLICATION_LIMITS = ListenerLimits(
     connections_max=1024,

@@ -19,13 +19,13 @@ from uuid import UUID, uuid4
 
 from msgspec.structs import replace
 
+from plimsoll_broker.clocks import monotonic_ms
 from plimsoll_broker.config import BrokerConfig
 from plimsoll_broker.control.controller_client import ControllerClient, NoController, Peers
 from plimsoll_broker.control.metadata_store import MetadataCopy
 from plimsoll_broker.control.metadata_stream import MetadataStream
-from plimsoll_broker.coordinator.roles import Coordinators
+from plimsoll_broker.coordinator.coordinators import Coordinators
 from plimsoll_broker.inside import InsidePeers
-from plimsoll_broker.monotonic_clock import monotonic_ms
 from plimsoll_broker.node.assembly import OwnLifetime, assemble
 from plimsoll_broker.node.client_listeners import implicit_endpoint
 from plimsoll_broker.node.heartbeats import HeartbeatPeers, Heartbeats
@@ -36,7 +36,7 @@ from plimsoll_broker.security.authority import Authority
 from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.fair_work import FairWork
 from plimsoll_broker.server.listener import Server
-from plimsoll_broker.storage.cleaner.work import CleaningWork
+from plimsoll_broker.storage.cleaner.round import CleaningWork
 from plimsoll_broker.storage.disk import Disk, StorageError
 from plimsoll_broker.storage.log_store import LogStore
 from plimsoll_core.cluster import listener_peers

@@ -3,6 +3,11 @@ anyway.
 
 Called by `metrics_server` and by tests; nothing is done per record. `metric_rows` lists the
 metrics; `partition_measures` measures partitions.
+
+Metrics of the groups that a broker coordinates. Values that grow with the groups were counted by
+the last look of `coordinator.group_measures`, which also writes the lag.
+
+Metrics of logins, rights and quotas. Called by `broker_metrics` at each scrape.
 """
 
 from __future__ import annotations
@@ -14,37 +19,128 @@ from typing import Protocol
 from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from plimsoll_broker.coordinator.roles import Coordinators
+from plimsoll_broker.coordinator.coordinators import Coordinators
 from plimsoll_broker.inside import InsidePeers
-from plimsoll_broker.node.group_metrics import group_metrics
 from plimsoll_broker.node.metric_rows import PREFIX, TABLE
 from plimsoll_broker.node.partition_measures import PartitionMeasures, measured
-from plimsoll_broker.node.security_metrics import (
-    inside_metrics,
-    long_work_metrics,
-    quota_metrics,
-    security_metrics,
-)
-from plimsoll_broker.replication.cleaning_stats import CleaningStats
 from plimsoll_broker.replication.full_disks import out_for_room
 from plimsoll_broker.replication.replica_manager import ReplicaManager
-from plimsoll_broker.replication.state_changes import StateChanges
-from plimsoll_broker.replication.traffic import Traffic
+from plimsoll_broker.replication.role_changes import StateChanges
+from plimsoll_broker.replication.traffic import CleaningStats, Traffic
 from plimsoll_broker.security.authority import Authority
+from plimsoll_broker.server.client_memory import PoolState
 from plimsoll_broker.server.client_quotas import Quotas
+from plimsoll_broker.server.connection_limits import REASONS
 from plimsoll_broker.server.fair_work import FairWork
 from plimsoll_broker.server.listener import Server
-from plimsoll_broker.server.overdue_connections import REASONS
-from plimsoll_broker.server.principal_holdings import PoolState
 from plimsoll_core.cluster.cluster_configs import own_integer
 from plimsoll_core.cluster.isr_shrinks import PLANNED, ShrinkCause
 from plimsoll_core.errors import Code
 from plimsoll_core.quotas.connections import REASONS as ADDRESS_REASONS
+from plimsoll_core.quotas.state import OF_CLIENTS
+from plimsoll_core.security.client_certificates import CertificateRefusal
+from plimsoll_core.security.inside import REASONS as INSIDE_REASONS
+from plimsoll_core.security.tokens import TokenRefusal
+from plimsoll_net.dialling import HANDSHAKE_FAILED
 from plimsoll_net.handshakes import REASONS as TLS_REASONS
 from plimsoll_process.durations import Durations
 from plimsoll_process.loop_holds import LoopHolds
 from plimsoll_process.loop_watch import loop_metrics
 from plimsoll_wire.api_versions import ApiKey
+
+_TOLD_FROM_THE_START = (
+    Code.NOT_COORDINATOR,
+    Code.COORDINATOR_NOT_AVAILABLE,
+    Code.COORDINATOR_LOAD_IN_PROGRESS,
+    Code.ILLEGAL_GENERATION,
+    Code.UNKNOWN_MEMBER_ID,
+    Code.REBALANCE_IN_PROGRESS,
+)
+"""Reported from the start: an increase from nothing is not seen as one."""
+
+
+def group_metrics(prefix: str, coordinators: Coordinators) -> Iterator[Metric]:
+    def gauge(name: str, value: float) -> Metric:
+        return TABLE.gauge(prefix + name, value)
+
+    def counter(name: str, value: float) -> Metric:
+        return TABLE.counter(prefix + name, value)
+
+    shards = coordinators.shards()
+    stats, seen = coordinators.stats, coordinators.measures.seen
+    states = {(state,): float(number) for state, number in seen.states.items()}
+    yield TABLE.gauges(prefix + "groups", states)
+    yield gauge("group_members", sum(shard.soft.seats for shard in shards))
+    yield gauge("committed_offsets", sum(shard.state.offsets for shard in shards))
+    rebalances = stats.rebalances_ended + sum(shard.soft.rebalances for shard in shards)
+    yield counter("group_rebalances", rebalances)
+    yield counter("offset_commits", stats.commits)
+    codes = sorted({*(code.name for code in _TOLD_FROM_THE_START), *stats.commit_failures})
+    failures = {(code,): float(stats.commit_failures[code]) for code in codes}
+    yield TABLE.counters(prefix + "offset_commit_failures", failures)
+    yield counter("group_loads", stats.loads)
+    yield counter("group_load_seconds", stats.load_ms / 1000)
+    yield gauge("group_loading_seconds", coordinators.loading_ms / 1000)
+    pool = coordinators.memory.pool
+    yield gauge("group_memory_bytes", pool.used)
+    yield gauge("group_memory_limit_bytes", pool.capacity)
+    yield counter("group_memory_refusals", pool.refused)
+    unloaded = sum(len(one.state.unloaded) + one.state.more_unloaded for one in shards)
+    yield gauge("groups_unloaded", unloaded)
+    yield gauge("group_lag_series_left_out", seen.series_left_out)
+    yield gauge("group_lag_partitions_left_out", seen.partitions_left_out)
+
+
+def inside_metrics(prefix: str, peers: InsidePeers) -> Iterator[Metric]:
+    yield TABLE.gauge(prefix + "inside_plaintext_connections", peers.figures.plaintext)
+    counts = peers.refusals.counts
+    refused = {(reason,): float(counts[reason]) for reason in (*INSIDE_REASONS, HANDSHAKE_FAILED)}
+    yield TABLE.counters(prefix + "inside_peers_refused", refused)
+
+
+def security_metrics(prefix: str, authority: Authority) -> Iterator[Metric]:
+    stats = authority.stats
+    counted = {
+        "logins": stats.logins,
+        "logins_failed": stats.failed_logins,
+        "sessions_cut_off": stats.cut_off,
+        "authorizations_denied": stats.denied,
+        "authorizations_would_deny": stats.would_deny,
+    }
+    for name, value in counted.items():
+        yield TABLE.counter(prefix + name, value)
+    dropped = {(decision,): float(n) for decision, n in authority.audit.dropped.items()}
+    yield TABLE.counters(prefix + "audit_events_dropped", dropped)
+    refused = {(why.value,): float(stats.tokens_refused[why]) for why in TokenRefusal}
+    yield TABLE.counters(prefix + "tokens_refused", refused)
+    counts = stats.certificates_refused
+    turned_away = {(why.value,): float(counts[why]) for why in CertificateRefusal}
+    yield TABLE.counters(prefix + "client_certificates_refused", turned_away)
+
+
+def long_work_metrics(prefix: str, work: FairWork) -> Iterator[Metric]:
+    """Yield metrics of clients' work in threads, by a bounded number of principals."""
+    seconds = {(principal,): used_s for principal, used_s in work.used.seconds().items()}
+    seconds[("",)] = seconds.get(("",), 0.0) + work.used.others_s()
+    yield TABLE.counters(prefix + "long_work_seconds", seconds)
+    yield TABLE.gauge(prefix + "long_work_running", work.threads.used)
+    yield TABLE.gauge(prefix + "long_work_waiting", work.waiting.used)
+    yield TABLE.counter(prefix + "long_work_wait_seconds", work.waited_s)
+    yield TABLE.counter(prefix + "long_work_rest_seconds", work.rested_s)
+    yield TABLE.counter(prefix + "long_work_refused", work.waiting.refused)
+    yield TABLE.counter(prefix + "long_work_dropped", work.dropped)
+
+
+def quota_metrics(prefix: str, quotas: Quotas) -> Iterator[Metric]:
+    """Yield quota metrics, never by user or client id: there may be any number of them."""
+    family = TABLE.histograms(prefix + "throttle_seconds")
+    for quota in OF_CLIENTS:
+        throttled = quotas.stats.throttled[quota]
+        family.add_metric([quota.value], throttled.buckets(), throttled.sum_s)
+    yield family
+    yield TABLE.gauge(prefix + "quota_accounts", quotas.usage.accounts)
+    yield TABLE.gauge(prefix + "connected_addresses", quotas.addresses.addresses)
+
 
 FOLLOWER_FETCH = "FETCH_FOLLOWER"
 TIMED_FROM_THE_START = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from plimsoll_broker.config import BrokerConfig
-from plimsoll_broker.server.client_memory_waits import ClientMemory
+from plimsoll_broker.server.client_memory import ClientMemory
 from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch

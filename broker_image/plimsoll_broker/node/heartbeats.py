@@ -11,9 +11,9 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from plimsoll_broker.clocks import monotonic_ms
 from plimsoll_broker.control.controller_client import ControllerClient, HeartbeatResult
 from plimsoll_broker.control.metadata_stream import MetadataStream
-from plimsoll_broker.monotonic_clock import monotonic_ms
 from plimsoll_core.cluster.record_versions import UNDERSTOOD
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerEpoch

@@ -241,7 +241,7 @@ LAG_ROWS = (
               "Minimum time without progress of a partition with unread records, the longest"
               " per topic", _LAG, _LAG_SERIES),
 )  # fmt: skip
-"""Written as text by `coordinator.lag_text`."""
+"""Written as text by `coordinator.group_measures`."""
 
 ROWS = (
     *SERVING_ROWS, *TRAFFIC_ROWS, *PARTITION_ROWS, *STATE_CHANGE_ROWS, *TOPIC_ROWS, *CLEANER_ROWS,

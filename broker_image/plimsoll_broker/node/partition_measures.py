@@ -11,9 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from plimsoll_broker.background.threads import in_thread
-from plimsoll_broker.background.time_slices import in_slices
-from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.background import in_slices, in_thread
+from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_core.replica.isr_membership import lagging

@@ -2,30 +2,118 @@
 
 `assembly` makes it once the broker epoch is known; `node.broker` starts it, and stops it before the
 volume closes. It decides nothing and ensures the order.
+
+`DataPath`: the replicas, fetchers, proposals and upkeep of one lifetime, from load to close.
+`Serving` has it read the volume, runs its tasks, feeds it images and closes it before the volume
+closes. It decides nothing; `assembly` makes its parts.
+
+`is_settled`: whether a partition's min ISR waits for this broker, so that its pod is not ready.
+Called by `Serving`; `BrokerNode.ready` adds that the broker runs and is unfenced. While a pod is
+not ready the PodDisruptionBudget permits no eviction of another one.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from plimsoll_broker.background import in_thread
+from plimsoll_broker.clocks import monotonic_ms
 from plimsoll_broker.config import BrokerConfig
 from plimsoll_broker.control.metadata_stream import MetadataStream
-from plimsoll_broker.coordinator.roles import Coordinators
+from plimsoll_broker.coordinator.coordinators import Coordinators
 from plimsoll_broker.handlers.cluster_view import ImageWatch
 from plimsoll_broker.node.client_listeners import ClientListeners, Register
-from plimsoll_broker.node.data_path import DataPath
-from plimsoll_broker.node.readiness import is_settled
-from plimsoll_broker.reporting.copy_progress import CopyReports
-from plimsoll_broker.reporting.replica_logs import RecoveryReports
+from plimsoll_broker.replication.hosted_partitions import log_config
+from plimsoll_broker.replication.periodic_chores import Upkeep
+from plimsoll_broker.replication.replica_manager import ReplicaManager
+from plimsoll_broker.reporting.isr_proposals import ProposalSender
+from plimsoll_broker.reporting.replica_reports import CopyReports, RecoveryReports
 from plimsoll_broker.security.authority import Authority
 from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.fair_work import FairWork
 from plimsoll_broker.server.listener import Server
 from plimsoll_broker.storage.checkpoint_formats import Partition
+from plimsoll_broker.storage.disk import StorageError
+from plimsoll_broker.storage.log_store import Found, LogStore
+from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.ids import BrokerId
+
+
+class DataPath:
+    """`assembly` makes one per lifetime, inside the event loop that runs it."""
+
+    def __init__(
+        self, store: LogStore, manager: ReplicaManager, sender: ProposalSender, upkeep: Upkeep
+    ) -> None:
+        self._store = store
+        self.manager = manager
+        self.fetchers = manager.fetchers
+        self._sender = sender
+        self._upkeep = upkeep
+        # The directories that `load` found; None until then.
+        self._found: list[Found] | None = None
+
+    async def load(self, image: ClusterImage) -> None:
+        """Read the volume and recover the logs, one by one and in a thread: a scan may take many
+        seconds, and health checks and heartbeats are answered meanwhile."""
+        began_ms = monotonic_ms()
+        self._found = self._store.load(began_ms)
+        settings = self.manager.settings
+        for key in image.hosted.get(settings.broker_id) or ():
+            topic = image.topics[key.topic_id]
+            config = log_config(topic, settings.configs)
+            opened = partial(
+                self._store.open_early, topic.name, topic.id, key.index, config, monotonic_ms()
+            )
+            # The regular opening meets the same error, and takes the log offline.
+            with contextlib.suppress(StorageError):
+                await in_thread(opened)
+        self.manager.traffic.load_s = (monotonic_ms() - began_ms) / 1000
+
+    async def start(self, image: ClusterImage) -> None:
+        """Set strays aside and take up roles, with the logs loaded so far."""
+        found = self._store.load(monotonic_ms()) if self._found is None else self._found
+        await self.manager.start(image, found)
+        self._store.save_lowered()
+
+    def apply_image(self, old: ClusterImage, new: ClusterImage) -> None:
+        self.manager.apply_image(old, new)
+
+    def tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+        """Yield the tasks that must run as long as the broker does; the end of any is a failure."""
+        yield "proposals", self._sender.run()
+        yield from self._upkeep.tasks()
+        yield from self.manager.flusher.tasks()
+        yield "opening", self.manager.opener.run()
+        yield "roles", self.manager.roles.run()
+        yield "fetchers", self._watch_fetchers()
+
+    async def _watch_fetchers(self) -> None:
+        await self.fetchers.failed
+
+    async def close(self) -> None:
+        """Stop fetching and fail parked requests; the logs stay open for the volume to close."""
+        await self.fetchers.close()
+        self.manager.close()
+
+
+def is_settled(image: ClusterImage, own_id: BrokerId) -> bool:
+    """Return True if the broker is in the ISR of each of its partitions whose ISR is at or below
+    min ISR, and is not about to be restarted. Otherwise its pod counts as unavailable, and no other
+    one is evicted."""
+    if image.restart_granted(own_id):
+        return False
+    for key in image.hosted.get(own_id) or ():
+        partition = image.partitions[key]
+        short = len(partition.isr) <= partition.effective_min_isr
+        if short and own_id not in partition.isr:
+            return False
+    return True
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

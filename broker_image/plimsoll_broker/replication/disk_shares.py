@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from typing import Protocol
 from uuid import UUID
 
-from plimsoll_broker.background.time_slices import in_slices
-from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.background import in_slices
+from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_broker.replication.traffic import Traffic
 from plimsoll_core.cluster.topic_names import is_internal
 

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
-from plimsoll_broker.background.threads import cancel_again, in_thread
-from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.background import cancel_again, in_thread
+from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_broker.replication.log_writer import LogWriter
 from plimsoll_broker.storage.checkpoint_formats import Partition
 from plimsoll_broker.storage.disk import StorageError

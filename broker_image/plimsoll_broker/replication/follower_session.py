@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
-from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.replica.follower import FetchPosition
 from plimsoll_wire.replication import (

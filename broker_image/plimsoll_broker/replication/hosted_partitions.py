@@ -1,16 +1,135 @@
-"""HostedPartitions: the partitions that a broker hosts, by key and by name.
+"""The partitions on this broker.
+
+HostedPartitions: the partitions that a broker hosts, by key and by name.
 
 Owned by `ReplicaManager`.
+
+`Hosted`: one partition on this broker: its replica, its log and their configs. Made and dropped by
+`ReplicaManager`; the whole data path passes it around.
+
+`Opener`: opens new partitions in time slices, so that a topic of thousands does not hold the loop.
+`Roles` hands over the partitions of a new image; `Opener.run` is one of the broker's tasks. Until
+it is opened, a partition is answered like one that is led elsewhere, and clients retry.
+
+`PartitionWatcher`: the interface by which the replica manager tells group coordinators of steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
-from plimsoll_broker.replication.hosted_partition import Hosted
-from plimsoll_core.cluster.model import PartitionKey
+from plimsoll_broker.background import in_slices
+from plimsoll_broker.storage.log import Log
+from plimsoll_broker.storage.log_config import LogConfig, TimeLimits
+from plimsoll_core.cluster.cluster_configs import BROKER_DEFAULTS, RETENTION_CHECK, own_integer
+from plimsoll_core.cluster.model import Partition, PartitionKey, Topic
+from plimsoll_core.cluster.topic_configs import COMPRESSION_TYPE, integer_of
+from plimsoll_core.replica.replica import Replica
+from plimsoll_wire.compression import CODECS
+
+MAX_MESSAGE_BYTES = 1_048_588
+
+
+def effective_configs(topic: Topic | None, broker_configs: Mapping[str, str]) -> dict[str, str]:
+    """Return a topic's configs, with the broker's defaults where the topic states none."""
+    configs = {
+        name: broker_configs[default]
+        for default, name in BROKER_DEFAULTS.items()
+        if default in broker_configs
+    }
+    if topic is not None:
+        configs.update(topic.configs)
+    return configs
+
+
+def log_config(topic: Topic, broker_configs: Mapping[str, str]) -> LogConfig:
+    """Return the config of a topic's logs."""
+    return LogConfig.of(
+        effective_configs(topic, broker_configs),
+        holes=topic.compacted,
+        active_kept_ms=own_integer(broker_configs, RETENTION_CHECK),
+    )
+
+
+class Demand(NamedTuple):
+    """A partition's requirements for a batch: that records have keys, and the codec to store;
+    `codec` None: the producer's."""
+
+    keyed: bool
+    codec: int | None
+
+
+class Hosted:
+    """`applied`: the last applied partition image, compared by identity. `source`: the leader it is
+    fetched from, the leader epoch, and the limit of its copy (None: no limit). `bytes_in`,
+    `records_in` and `bytes_out` count producers' and consumers' traffic since it was hosted."""
+
+    __slots__ = (
+        "applied",
+        "bytes_in",
+        "bytes_out",
+        "demand",
+        "key",
+        "log",
+        "log_append_time",
+        "max_message_bytes",
+        "name",
+        "records_in",
+        "replica",
+        "source",
+        "time_limits",
+        "topic",
+        "topic_id_bytes",
+        "writer",
+    )
+
+    def __init__(self, topic: Topic, partition: Partition, log: Log, replica: Replica) -> None:
+        self.key: PartitionKey = partition.key
+        self.topic_id_bytes = topic.id.bytes
+        self.name = topic.name
+        self.log = log
+        self.replica = replica
+        self.applied: Partition | None = None
+        self.bytes_in = self.records_in = self.bytes_out = 0
+        self.source: tuple[int, int, str | None] | None = None
+        self.topic: Topic | None = None
+        # The principal that last wrote to it (`disk_shares`); empty if none has since it is here.
+        self.writer = ""
+        self.max_message_bytes = MAX_MESSAGE_BYTES
+        self.log_append_time = False
+        self.demand = Demand(keyed=False, codec=None)
+        self.time_limits = TimeLimits()
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Topic and index, as the checkpoints name it."""
+        return self.name, self.key.index
+
+    def configure(self, topic: Topic, broker_configs: Mapping[str, str]) -> bool:
+        """Apply the topic's configs. Return False if nothing changed."""
+        if topic is self.topic:
+            return False
+        self.topic = topic
+        configs = effective_configs(topic, broker_configs)
+        kept = log_config(topic, broker_configs)
+        self.log.configure(kept)
+        size = configs.get("max.message.bytes", "")
+        self.max_message_bytes = int(size) if size.isdecimal() else MAX_MESSAGE_BYTES
+        self.log_append_time = configs.get("message.timestamp.type") == "LogAppendTime"
+        self.demand = Demand(
+            keyed=kept.compact, codec=CODECS.get(configs.get(COMPRESSION_TYPE, ""))
+        )
+        self.time_limits = TimeLimits(
+            integer_of(configs, "message.timestamp.before.max.ms"),
+            integer_of(configs, "message.timestamp.after.max.ms"),
+        )
+        return True
+
+    def __repr__(self) -> str:
+        return f"{self.name}-{self.key.index}"
 
 
 class HostedPartitions(dict[PartitionKey, Hosted]):
@@ -49,3 +168,34 @@ class HostedPartitions(dict[PartitionKey, Hosted]):
         """Remove and return the partition, if it is here."""
         self._by_name.clear()
         return self.pop(key, None)
+
+
+class Opener:
+    """`open_now` opens a partition if it is still to be opened."""
+
+    def __init__(self, open_now: Callable[[PartitionKey], None]) -> None:
+        self._open_now = open_now
+        self._later: dict[PartitionKey, None] = {}
+        self._anything = asyncio.Event()
+
+    def put_off(self, key: PartitionKey) -> None:
+        """Open the partition when its turn comes."""
+        self._later[key] = None
+        self._anything.set()
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        while True:
+            await self._anything.wait()
+            self._anything.clear()
+            later, self._later = self._later, {}
+            async for key in in_slices(later):
+                self._open_now(key)
+
+
+class PartitionWatcher(Protocol):
+    """Follows the partitions that are led here."""
+
+    def stepped(self, hosted: Hosted) -> None:
+        """Called after each step, when the role may have changed, and before waiting requests are
+        answered."""

@@ -15,15 +15,13 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import NamedTuple
 
-from plimsoll_broker.background.threads import in_thread
-from plimsoll_broker.background.time_slices import in_slices
-from plimsoll_broker.replication.cleaning_in_thread import CleaningInThread
-from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.background import in_slices, in_thread
+from plimsoll_broker.replication.cleaning_work import CleaningInThread
+from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
-from plimsoll_broker.storage.cleaner.batch_file import SegmentRange
-from plimsoll_broker.storage.cleaner.round import CleaningJob
-from plimsoll_broker.storage.cleaner.swapping import SegmentSwap
-from plimsoll_broker.storage.cleaner.work import CleaningFailed, CleaningWork
+from plimsoll_broker.storage.cleaner.newest_keys import SegmentRange
+from plimsoll_broker.storage.cleaner.round import CleaningFailed, CleaningJob, CleaningWork
+from plimsoll_broker.storage.cleaner.segment_swap import SegmentSwap
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_broker.storage.log import Log
 from plimsoll_core.cluster.cluster_configs import OWN_DEFAULTS

@@ -16,11 +16,10 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from plimsoll_broker.background.threads import in_thread
-from plimsoll_broker.background.time_slices import in_slices
+from plimsoll_broker.background import in_slices, in_thread
 from plimsoll_broker.replication.flush_schedule import several
 from plimsoll_broker.replication.full_disks import Room
-from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_broker.replication.log_cleaner import LogCleaner
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.replication.segment_removal import SegmentRemoval

@@ -16,25 +16,25 @@ from uuid import UUID
 
 from immutables import Map
 
-from plimsoll_broker.background.time_slices import in_slices
+from plimsoll_broker.background import in_slices
+from plimsoll_broker.clocks import WallClock
 from plimsoll_broker.inside import InsidePeers
 from plimsoll_broker.replication.copy_buckets import CopyBuckets
 from plimsoll_broker.replication.disk_shares import DiskShares
 from plimsoll_broker.replication.flush_schedule import Flusher
-from plimsoll_broker.replication.hosted_partition import Hosted, log_config
-from plimsoll_broker.replication.hosted_partitions import HostedPartitions
-from plimsoll_broker.replication.log_writer import LogWriter
-from plimsoll_broker.replication.new_partitions import Opener
-from plimsoll_broker.replication.once_per_turn import Stepping, Woken
-from plimsoll_broker.replication.partition_watcher import PartitionWatcher
-from plimsoll_broker.replication.proposal_queue import ProposalQueue
+from plimsoll_broker.replication.hosted_partitions import (
+    Hosted,
+    HostedPartitions,
+    Opener,
+    PartitionWatcher,
+    log_config,
+)
+from plimsoll_broker.replication.log_writer import LogWriter, Stepping, Woken
+from plimsoll_broker.replication.proposal_queue import ProposalQueue, SeenShrinks
 from plimsoll_broker.replication.reopening_claims import Reopening
-from plimsoll_broker.replication.role_changes import Roles
-from plimsoll_broker.replication.seen_shrinks import SeenShrinks
+from plimsoll_broker.replication.role_changes import Roles, StateChanges
 from plimsoll_broker.replication.serving_lease import ServingLease
-from plimsoll_broker.replication.state_changes import StateChanges
 from plimsoll_broker.replication.traffic import Traffic
-from plimsoll_broker.replication.wall_clock import WallClock
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.log_store import Found, LogStore

@@ -14,9 +14,8 @@ from __future__ import annotations
 import logging
 from itertools import islice
 
-from plimsoll_broker.background.threads import in_thread
-from plimsoll_broker.background.time_slices import in_slices
-from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.background import in_slices, in_thread
+from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.storage.disk import StorageError, StorageFault
 from plimsoll_broker.storage.log import Log

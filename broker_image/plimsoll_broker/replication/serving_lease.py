@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
-from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_broker.replication.role_changes import Roles
 from plimsoll_broker.replication.traffic import Traffic
 from plimsoll_core.replica.leader_lease import LeaderLease, from_followers

@@ -3,6 +3,17 @@
 One for each lifetime of a broker, updated with every image in the turn in which it is applied.
 Decisions for a connection are cached while the committed rules stay the same. A connection that
 logged in with a key that is no longer committed is closed in that turn.
+
+`Decisions`: the cached authorization decisions of one connection, bounded. A client may name
+anything, of any length. Decisions about existing topics are cached; of all other names only few
+are.
+
+`VisibleTopics`: the topics that one principal may describe, and its rewritten requests for all
+topics. A request for all topics is answered as if it had named the visible ones
+(`guards.metadata`). Encoding some hundred names takes longer than the rest of a cached reply, so
+the rewritten requests are cached, too.
+
+`SecurityStats`: a broker's counts of logins and rights, for metrics.
 """
 
 from __future__ import annotations
@@ -10,13 +21,14 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 from uuid import UUID
 
 from plimsoll_broker.security.audit_log import AuditEvent, AuditLog
-from plimsoll_broker.security.decisions import Decisions
-from plimsoll_broker.security.security_stats import SecurityStats
-from plimsoll_broker.security.visible_topics import VisibleOfPrincipals, VisibleTopics
 from plimsoll_broker.server.dispatch import Buffer, ConnectionState
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.messages.security import OnBehalf
@@ -28,7 +40,7 @@ from plimsoll_core.security.acl import (
     operation_bits,
 )
 from plimsoll_core.security.acl_index import AclQuestion
-from plimsoll_core.security.client_certificates import BY_CERTIFICATE, mark_of
+from plimsoll_core.security.client_certificates import BY_CERTIFICATE, CertificateRefusal, mark_of
 from plimsoll_core.security.sasl import EXPIRED_GRACE_MS, Identity
 from plimsoll_core.security.scram import ScramCredential, ScramMechanism, login_mark
 from plimsoll_core.security.state import Mode, Security
@@ -39,6 +51,116 @@ from plimsoll_core.security.tokens import (
     TokenRefusal,
     token_mark,
 )
+
+TOPICS_MAX = 10_000
+"""Decisions about existing topics."""
+OTHERS_MAX = 100
+NAME_MAX = 255
+"""Characters of other names that are cached."""
+
+Question = tuple[AclOperation, ResourceType, str]
+
+
+class Decisions(NamedTuple):
+    """One value, since threads read it for long requests while the loop applies new rules.
+    `security`: the rules that the decisions were made by."""
+
+    security: Security
+    topics: dict[Question, bool]
+    others: dict[Question, bool]
+
+    def remember(self, question: Question, *, there_is: bool, allowed: bool) -> None:
+        """Cache a decision. `there_is`: the topic exists. A full cache is cleared."""
+        if there_is:
+            decided, most = self.topics, TOPICS_MAX
+        elif len(question[2]) <= NAME_MAX:
+            decided, most = self.others, OTHERS_MAX
+        else:
+            return
+        if len(decided) >= most:
+            decided.clear()
+        decided[question] = allowed
+
+
+PRINCIPALS_MAX = 64
+"""Principals whose visible topics are cached."""
+ASKED_MAX = 2
+"""Requests for all topics that are cached for each principal: clients of one kind send the same."""
+ASKED_BYTES_MAX = 64
+"""Bytes of a request for all topics, which names none."""
+REWRITTEN_BYTES_MAX = 256 * 1024
+"""Bytes of its rewritten form."""
+
+
+class VisibleTopics:
+    """The visible topics of one principal, and the rules and topics they were derived from. `names`
+    None: all topics."""
+
+    __slots__ = ("_requests", "names", "security", "topic_ids")
+
+    def __init__(
+        self, topic_ids: object, security: Security, names: tuple[str, ...] | None
+    ) -> None:
+        self.topic_ids = topic_ids
+        self.security = security
+        self.names = names
+        # By API, version and original body; None: the request is passed on unchanged.
+        self._requests: dict[tuple[int, int, bytes], bytes | None] = {}
+
+    def has_asked(self, key: int, version: int, body: Buffer) -> bool:
+        """Return True if `request` has the answer cached."""
+        return len(body) <= ASKED_BYTES_MAX and (key, version, bytes(body)) in self._requests
+
+    def request(
+        self, key: int, version: int, body: Buffer, make: Callable[[], bytes | None]
+    ) -> bytes | None:
+        """Return the rewritten form of a request for all topics, or None if it is passed on
+        unchanged."""
+        if len(body) > ASKED_BYTES_MAX:
+            return make()
+        question = (key, version, bytes(body))
+        if question in self._requests:
+            return self._requests[question]
+        made = make()
+        if len(self._requests) < ASKED_MAX and len(made or b"") <= REWRITTEN_BYTES_MAX:
+            self._requests[question] = made
+        return made
+
+
+class VisibleOfPrincipals:
+    """The cached topics of all principals."""
+
+    def __init__(self) -> None:
+        # By principal and host.
+        self._known: dict[tuple[str, str], VisibleTopics] = {}
+
+    def get(
+        self, principal: str, host: str, topic_ids: object, security: Security
+    ) -> VisibleTopics | None:
+        """Return the cached topics, or None if rules or topics have changed."""
+        found = self._known.get((principal, host))
+        if found is None or found.topic_ids is not topic_ids:
+            return None
+        return found if found.security is security else None
+
+    def put(self, principal: str, host: str, visible: VisibleTopics) -> None:
+        if len(self._known) >= PRINCIPALS_MAX:
+            self._known.clear()
+        self._known[principal, host] = visible
+
+
+@dataclass(slots=True)
+class SecurityStats:
+    """Counters that only grow."""
+
+    denied: int = 0
+    would_deny: int = 0
+    logins: int = 0
+    failed_logins: int = 0
+    cut_off: int = 0
+    tokens_refused: Counter[TokenRefusal] = field(default_factory=Counter)
+    certificates_refused: Counter[CertificateRefusal] = field(default_factory=Counter)
+
 
 SESSION_S_MAX = 10 * 365 * 24 * 3600.0
 """Certificates may be valid for thousands of years; timers cannot be."""

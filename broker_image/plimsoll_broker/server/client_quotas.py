@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
-from plimsoll_broker.background.threads import in_thread
+from plimsoll_broker.background import in_thread
 from plimsoll_broker.server.dispatch import ConnectionState
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.quotas.connections import AddressConnections

@@ -1,20 +1,68 @@
 """ListenerLimits and RequestOrder: a listener's limits, and the connection that makes room for a
 new one.
 
-Made with a `Server`; sessions and the server enforce them. Each listener has limits of its own, so
-that clients cannot use up what brokers need. No I/O. `overdue_connections` decides which
-connections are closed for taking too long.
+Sessions and the listener enforce them. Each listener has limits of its own, so that clients cannot
+use up what brokers need. No I/O.
+
+`Progress`: how many bytes moved in a recent window, by marks made at each look. A ReplySender and a
+RequestReceiver own one each. A client is judged by its rate in the last seconds; an average since
+the beginning would stay high for hours after a fast start. Pure.
+
+`Activity`: since when a connection has been silent, unfinished or starved, for its listener's
+limits. Times are seconds of the event loop's clock.
+
+`overdue`: which connection is closed for exceeding its listener's time limits, and the reason.
+Called by a listener at each sweep: for a client that sends nothing, does not read its replies or
+does not finish its request, and for a request without memory. Pure.
+
+`AddressAdmission`: admit or reject a listener's connections by address, before anything is read.
+Plaintext connections are judged when they are accepted, TLS connections before their handshake.
+`plimsoll_core.quotas.connections` holds the limits, which all listeners share. A connection over
+the rate limit is closed after a delay, as in Kafka, so that a client that reconnects at once has to
+wait.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import asyncio
+import time
+from collections import Counter, OrderedDict, deque
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+from plimsoll_core.quotas.connections import AddressConnections
 from plimsoll_core.quotas.fair_pool import FairPool
 from plimsoll_wire.api_versions import ApiKey
+
+_MARKS = 16
+"""Marks in a window, however often `within` is called."""
+
+
+class Progress:
+    """`within` is called at each sweep."""
+
+    __slots__ = ("_marks",)
+
+    def __init__(self) -> None:
+        # The time of each look, with the total at that time.
+        self._marks: deque[tuple[float, int]] = deque()
+
+    def begins(self) -> None:
+        """Forget all marks."""
+        self._marks.clear()
+
+    def within(self, now: float, total: int, window_s: float) -> int | None:
+        """Return how much of `total` came in the last `window_s`; None until it has been watched
+        for that long. If looks are rare, the window is longer."""
+        marks = self._marks
+        while len(marks) > 1 and marks[1][0] <= now - window_s:
+            marks.popleft()
+        found = total - marks[0][1] if marks and marks[0][0] <= now - window_s else None
+        if not marks or now - marks[-1][0] >= window_s / _MARKS:
+            marks.append((now, total))
+        return found
+
 
 MIB = 1024 * 1024
 
@@ -186,3 +234,186 @@ def _first_of_most(by_principal: Mapping[str, OrderedDict[C, None]]) -> C | None
         return None
     most = max(by_principal, key=lambda principal: len(by_principal[principal]))
     return next(iter(by_principal[most]))
+
+
+class Activity:
+    """Each time is None while its state does not apply."""
+
+    __slots__ = ("half_closed_s", "heard_s", "opened_s", "owing_s", "spoken", "starved_s")
+
+    def __init__(self, now_s: float) -> None:
+        self.opened_s = now_s
+        # Arrival of the last byte; `opened_s` before the first.
+        self.heard_s = now_s
+        # True once it has made a request after login.
+        self.spoken = False
+        # Arrival of the first byte of an unfinished request.
+        self.owing_s: float | None = None
+        # Since when it has waited for memory for the rest.
+        self.starved_s: float | None = None
+        # When the peer half-closed the connection.
+        self.half_closed_s: float | None = None
+
+    def silent_for(self, now_s: float, muted_until_s: float, *, let_in: bool) -> float:
+        """Return the seconds since the last byte. For a muted connection silence begins when the
+        muting ends; without login it begins at the connect."""
+        heard_s = max(self.heard_s, min(muted_until_s, now_s))
+        return now_s - (heard_s if let_in else self.opened_s)
+
+    def waits(self, now_s: float, *, owing: bool, starved: bool) -> None:
+        """Note that the connection still, or from now on, owes the rest of a request, or waits for
+        memory."""
+        self.owing_s = _since(self.owing_s, now_s) if owing else None
+        self.starved_s = _since(self.starved_s, now_s) if starved else None
+
+
+def _since(before_s: float | None, now_s: float) -> float:
+    return now_s if before_s is None else before_s
+
+
+def seconds_since(at_s: float | None, now_s: float) -> float | None:
+    return None if at_s is None else now_s - at_s
+
+
+SLOWEST_REQUEST = 16 * 1024
+"""The least rate, in bytes per second, at which a client must have sent a large request lately."""
+SLOWEST_WANTED = 256 * 1024
+"""The same, while others wait for memory that its principal's requests hold."""
+SLOWEST_READER = 64 * 1024
+"""The least rate, in bytes per second, at which a reader must have read lately while memory is
+short."""
+_LATELY_PART = 0.75
+"""The part of a time limit that `lately` covers. The rest allows for the sweeps, which are a
+quarter apart. An average since the beginning would credit the bytes that the kernel buffered at
+first."""
+
+REASONS = (
+    "frame-too-large",
+    "half-closed",
+    "half-request",
+    "handler-failed",
+    "idle",
+    "made-room",
+    "malformed",
+    "no-memory-for-reply",
+    "no-memory-for-request",
+    "not-reading",
+    "reply-too-large",
+    "silent",
+    "unsupported-version",
+)
+"""The reasons for closing connections, listed so that all are counted from the start; handlers add
+a few."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Conduct:
+    """The behaviour of a connection, in seconds; None: the state does not apply.
+
+    `silent`: since its last byte. `spoken`: True if it has ever made a request. `waiting`: True if
+    a reply is pending. `owing`: since the first byte of an unfinished request; `came`: bytes of it
+    that arrived lately (`lately`). `starved`: since memory for the rest was asked for. `unread`:
+    since the peer last took bytes of replies. `draining`: since replies have been unsent; `taken`:
+    bytes of them taken lately. `came` and `taken` are None until the connection has been watched
+    long enough. `half_closed`: since the peer half-closed.
+    """
+
+    silent: float
+    spoken: bool
+    waiting: bool
+    owing: float | None = None
+    came: int | None = None
+    starved: float | None = None
+    unread: float | None = None
+    draining: float | None = None
+    taken: int | None = None
+    half_closed: float | None = None
+
+
+def lately(ms_max: int) -> float:
+    """Return the seconds over which progress is measured for a limit of `ms_max`."""
+    return ms_max / 1000 * _LATELY_PART
+
+
+def overdue(
+    conduct: Conduct, limits: ListenerLimits, *, short: bool = False, wanted: bool = False
+) -> str | None:
+    """Return the reason to close the connection, or None. `short`: a client waits for memory that
+    unsent replies of this principal hold; `wanted`: that its unfinished requests hold."""
+    if _after(conduct.starved, limits.starved_ms_max):
+        return "no-memory-for-request"
+    # A connection that waits for memory is not read, so it is not slow.
+    least = SLOWEST_WANTED if wanted else SLOWEST_REQUEST
+    slow = _is_slow(conduct.owing, conduct.came, limits.owing_ms(wanted), least)
+    if slow and conduct.starved is None:
+        return "half-request"
+    if _after(conduct.unread, limits.unread_ms_max):
+        return "not-reading"
+    short_ms = limits.unread_short_ms_max
+    if short and _is_slow(conduct.draining, conduct.taken, short_ms, SLOWEST_READER):
+        return "not-reading"
+    if _after(conduct.half_closed, limits.half_closed_ms_max):
+        return "half-closed"
+    if conduct.waiting or conduct.unread is not None:
+        return None
+    if not conduct.spoken and _after(conduct.silent, limits.silent_ms_max):
+        return "silent"
+    return "idle" if _after(conduct.silent, limits.idle_ms_max) else None
+
+
+def _after(seconds: float | None, ms_max: int) -> bool:
+    return seconds is not None and seconds > ms_max / 1000
+
+
+def _is_slow(seconds: float | None, moved: int | None, ms_max: int, least: int) -> bool:
+    """Return True if it took too long and moved less than `least` bytes per second lately."""
+    return _after(seconds, ms_max) and moved is not None and moved < least * lately(ms_max)
+
+
+DELAYED_MAX = 1_000
+"""Rejected connections that wait to be closed. Beyond this number they are closed at once."""
+
+
+class AddressAdmission:
+    """One listener's admission by address. `closed_for` counts rejections by reason."""
+
+    def __init__(self, addresses: AddressConnections, closed_for: Counter[str]) -> None:
+        self._addresses = addresses
+        self._closed_for = closed_for
+        self._delayed: dict[asyncio.Transport, asyncio.TimerHandle] = {}
+
+    def arrived(self, transport: asyncio.Transport) -> bool:
+        """Return True if the connection is served; otherwise close it. Call `left` when a served
+        connection ends."""
+        host = host_of(transport)
+        verdict = self._addresses.arrived(host, time.monotonic_ns() // 1_000_000)
+        if not verdict.reason:
+            return True
+        self._closed_for[verdict.reason] += 1
+        if verdict.closed_after_ms and len(self._delayed) < DELAYED_MAX:
+            transport.pause_reading()
+            loop = asyncio.get_running_loop()
+            after_s = verdict.closed_after_ms / 1000
+            self._delayed[transport] = loop.call_later(after_s, self._close, transport)
+        else:
+            transport.abort()
+        return False
+
+    def left(self, host: str) -> None:
+        """A served connection has ended."""
+        self._addresses.left(host)
+
+    def close(self) -> None:
+        """Close all delayed connections; the listener stops."""
+        for transport in list(self._delayed):
+            self._close(transport)
+
+    def _close(self, transport: asyncio.Transport) -> None:
+        self._delayed.pop(transport).cancel()
+        transport.abort()
+
+
+def host_of(transport: asyncio.BaseTransport) -> str:
+    """Return the peer's IP address, or "" if it is not known."""
+    peer = transport.get_extra_info("peername")
+    return str(peer[0]) if peer else ""

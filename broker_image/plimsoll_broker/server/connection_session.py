@@ -5,50 +5,180 @@ delays only the replies behind it. The resources of a client are bounded: reques
 replies (the session stops reading) and, with all other clients, memory. A client that breaks the
 protocol is disconnected, counted by reason, and so is one whose request meets a bug; no other
 connection is affected. A client that half-closes still gets its replies.
+
+`ServerStats`: a listener's counts of connections and requests, and the requests' durations.
+
+`SessionOwner`: what a server provides to each of its sessions. Made by `listener`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
-from plimsoll_broker.server.client_memory_pools import Account, RequestAccount
-from plimsoll_broker.server.client_quotas import Charges, measured
-from plimsoll_broker.server.connection_activity import Activity, seconds_since
+from plimsoll_broker.handler_failures import CommitPathFailed, HandlerFailures
+from plimsoll_broker.server.client_memory import Account, ClientMemory, RequestAccount
+from plimsoll_broker.server.client_quotas import MUTATING, Charges, Quotas, measured
+from plimsoll_broker.server.connection_buffers import LONG_REPLIES, ReplySender, RequestReceiver
 from plimsoll_broker.server.connection_flow import (
     MUTED,
     NO_TURN,
     OUTPUT_FULL,
     ConnectionFlow,
     FlowState,
+    Muting,
     NextStep,
+)
+from plimsoll_broker.server.connection_limits import (
+    Activity,
+    AddressAdmission,
+    Conduct,
+    ListenerLimits,
+    lately,
+    seconds_since,
 )
 from plimsoll_broker.server.dispatch import (
     SERVING,
     CloseConnection,
     ConnectionState,
+    Dispatch,
     Reply,
+    RequestContext,
     Result,
 )
-from plimsoll_broker.server.muting import Muting
-from plimsoll_broker.server.overdue_connections import Conduct, lately
-from plimsoll_broker.server.receiving import RequestReceiver
-from plimsoll_broker.server.reply_later import ReplyLater
-from plimsoll_broker.server.reply_room import LONG_REPLIES
-from plimsoll_broker.server.reply_slot import AT_ONCE, LATER, SMALL_BYTES, Later, ReplySlot, later
-from plimsoll_broker.server.session_owner import SessionOwner
-from plimsoll_broker.server.throttle_times import told
-from plimsoll_broker.server.unsent_replies import ReplySender
+from plimsoll_broker.server.replies import (
+    AT_ONCE,
+    LATER,
+    SMALL_BYTES,
+    Later,
+    ReplyLater,
+    ReplySlot,
+    later,
+    told,
+)
+from plimsoll_broker.server.turn_budget import TurnBudget
 from plimsoll_core.cluster.listeners import Listener
+from plimsoll_core.security.client_certificates import CertificateProof
 from plimsoll_core.security.inside import Peer
 from plimsoll_net.tls_connection import CLIENT_PROOF, INSIDE_PEER
+from plimsoll_process.durations import Durations
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.framing import FrameTooLarge
 from plimsoll_wire.headers import RequestHeader, parse_request_header
 from plimsoll_wire.primitives import MalformedMessage
+
+
+class RequestTimes(dict[int, Durations]):
+    """By API key: the time from reading a request until its reply was handed to the socket, or,
+    without a reply, until its handler returned."""
+
+    def __missing__(self, api_key: int) -> Durations:
+        made = self[api_key] = Durations()
+        return made
+
+
+@dataclass(slots=True)
+class ServerStats:
+    """Counters that only grow, except `waiting`; the metrics endpoint reads them."""
+
+    accepted: int = 0
+    turned_away: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    waiting: int = 0
+    """Requests without a reply so far, of all connections."""
+    requests: Counter[int] = field(default_factory=Counter)
+    times: RequestTimes = field(default_factory=RequestTimes)
+    follower_fetches: Durations = field(default_factory=Durations)
+    """Brokers' fetches, which `times` leaves out."""
+    closed_for: Counter[str] = field(default_factory=Counter)
+    handler_failures: HandlerFailures = field(default_factory=HandlerFailures)
+
+    def took(self, api_key: int, seconds: float, *, by_broker: bool) -> None:
+        """Record the duration of a request, from read to reply."""
+        if by_broker and api_key == ApiKey.FETCH:
+            self.follower_fetches.observe(seconds)
+        else:
+            self.times[api_key].observe(seconds)
+
+
+_API_KEYS = {int(key): key for key in ApiKey}
+_PRODUCE = int(ApiKey.PRODUCE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOwner:
+    """`listener` returns the current configuration. `proved` takes a connection and the proof of
+    its certificate. `opened`, `heard` and `closed` take a session. `quotas` None: no limits here.
+    `admission` None: addresses are not limited, or were checked before the session was made."""
+
+    dispatch: Dispatch
+    listener: Callable[[], Listener]
+    limits: ListenerLimits
+    memory: ClientMemory | None
+    stats: ServerStats
+    turns: TurnBudget
+    quotas: Quotas | None
+    admission: AddressAdmission | None
+    opened: Callable[[Any], bool]
+    heard: Callable[[Any], None]
+    closed: Callable[[Any], None]
+    failed: Callable[[BaseException], None]
+    proved: Callable[[ConnectionState, CertificateProof], None]
+
+    def admits(self, transport: asyncio.Transport) -> bool:
+        return self.admission is None or self.admission.arrived(transport)
+
+    def left(self, host: str) -> None:
+        if self.admission is not None:
+            self.admission.left(host)
+
+    def broke(self, api_key: int, error: BaseException) -> None:
+        """Handle a bug: it costs its connection. On the commit path it ends the process: the
+        listener's task fails with it."""
+        if isinstance(error, CommitPathFailed):
+            self.failed(error)
+        else:
+            self.stats.handler_failures.met(api_key, error)
+
+    def context(
+        self, header: RequestHeader, frame: bytearray, connection: ConnectionState, began_ns: int
+    ) -> RequestContext:
+        """Return the context of a served request that was read at `began_ns`."""
+        key, version, correlation_id, client_id, body_at = header
+        assert body_at is not None, "a version that is served has a body"
+        body = memoryview(frame)[body_at:]
+        context = RequestContext(
+            _API_KEYS[key], version, correlation_id, body, connection, client_id
+        )
+        quotas = self.quotas
+        if quotas is not None and quotas.limits_clients:
+            held = connection.limits
+            if (
+                key == _PRODUCE
+                and held is not None
+                and held.covers(quotas.committed, client_id, len(body), began_ns)
+            ):
+                context.time_ahead = held.time_ahead
+            else:
+                context.charges = quotas.charges(connection, key, client_id, began_ns)
+        if quotas is not None and key in MUTATING:
+            context.charges = quotas.mutating(context.charges, connection, client_id, began_ns)
+        return context
+
+    def charges_of_steps(self, connection: ConnectionState) -> Charges | None:
+        """Return the charges of a request that was allowed ahead."""
+        return None if self.quotas is None else self.quotas.steps(connection)
+
+    def serves(self, connection: ConnectionState, api_key: int, version: int) -> bool:
+        """Return True if the API is served. A client without login may send nothing large."""
+        return connection.let_in and self.dispatch.find(api_key, version) is not None
+
 
 _STEPS: dict[NextStep, Callable[[asyncio.Transport], None]] = {
     NextStep.PAUSE: lambda transport: transport.pause_reading(),

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from plimsoll_broker.server.client_memory_pools import Account, RequestAccount
+from plimsoll_broker.server.client_memory import Account, RequestAccount
 from plimsoll_broker.server.rejected_sequences import RejectedSequences
 from plimsoll_core.addresses import network_of
 from plimsoll_core.cluster import listener_peers

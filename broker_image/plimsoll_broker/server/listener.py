@@ -1,8 +1,7 @@
 """Server: the broker's listener. It accepts connections and keeps them within its limits.
 
 Made by `node.client_listeners` and `node.broker` with a `Dispatch`. It never looks into a request.
-`connection_limits` decides which connection is evicted for a new one; `overdue_connections` decides
-which one is overdue.
+`connection_limits` decides which connection is evicted for a new one, and which one is overdue.
 """
 
 from __future__ import annotations
@@ -12,15 +11,16 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from plimsoll_broker.inside import InsidePeers
-from plimsoll_broker.server.address_admission import AddressAdmission
-from plimsoll_broker.server.client_memory_waits import ClientMemory
+from plimsoll_broker.server.client_memory import ClientMemory
 from plimsoll_broker.server.client_quotas import Quotas
-from plimsoll_broker.server.connection_limits import ListenerLimits, RequestOrder
-from plimsoll_broker.server.connection_session import Session
+from plimsoll_broker.server.connection_limits import (
+    AddressAdmission,
+    ListenerLimits,
+    RequestOrder,
+    overdue,
+)
+from plimsoll_broker.server.connection_session import ServerStats, Session, SessionOwner
 from plimsoll_broker.server.dispatch import ConnectionState, Dispatch
-from plimsoll_broker.server.overdue_connections import overdue
-from plimsoll_broker.server.server_stats import ServerStats
-from plimsoll_broker.server.session_owner import SessionOwner
 from plimsoll_broker.server.turn_budget import TurnBudget
 from plimsoll_core.addresses import to_listen
 from plimsoll_core.cluster import listener_peers

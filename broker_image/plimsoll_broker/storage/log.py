@@ -3,27 +3,143 @@
 Called by LogWriter, which carries out what replicas decide, and by recovery. Synchronous: writes go
 to the page cache. It never decides what may be read or must be truncated. A failing disk takes only
 this log offline (`fault`). Source: the protocol's local storage rules.
+
+The rule for rolling a log to its next segment. Segments cost files and memory, and clients
+determine timestamps and topic configs. So a log with many segments starts no small ones. Source:
+Kafka's segment.bytes, segment.ms and segment.index.bytes.
+
+`Retention`: which segments may be removed: the oldest, as a whole, never above the high watermark.
+Age removes the newest segment, too, but not while it is written to: Kafka checks every five
+minutes, and clients rely on reading back recent writes with old timestamps. Called by `Log`, which
+drops them. Source: Kafka's retention.ms and retention.bytes.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
-from plimsoll_broker.storage import retention
 from plimsoll_broker.storage.disk import Buffer, StorageError, StorageFault
-from plimsoll_broker.storage.durability import Unsynced
-from plimsoll_broker.storage.epoch_file import EpochFile
 from plimsoll_broker.storage.log_config import LogConfig
-from plimsoll_broker.storage.log_reading import LogReader
-from plimsoll_broker.storage.log_values import Flush, LogContents, LogNotes, LogPlace, Settling
+from plimsoll_broker.storage.log_reading import LogReader, RecentBatches
+from plimsoll_broker.storage.log_values import (
+    EpochFile,
+    Flush,
+    LogContents,
+    LogNotes,
+    LogPlace,
+    Settling,
+)
 from plimsoll_broker.storage.offsets_by_time import Step, first_at_or_after, newest
 from plimsoll_broker.storage.producer_snapshots import ProducerSnapshots
-from plimsoll_broker.storage.recent_batches import RecentBatches
-from plimsoll_broker.storage.rolling import is_full
-from plimsoll_broker.storage.segment import Segment
+from plimsoll_broker.storage.segment import POSITION_MAX, Segment
+from plimsoll_broker.storage.unsynced import Unsynced
 from plimsoll_core.replica.commit import countable_end
 from plimsoll_wire.batches import BatchError, BatchHeader
+
+SEGMENTS_MANY = 1_000
+SMALL_BYTES = 2**19
+"""In a log with SEGMENTS_MANY segments, the last one is not full by size, age or index below this
+many bytes."""
+
+
+def is_full(
+    segments: Sequence[Segment],
+    config: LogConfig,
+    size: int,
+    last: BatchHeader,
+) -> bool:
+    """Return True if batches of `size` bytes, the last of which is `last`, belong into a new
+    segment."""
+    segment = segments[-1]
+    end = segment.size
+    if not end:
+        return False
+    end += size
+    if end > POSITION_MAX:
+        return True
+    if last.base_offset + last.last_offset_delta - segment.base_offset > POSITION_MAX:
+        return True
+    if len(segments) >= SEGMENTS_MANY and segment.size < SMALL_BYTES:
+        return False
+    return end > config.segment_bytes or _is_due(segment, config, last)
+
+
+def _is_due(segment: Segment, config: LogConfig, last: BatchHeader) -> bool:
+    """Return True if the segment is full by its index or its age."""
+    if len(segment.time_index) >= config.segment_index_bytes // 12:
+        return True
+    first_ms = segment.first_timestamp
+    if first_ms is None or first_ms < 0:
+        return False
+    return last.max_timestamp - first_ms > config.segment_ms
+
+
+class Due(NamedTuple):
+    """Records below `offset` may go. `active`: that is the whole log, including the last
+    segment."""
+
+    offset: int
+    active: bool
+
+
+def retained(
+    segments: Sequence[Segment],
+    log_end_offset: int,
+    config: LogConfig,
+    now_ms: int | None,
+    high_watermark: int,
+) -> Due:
+    """Return what is too old or too much. `now_ms` None: the time is unknown, and nothing is
+    old."""
+    offset = segments[0].base_offset
+    if not config.delete:
+        return Due(offset, active=False)
+    size = sum(segment.size for segment in segments)
+    ends = [following.base_offset for _, following in pairwise(segments)] + [log_end_offset]
+    for segment, end in zip(segments, ends, strict=True):
+        active = segment is segments[-1]
+        surplus = config.retention_bytes is not None and (
+            not active and size - segment.size >= config.retention_bytes
+        )
+        if end > high_watermark or not segment.size:
+            break
+        if not surplus and not _expired(segment, config.retention_ms, now_ms):
+            break
+        if active and _written_within(segment, config.active_kept_ms, now_ms):
+            break
+        size -= segment.size
+        offset = end
+        if active:
+            return Due(offset, active=True)
+    return Due(offset, active=False)
+
+
+def note_written(segments: Sequence[Segment], since_ms: int) -> None:
+    """Files written since the last check, at `since_ms`, are no older than that: records without a
+    time age by their file's time, which may come from a wrong clock."""
+    for segment in reversed(segments):
+        if not segment.note_written(since_ms):
+            break
+
+
+def _written_within(segment: Segment, kept_ms: int, now_ms: int | None) -> bool:
+    """Return True if it was written recently. A file time in the future tells nothing: the clock
+    was set back."""
+    return now_ms is not None and 0 <= now_ms - segment.modified_ms() < kept_ms
+
+
+def _expired(segment: Segment, retention_ms: int | None, now_ms: int | None) -> bool:
+    if retention_ms is None or now_ms is None:
+        return False
+    newest = segment.max_timestamp
+    if newest < 0 or newest > now_ms:
+        # No time, or one in the future (in microseconds, for example), which would hold up all
+        # later records for ever: use the file's time.
+        newest = segment.modified_ms()
+    return now_ms - newest > retention_ms
 
 
 class Log:
@@ -331,7 +447,7 @@ class Log:
         """Advance the log start behind segments that are too old or exceed the size, never above
         the high watermark. Return the log start. `now_ms` None: the wall clock is not trusted,
         and nothing is too old. `remove_first` removes the files once the start is saved."""
-        due = retention.due(self.segments, self.log_end_offset, self.config, now_ms, high_watermark)
+        due = retained(self.segments, self.log_end_offset, self.config, now_ms, high_watermark)
         if due.active:
             self.roll()
         self.advance_log_start(due.offset)

@@ -3,33 +3,194 @@
 Called by `node.broker` (open, identify, clean stop) and by the replica manager (logs). It follows
 the protocol's local storage order: the clean-shutdown marker is read and removed before anything
 else, and written after everything else.
+
+`DeletedDirectories`: directories of deleted logs and strays: renamed at once, removed a minute or a
+day later. A stray's name holds the time since when it is one, so that it is removed even if the
+broker restarts every day.
+
+`NewLogs`: logs whose identity a power cut may still remove; it must be durable before their first
+record. A thread removes logs that it made durable, while the event loop may give the same name to
+another topic's log.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from uuid import UUID
+from uuid import UUID, uuid4
 
-from plimsoll_broker.storage import checkpoint_formats, clean_shutdown, volume_owner
+from plimsoll_broker.storage import checkpoint_formats, volume_owner
 from plimsoll_broker.storage.checkpoint_files import CheckpointFiles, CheckpointLines
-from plimsoll_broker.storage.checkpoint_formats import Meta, Partition
-from plimsoll_broker.storage.cleaner.work import CleaningWork
-from plimsoll_broker.storage.deleted_directories import DELETE, STRAY, DeletedDirectories
+from plimsoll_broker.storage.checkpoint_formats import PARTITION_METADATA, Meta, Partition
+from plimsoll_broker.storage.cleaner.round import CleaningWork
 from plimsoll_broker.storage.disk import Disk, Lock, StorageError, StorageFault
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.log_config import LogConfig
+from plimsoll_broker.storage.log_reading import RecentMemory
 from plimsoll_broker.storage.log_values import Known, LogNotes, LogPlace
-from plimsoll_broker.storage.new_logs import NewLogs
-from plimsoll_broker.storage.recent_batches import RecentMemory
 from plimsoll_broker.storage.recovery import load_log
 from plimsoll_broker.storage.volume_owner import VolumeRefused
 from plimsoll_core.replica.producer_states import ProducerMemory
 
-logger = logging.getLogger("plimsoll.storage")
+logger = logging.getLogger("plimsoll.log_store")
+DELETE_DELAY_MS = 60_000
+STRAY_DELAY_MS = 24 * 3600 * 1000
+DELETE = "-delete"
+STRAY = "-stray"
+_NAME_MAX = 255
+
+
+class DeletedDirectories:
+    """`now_ms` is the caller's clock; only a stray's name has wall-clock time. `unsynced`: a power
+    cut may restore an old name, and the next start moves it again."""
+
+    __slots__ = ("_directory", "_disk", "_due_ms", "unsynced")
+
+    def __init__(self, disk: Disk, directory: Path) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._due_ms: dict[Path, int] = {}
+        self.unsynced = False
+
+    def found(self, path: Path, now_ms: int) -> bool:
+        """At a start: return True if this is such a directory; its removal is scheduled again."""
+        if path.name.endswith(DELETE):
+            self._due_ms[path] = now_ms
+        elif path.name.endswith(STRAY):
+            self._due_ms[path] = now_ms + _left_ms(path.name)
+        else:
+            return False
+        return True
+
+    def move(self, path: Path, suffix: str, now_ms: int) -> None:
+        """Rename the directory, and schedule its removal."""
+        since = f"{_wall_ms()}." if suffix == STRAY else ""
+        tail = f".{since}{uuid4().hex}{suffix}"
+        moved = path.with_name(path.name[: _NAME_MAX - len(tail)] + tail)
+        self._disk.rename(path, moved)
+        self.unsynced = True
+        delay_ms = STRAY_DELAY_MS if suffix == STRAY else DELETE_DELAY_MS
+        self._due_ms[moved] = now_ms + delay_ms
+
+    def sync(self) -> None:
+        """Make the new names durable; may run in a thread."""
+        self.unsynced = False
+        self._disk.sync_directory(self._directory)
+
+    def again(self, path: Path, now_ms: int) -> None:
+        """Schedule another attempt to remove it."""
+        self._due_ms[path] = now_ms + DELETE_DELAY_MS
+
+    def due(self, now_ms: int) -> list[Path]:
+        """Remove and return the directories that are due. Removing a large one takes long: use a
+        thread."""
+        due = [path for path, due_ms in self._due_ms.items() if due_ms <= now_ms]
+        for path in due:
+            del self._due_ms[path]
+        return due
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _left_ms(name: str) -> int:
+    """Return the rest of a stray's day; all of it if the name has no valid time."""
+    parts = name.removesuffix(STRAY).split(".")
+    since = parts[-2] if len(parts) > 2 else ""
+    if not since.isdecimal():
+        return STRAY_DELAY_MS
+    passed_ms = max(_wall_ms() - int(since), 0)
+    return max(STRAY_DELAY_MS - passed_ms, 0)
+
+
+class NewLogs:
+    """The new logs in `directory`. A method that begins with `begin` returns a function that may
+    run in a thread."""
+
+    def __init__(self, disk: Disk, directory: Path) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._new: dict[Partition, Path] = {}
+        self._changing = threading.Lock()
+        # New logs whose sync failed: a repeated sync may succeed although the first lost data.
+        # Their appends raise the error.
+        self._undurable: dict[Partition, StorageError] = {}
+
+    def add(self, partition: Partition, log: Log) -> None:
+        """Add a log that is new, or was made by a process that may have died before it was
+        durable."""
+        with self._changing:
+            self._new[partition] = log.directory
+        log.make_durable = partial(self._make_one_durable, partition)
+
+    def forget(self, partition: Partition) -> None:
+        """Forget a log that is no longer here."""
+        self._new.pop(partition, None)
+        self._undurable.pop(partition, None)
+
+    def reopened(self, partition: Partition, log: Log) -> None:
+        """Try a reopened log again."""
+        if partition in self._new:
+            self._undurable.pop(partition, None)
+            log.make_durable = partial(self._make_one_durable, partition)
+
+    def __bool__(self) -> bool:
+        return bool(self._new)
+
+    def among(self, partitions: Iterable[Partition]) -> list[Partition]:
+        """Return those that must be made durable before their first append."""
+        return [at for at in partitions if at in self._new] if self._new else []
+
+    def begin_of(self, partitions: Iterable[Partition]) -> Callable[[], None]:
+        """As `begin`, for these."""
+        return partial(self._make_durable, partitions)
+
+    def begin(self) -> Callable[[], None] | None:
+        """Return a function that makes all new logs durable, or None if there are none."""
+        new = tuple(at for at in self._new if at not in self._undurable)
+        return partial(self._make_durable, new) if new else None
+
+    def _make_durable(self, partitions: Iterable[Partition]) -> None:
+        """Make logs durable. A log whose sync fails stays new; the others do not wait for it."""
+        wanted = [at for at in partitions if at not in self._undurable]
+        paths = {at: path for at in wanted if (path := self._new.get(at)) is not None}
+        failed = {at: error for at, path in paths.items() if (error := _sync(self._disk, path))}
+        if paths:
+            try:
+                self._disk.sync_directory(self._directory)
+            except StorageError as error:
+                failed = dict.fromkeys(paths, error)
+        for partition, path in paths.items():
+            with self._changing:
+                if self._new.get(partition) is not path:
+                    continue
+                if partition in failed:
+                    self._undurable[partition] = failed[partition]
+                else:
+                    self._new.pop(partition, None)
+
+    def _make_one_durable(self, partition: Partition) -> None:
+        self._make_durable((partition,))
+        if (error := self._undurable.get(partition)) is not None:
+            raise error
+
+
+def _sync(disk: Disk, path: Path) -> StorageError | None:
+    """Sync a new log's files. Return the error, or None, also if the log was deleted meanwhile."""
+    if not disk.exists(path):
+        return None
+    try:
+        disk.sync(path / PARTITION_METADATA)
+        disk.sync_directory(path)
+    except StorageError as error:
+        return error if disk.exists(path) else None
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +266,7 @@ class LogStore(CheckpointFiles):
 
     def take_clean_marker(self) -> int | None:
         """Return the broker epoch of the last clean stop, or None; call it before registering."""
-        self.clean_epoch = clean_shutdown.take_marker(self.disk, self.directory)
+        self.clean_epoch = volume_owner.take_marker(self.disk, self.directory)
         return self.clean_epoch
 
     # --- what is there ----------------------------------------------------------------------------
@@ -278,7 +439,7 @@ class LogStore(CheckpointFiles):
             self.checkpoint_recovery_points()
             self.checkpoint_high_watermarks(high_watermarks)
             if clean and broker_epoch is not None:
-                clean_shutdown.write_marker(self.disk, self.directory, broker_epoch)
+                volume_owner.write_marker(self.disk, self.directory, broker_epoch)
         except StorageError:
             clean = False
         self.logs.clear()

@@ -10,30 +10,227 @@ nothing before it is read; otherwise the segment is read from its start.
 Other contradictions are treated like a wrong CRC: the log is truncated there. After a clean stop,
 when the cluster may count on this replica, the log goes offline instead; the next start, which
 follows no clean stop, truncates it. Source: the protocol's load rules.
+
+Finds the extent up to which a segment is as it was written; checked at start before a file is
+trusted. Indexes are hints: if they contradict the log, all of it is read and they are rebuilt.
+
+Finds where a damaged segment begins to differ from what was written, and missing files.
 """
 
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NamedTuple
 
 from plimsoll_broker.storage import checkpoint_formats
-from plimsoll_broker.storage.cleaner.unfinished import finish_swaps
-from plimsoll_broker.storage.damage import Damaged, batch_at, check_ends, damage, damaged
+from plimsoll_broker.storage.cleaner.segment_swap import finish_swaps
 from plimsoll_broker.storage.disk import StorageError, StorageFault
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.log_config import LogConfig
 from plimsoll_broker.storage.log_values import Known, LogContents, LogNotes, LogPlace
 from plimsoll_broker.storage.producer_snapshots import ProducerSnapshots
-from plimsoll_broker.storage.segment import Segment
-from plimsoll_broker.storage.trusted_extent import Extent, reindex, resume, verify
+from plimsoll_broker.storage.segment import Segment, names
 from plimsoll_core.replica.leader_epochs import EpochCache
 from plimsoll_core.replica.producer_states import ProducerStates
-from plimsoll_wire.batches import BadBatch, BatchError
+from plimsoll_wire.batches import HEADER_SIZE, BadBatch, BatchError, BatchHeader, peek_header
 
-logger = logging.getLogger("plimsoll.storage")
+logger = logging.getLogger("plimsoll.recovery")
+
+
+class Extent(NamedTuple):
+    """The segment is valid up to this position, where this offset would follow.
+
+    `leader_epoch`: of the last batch. `reindexed`: the indexes were rebuilt. `error`: the fault of
+    the batch there; None: the file ends there.
+    """
+
+    position: int
+    next_offset: int
+    leader_epoch: int = -1
+    reindexed: bool = False
+    error: BatchError | None = None
+
+
+def verify(segment: Segment, *, sealed: bool) -> Extent:
+    """Return the extent by the first batch and the ends of the indexes; if these disagree, by the
+    whole segment."""
+    if segment.indexes_sane():
+        try:
+            return _ends(segment, sealed=sealed)
+        except BatchError:
+            pass  # a full read tells which of the two is wrong
+    return reindex(segment)
+
+
+def _ends(segment: Segment, *, sealed: bool) -> Extent:
+    base = segment.base_offset
+    extent = Extent(0, base)
+    if not segment.size:
+        return extent
+    first = peek_header(segment.file.pread(HEADER_SIZE, 0))
+    position, expected = 0, first.last_offset
+    if first.base_offset != base and not (segment.holes and first.base_offset > base):
+        raise BatchError(BadBatch.PLACE, 0)
+    if not _newest_time_is_known(segment):
+        raise BatchError(BadBatch.OFFSETS, 0)  # the wrong entry of the other index is dropped now
+    if count := len(segment.offset_index):
+        relative, position = segment.offset_index[count - 1]
+        expected = base + relative
+    for at, header in segment.headers(position):
+        if at == position and header.last_offset != expected:
+            raise BatchError(BadBatch.PLACE, at)
+        if header.max_timestamp > segment.max_timestamp:
+            if sealed:  # then the time index is complete
+                raise BatchError(BadBatch.OFFSETS, at)
+            segment.max_timestamp = header.max_timestamp
+            segment.max_timestamp_offset = header.last_offset
+        extent = Extent(at + header.length, header.next_offset, header.leader_epoch)
+    segment.first_timestamp = first.max_timestamp
+    return extent
+
+
+def _newest_time_is_known(segment: Segment) -> bool:
+    """Return True if the time index's last entry matches its batch."""
+    newest = segment.time_index.last
+    if newest is None:
+        return not segment.size
+    found = segment.find(newest[1])
+    return found is not None and names(found[1], *newest)
+
+
+def reindex(segment: Segment) -> Extent:
+    """Read every byte and rebuild the indexes, up to the end of the valid part."""
+    segment.reset_indexes()
+    extent = Extent(0, segment.base_offset, reindexed=True)
+    try:
+        for position, header in segment.checked_headers(0, segment.base_offset):
+            segment.index(position, header)
+            end = position + header.length
+            extent = Extent(end, header.next_offset, header.leader_epoch, reindexed=True)
+    except BatchError as error:
+        return extent._replace(error=error)
+    return extent
+
+
+def resume(segment: Segment, offset: int) -> tuple[int, BatchHeader] | None:
+    """Trust the indexes below `offset`, where a checkpoint was taken: only headers between their
+    last entry and `offset` are read.
+
+    Return the position of the batch that begins at `offset`, and the header of the one before.
+    None: the indexes do not lead there; call `reset_indexes` and read everything.
+    """
+    try:
+        return _resume(segment, offset) if segment.indexes_sane() else None
+    except BatchError:
+        return None
+
+
+def _resume(segment: Segment, offset: int) -> tuple[int, BatchHeader] | None:
+    offsets, times = segment.offset_index, segment.time_index
+    if not offsets.grows() or not times.grows():
+        return None
+    count = offsets.count_until(offset - 1 - segment.base_offset, 0)
+    if not count:
+        return None
+    relative, position = offsets[count - 1]
+    offsets.truncate(count)
+    times.truncate_to(offset)  # what the checkpoint synced stays as it is
+    if not _newest_time_is_known(segment):
+        return None
+    newest = times.last
+    segment.max_timestamp, segment.max_timestamp_offset = newest or (-1, segment.base_offset)
+    before: BatchHeader | None = None
+    for at, header in segment.headers(position):
+        if before is None:
+            if header.last_offset != segment.base_offset + relative:
+                return None
+            segment.bytes_since_index = header.length
+        elif header.base_offset >= offset:
+            break
+        else:
+            segment.index(at, header)
+        before, position = header, at + header.length
+    if before is None or before.next_offset != offset:
+        return None
+    for _, first in segment.headers():
+        segment.first_timestamp = first.max_timestamp
+        break
+    return position, before
+
+
+class Damaged(Exception):
+    """A segment is corrupt after `extent`."""
+
+    def __init__(self, segment: Segment, extent: Extent, why: object) -> None:
+        super().__init__(f"{segment.path.name}: {why}")
+        self.segment = segment
+        self.extent = extent
+        self.mended = False
+
+
+def damage(segment: Segment, error: BatchError) -> Damaged:
+    """Read the whole segment to find its valid extent. `mended`: only an index was wrong, and has
+    been rebuilt."""
+    extent = reindex(segment)
+    found = Damaged(segment, extent, extent.error or error)
+    found.mended = extent.error is None
+    return found
+
+
+def damaged(segments: list[Segment], segment: Segment, extent: Extent) -> Damaged:
+    """Return the damage at a falling leader epoch: the batch there is bad, or the one before it if
+    its epoch has no other batch (a flipped bit makes an epoch of its own)."""
+    assert extent.error is not None, "of a segment that is wrong"
+    if extent.error.reason is BadBatch.EPOCH:
+        before = batch_at(segments, extent.next_offset - 1)
+        earlier = None if before is None else batch_at(segments, before[2].base_offset - 1)
+        if before is not None and (
+            earlier is None or earlier[2].leader_epoch != before[2].leader_epoch
+        ):
+            owner, position, header = before
+            return Damaged(owner, Extent(position, header.base_offset), extent.error)
+    return Damaged(segment, extent, extent.error)
+
+
+def batch_at(segments: list[Segment], offset: int) -> tuple[Segment, int, BatchHeader] | None:
+    """Return the batch that holds `offset`, with its segment and position, or None."""
+    at = bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
+    if at < 0:
+        return None
+    try:
+        found = segments[at].find(offset)
+    except BatchError as error:
+        raise damage(segments[at], error) from error
+    return None if found is None else (segments[at], *found)
+
+
+def check_ends(place: LogPlace, contents: LogContents, known: Known) -> None:
+    """Raise StorageError if records that a clean stop left are missing, since the cluster may count
+    on them. After any other end it counts on none. A log that has lost its beginning is recognised
+    by its note, also after later clean stops."""
+    if known.clean and (why := _missing(contents, known.saved_start, known.recovery_point)):
+        raise StorageError(StorageFault.CORRUPT, place.directory, why)
+    if contents.beginning_lost:
+        lost = "%s begins at %d, and began at %s: it has lost its beginning"
+        base = contents.segments[0].base_offset
+        logger.error(lost, place.directory.name, base, known.noted_start)
+
+
+def _missing(contents: LogContents, saved_start: int | None, recovery_point: int | None) -> str:
+    """Return a message about records that a clean stop left on the disk and that are missing, or
+    "". A file that is shorter by whole batches, or a missing first or last segment, contradicts no
+    other file."""
+    end, base = contents.log_end_offset, contents.segments[0].base_offset
+    if recovery_point is not None and end < recovery_point:
+        return f"it ends at {end}, and was on the disk up to {recovery_point}"
+    if saved_start is not None and base > saved_start:
+        return f"its first segment begins at {base}, and it began at {saved_start}"
+    return ""
+
 
 _LEFTOVERS = (".tmp", ".deleted", ".cleaned", ".swap")
 _INDEXES = (".index", ".timeindex")

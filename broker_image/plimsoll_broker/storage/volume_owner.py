@@ -1,6 +1,10 @@
 """The owner of a volume, in two files, since one of them may be damaged.
 
 Called by `LogStore` for `node.broker`. Source: Kafka's meta.properties.
+
+The marker of a clean stop (`.kafka_cleanshutdown`): taken before registering, written last. It
+holds the broker epoch of the lifetime that stopped, which the controller compares with the
+registered one. Source: the protocol's local storage order.
 """
 
 from __future__ import annotations
@@ -63,3 +67,24 @@ def refusal(meta: Meta, directory: Path, cluster_id: UUID, node_id: int) -> Volu
             ),
         )
     return None
+
+
+def take_marker(disk: Disk, directory: Path) -> int | None:
+    """Return the broker epoch of the last clean stop, or None; the marker is removed durably when
+    this returns.
+
+    Call it before registering: a broker that dies after it counts as unclean.
+    """
+    path = directory / checkpoint_formats.CLEAN_SHUTDOWN
+    data = disk.read(path)
+    if data is None:
+        return None
+    disk.remove(path)
+    disk.sync_directory(directory)
+    return checkpoint_formats.decode_clean_shutdown(data)
+
+
+def write_marker(disk: Disk, directory: Path, broker_epoch: int) -> None:
+    """Write the marker, after every log was flushed and closed."""
+    path = directory / checkpoint_formats.CLEAN_SHUTDOWN
+    disk.replace(path, checkpoint_formats.encode_clean_shutdown(broker_epoch), sync=True)

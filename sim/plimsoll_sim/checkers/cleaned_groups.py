@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_broker.storage.log import Log
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.cluster.topic_names import GROUP_OFFSETS

@@ -5,7 +5,7 @@ Called by `replicas`.  Predicates I4, I19 and I20 of the protocol hold for every
 
 from __future__ import annotations
 
-from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_sim.checkers import compaction
 from plimsoll_sim.hosts.payload import ident_of
 from plimsoll_sim.oracle.partition_ghost import CommittedBatch, Copy, PartitionGhost, Violation

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_sim.oracle.partition_ghost import CommittedBatch, Copy, PartitionGhost, Violation
 
 

@@ -3,7 +3,7 @@ present lifetimes."""
 
 from __future__ import annotations
 
-from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.replica.leader import Leader
 from plimsoll_sim.oracle.partition_ghost import Violation

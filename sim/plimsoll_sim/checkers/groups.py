@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from plimsoll_broker.coordinator.coordinators import Coordinators
 from plimsoll_broker.coordinator.group_shard import GroupShard, ShardPhase
-from plimsoll_broker.coordinator.roles import Coordinators
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.cluster.topic_names import GROUP_OFFSETS
 from plimsoll_core.coordination.hashing import partition_of

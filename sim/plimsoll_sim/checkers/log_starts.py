@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_sim.hosts.brokers import BrokerHost
 from plimsoll_sim.oracle.partition_ghost import (
     CommittedBatch,

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from typing import Any
 
-from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.replica.leader import CommittedIsr, IsrState, Leader, PendingExpand

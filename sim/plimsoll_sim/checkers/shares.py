@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from plimsoll_broker.coordinator.coordinators import Coordinators
 from plimsoll_broker.coordinator.group_shard import ShardPhase
-from plimsoll_broker.coordinator.roles import Coordinators
 from plimsoll_core.quotas.fair_pool import FairPool
 from plimsoll_sim.hosts.brokers import BrokerHost
 from plimsoll_sim.oracle.partition_ghost import Violation

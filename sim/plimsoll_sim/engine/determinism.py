@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from weakref import WeakSet
 
-from plimsoll_broker.background.time_slices import SLICE_S
+from plimsoll_broker.background import SLICE_S
 from plimsoll_broker.replication import periodic_chores
 from plimsoll_broker.server import rejected_sequences
 from plimsoll_core.groups import settings

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from plimsoll_broker.node import assembly
-from plimsoll_broker.node.client_limits import ClientLimits, client_limits
+from plimsoll_broker.node.assembly import ClientLimits, client_limits
 from plimsoll_net import tls_connection, tls_transport
 from plimsoll_sim.engine.process import Process
 from plimsoll_sim.environment.connection_end import FIN, RST, Carrier, End

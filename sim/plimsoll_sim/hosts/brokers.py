@@ -11,7 +11,7 @@ from uuid import UUID
 
 from plimsoll_broker.config import Address, BrokerConfig
 from plimsoll_broker.node.broker import BrokerNode, BrokerState
-from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_sim.engine.loop import SimLoop

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from plimsoll_broker.node.broker import BrokerState
-from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_broker.storage.log import Log
 from plimsoll_core.cluster.model import Partition
 from plimsoll_core.cluster.records import ControllerChanged, PartitionsChanged

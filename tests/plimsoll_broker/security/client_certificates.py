@@ -20,12 +20,11 @@ from tests.plimsoll_broker.security.secured import Connection, Secured
 from tests.plimsoll_broker.tls_listening import HOST, now_ms, write_pair
 
 from plimsoll_broker.config import Address, BrokerConfig
-from plimsoll_broker.handlers.large_messages import Aside
+from plimsoll_broker.handlers.long_work import Aside
 from plimsoll_broker.handlers.security.gate import guarded
 from plimsoll_broker.node.client_listeners import ClientListeners
 from plimsoll_broker.security.certificate_logins import CertificateLogins
-from plimsoll_broker.server.client_memory_pools import budgets_of
-from plimsoll_broker.server.client_memory_waits import ClientMemory
+from plimsoll_broker.server.client_memory import ClientMemory, budgets_of
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch
 from plimsoll_broker.server.listener import Server

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from tests.plimsoll_broker.described import a_broker, an_image
 from tests.plimsoll_core.security.scram_client import ScramClient, a_credential
 
-from plimsoll_broker.handlers.admin import admin_handlers
 from plimsoll_broker.handlers.cluster_view import ClusterView, ImageWatch
-from plimsoll_broker.handlers.large_messages import Aside
+from plimsoll_broker.handlers.long_work import Aside
+from plimsoll_broker.handlers.routes import admin_handlers
 from plimsoll_broker.handlers.security.gate import guarded
 from plimsoll_broker.handlers.security.logins import login_handlers
 from plimsoll_broker.security.audit_log import AuditLog

@@ -10,8 +10,8 @@ import threading
 import pytest
 from tests.plimsoll_broker.security.secured import Secured, connected
 
+from plimsoll_broker.node.broker_metrics import security_metrics
 from plimsoll_broker.node.metric_rows import PREFIX
-from plimsoll_broker.node.security_metrics import security_metrics
 from plimsoll_broker.security.audit_log import LINES_MAX, AuditEvent, AuditLog
 from plimsoll_process.line_room import ROOM
 

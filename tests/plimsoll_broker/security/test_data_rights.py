@@ -13,7 +13,7 @@ from tests.plimsoll_broker.security.secured import Secured, a_rule
 from tests.plimsoll_broker.test_replication import until
 from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
 
-from plimsoll_broker.handlers.large_messages import Aside
+from plimsoll_broker.handlers.long_work import Aside
 from plimsoll_broker.handlers.security.gate import guarded
 from plimsoll_core.errors import Code
 from plimsoll_core.security.acl import ANONYMOUS, Acl, AclOperation, ResourceType

@@ -13,9 +13,9 @@ from tests.plimsoll_broker.described import versions
 from tests.plimsoll_broker.group_harness import GROUP, NOBODY, Harness, join_of
 from tests.plimsoll_broker.security.secured import Secured, a_rule, codes_in
 
-from plimsoll_broker.background.time_slices import AT_ONCE
-from plimsoll_broker.handlers.groups.asking import BYTES_AT_ONCE
-from plimsoll_broker.handlers.large_messages import Aside
+from plimsoll_broker.background import AT_ONCE
+from plimsoll_broker.handlers.groups.group_api import BYTES_AT_ONCE
+from plimsoll_broker.handlers.long_work import Aside
 from plimsoll_broker.handlers.security.gate import guarded
 from plimsoll_broker.security.authority import Rights
 from plimsoll_core.errors import Code

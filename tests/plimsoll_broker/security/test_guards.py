@@ -13,11 +13,9 @@ from tests.plimsoll_broker.described import ORDERS, an_image
 from tests.plimsoll_broker.security.guard_cases import CASES, PARTITION, TOPIC, Op, of_topic
 from tests.plimsoll_broker.security.secured import Secured, a_rule, codes_in, denying
 
-from plimsoll_broker.handlers.large_messages import Aside
-from plimsoll_broker.handlers.security.asking import Asking
-from plimsoll_broker.handlers.security.gate import guarded
-from plimsoll_broker.handlers.security.guard_table import GUARDS, IN_HANDLER
-from plimsoll_broker.handlers.security.guards import find_coordinator
+from plimsoll_broker.handlers.long_work import Aside
+from plimsoll_broker.handlers.security.gate import GUARDS, IN_HANDLER, guarded
+from plimsoll_broker.handlers.security.guards import Asking, find_coordinator
 from plimsoll_broker.security.authority import Rights
 from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState, RequestContext
 from plimsoll_core.cluster import records as r

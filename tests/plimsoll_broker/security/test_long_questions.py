@@ -17,10 +17,9 @@ from msgspec.structs import replace
 from tests.plimsoll_broker.security.guard_cases import Op
 from tests.plimsoll_broker.security.secured import Secured, a_rule
 
-from plimsoll_broker.handlers.large_messages import Aside
-from plimsoll_broker.handlers.security import asking, gate
-from plimsoll_broker.handlers.security.gate import guarded
-from plimsoll_broker.handlers.security.guard_table import GUARDS, IN_HANDLER
+from plimsoll_broker.handlers.long_work import Aside
+from plimsoll_broker.handlers.security import gate, guards
+from plimsoll_broker.handlers.security.gate import GUARDS, IN_HANDLER, guarded
 from plimsoll_broker.security.authority import Rights
 from plimsoll_broker.server.dispatch import ConnectionState, RequestContext
 from plimsoll_core.errors import Code
@@ -114,9 +113,9 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
     with monkeypatch.context() as patch:
         patch.setattr(Rights, "_decide", noted("decided", Rights._decide))
         patch.setattr(gate, "decode_request", noted("read", decode_request))
-        patch.setattr(asking, "encode_request", noted("written", encode_request))
-        patch.setattr(asking, "decode_response", noted("read", decode_response))
-        patch.setattr(asking, "encode_response", noted("written", encode_response))
+        patch.setattr(guards, "encode_request", noted("written", encode_request))
+        patch.setattr(guards, "decode_response", noted("read", decode_response))
+        patch.setattr(guards, "encode_response", noted("written", encode_response))
         yield seen
 
 

@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 from tests.plimsoll_broker.security.secured import NO_OPERATIONS, Secured, a_rule, connected
 
-from plimsoll_broker.handlers.admin import admin_handlers
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.forward import behalf_of
+from plimsoll_broker.handlers.routes import admin_handlers
 from plimsoll_broker.server.dispatch import RequestContext
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId

@@ -23,15 +23,14 @@ from tests.plimsoll_broker.test_lease import hear_controller
 from tests.plimsoll_broker.test_replication import until
 from tests.plimsoll_broker.trio import Broker, Controller, a_batch
 
-from plimsoll_broker.coordinator.roles import Coordinators
-from plimsoll_broker.handlers import batch_checks, long_produces
+from plimsoll_broker.coordinator.coordinators import Coordinators
+from plimsoll_broker.handlers import batch_checks
 from plimsoll_broker.handlers.cluster_view import ImageWatch
-from plimsoll_broker.handlers.large_messages import Aside
+from plimsoll_broker.handlers.long_work import Aside
 from plimsoll_broker.handlers.routes import routes
-from plimsoll_broker.handlers.security.gate import guarded
-from plimsoll_broker.handlers.security.guard_table import GUARDS, IN_HANDLER
+from plimsoll_broker.handlers.security.gate import GUARDS, IN_HANDLER, guarded
 from plimsoll_broker.server.dispatch import ConnectionState, RequestContext
-from plimsoll_broker.storage.new_logs import NewLogs
+from plimsoll_broker.storage.log_store import NewLogs
 from plimsoll_core.cluster.image import apply
 from plimsoll_core.cluster.listener_peers import Port
 from plimsoll_core.cluster.records import MetadataVersionFinalized
@@ -131,8 +130,8 @@ def offsets_by_time(name: str) -> dict[str, Any]:
 
 
 WORK: list[tuple[Any, str]] = [
-    (long_produces, "effort"),
-    (long_produces, "check_batch"),
+    (batch_checks, "effort"),
+    (batch_checks, "check_batch"),
     (batch_checks, "opened"),
     (Coordinators, "ask"),
     (Coordinators, "list_groups"),
@@ -266,5 +265,5 @@ async def test_many_requests_that_would_open_to_millions_of_records_open_none(
 
 def test_what_is_watched_is_what_handlers_call() -> None:
     """A function that goes by another name would be counted no more."""
-    source = inspect.getsource(long_produces)
+    source = inspect.getsource(batch_checks)
     assert all(f"{name}(" in source for name in ("effort", "check_batch"))

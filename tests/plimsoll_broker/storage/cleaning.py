@@ -8,9 +8,9 @@ from itertools import pairwise
 from tests.plimsoll_broker.storage.simulated import Machine
 
 from plimsoll_broker.replication.log_cleaner import sealed_segments
-from plimsoll_broker.storage.cleaner.batch_file import SegmentRange
+from plimsoll_broker.storage.cleaner.newest_keys import SegmentRange
 from plimsoll_broker.storage.cleaner.round import CleaningJob, Round
-from plimsoll_broker.storage.cleaner.swapping import SegmentSwap
+from plimsoll_broker.storage.cleaner.segment_swap import SegmentSwap
 from plimsoll_broker.storage.disk import Disk
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.log_config import LogConfig

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
+from plimsoll_broker.storage.checkpoint_files import OffsetFile
 from plimsoll_broker.storage.disk import Disk
 from plimsoll_broker.storage.log_config import LogConfig
 from plimsoll_broker.storage.log_store import LogStore
-from plimsoll_broker.storage.offset_file import OffsetFile
 
 NAME = ("t", 0)
 

@@ -18,9 +18,9 @@ from tests.plimsoll_broker.storage.cleaning import (
 )
 from tests.plimsoll_broker.storage.simulated import Cut, Cuts, Machine
 
-from plimsoll_broker.storage.cleaner.batch_file import SegmentRange
+from plimsoll_broker.storage.cleaner.newest_keys import SegmentRange
 from plimsoll_broker.storage.cleaner.round import CleaningJob, Round
-from plimsoll_broker.storage.cleaner.swapping import SegmentSwap
+from plimsoll_broker.storage.cleaner.segment_swap import SegmentSwap
 from plimsoll_broker.storage.log import Log
 from plimsoll_sim.engine.process import ProcessDied
 

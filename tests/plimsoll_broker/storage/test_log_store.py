@@ -6,10 +6,9 @@ from uuid import UUID
 import pytest
 
 from plimsoll_broker.storage import checkpoint_formats
-from plimsoll_broker.storage.deleted_directories import DELETE_DELAY_MS, STRAY_DELAY_MS
 from plimsoll_broker.storage.disk import Disk, StorageError, StorageFault
 from plimsoll_broker.storage.log_config import LogConfig
-from plimsoll_broker.storage.log_store import LogStore
+from plimsoll_broker.storage.log_store import DELETE_DELAY_MS, STRAY_DELAY_MS, LogStore
 from plimsoll_core.replica.producer_states import ProducerEntry
 
 CLUSTER_ID = UUID("11111111-2222-3333-4444-555555555555")

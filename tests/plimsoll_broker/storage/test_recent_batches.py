@@ -4,7 +4,7 @@ import pytest
 from tests.plimsoll_broker.storage.conftest import a_batch
 
 from plimsoll_broker.storage.disk import DiskFile, StorageError, StorageFault
-from plimsoll_broker.storage.recent_batches import (
+from plimsoll_broker.storage.log_reading import (
     KEPT_BYTES,
     LOG_BATCHES,
     LOG_BYTES,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from plimsoll_broker.storage import rolling
+from plimsoll_broker.storage import log as log_module
 from plimsoll_broker.storage.log_config import LogConfig
 from plimsoll_wire.batches import iter_headers
 
@@ -38,14 +38,14 @@ def test_log_has_no_segment_for_each_batch_whatever_its_configs_and_times_are(
     """A client may set these (segment.bytes in a Topic object), or write times that are a week
     apart: every descriptor of its broker was a segment of one batch, and no other log could be
     opened."""
-    monkeypatch.setattr(rolling, "SEGMENTS_MANY", 20)
+    monkeypatch.setattr(log_module, "SEGMENTS_MANY", 20)
     volume.config = config
     log = volume.log()
     for number in range(100):
         batch = a_batch(number, count=1, max_timestamp=10 * number)
         log.append(batch, list(iter_headers(batch)))
     assert (len(log.segments), log.log_end_offset) == (20, 100)
-    large = a_batch(100, count=1, size=rolling.SMALL_BYTES)
+    large = a_batch(100, count=1, size=log_module.SMALL_BYTES)
     log.append(large, list(iter_headers(large)))
     late = a_batch(101, count=1, max_timestamp=10_000)
     log.append(late, list(iter_headers(late)))

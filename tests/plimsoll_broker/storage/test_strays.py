@@ -3,8 +3,8 @@
 import time
 from uuid import UUID
 
-from plimsoll_broker.storage.deleted_directories import STRAY_DELAY_MS
 from plimsoll_broker.storage.log_config import LogConfig
+from plimsoll_broker.storage.log_store import STRAY_DELAY_MS
 
 TOPIC_ID = UUID("12345678-1234-5678-1234-567812345678")
 OTHER_ID = UUID("ffffffff-1234-5678-1234-567812345678")

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from plimsoll_broker.coordinator.internal_topics import InternalTopics
+from plimsoll_broker.coordinator.coordinators import InternalTopics
 from plimsoll_broker.handlers.cluster_view import ClusterView, endpoint_of
 from plimsoll_broker.server.dispatch import Reply, RequestContext
 from plimsoll_core.cluster.listeners import Listener

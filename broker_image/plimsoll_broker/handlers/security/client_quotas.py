@@ -14,7 +14,7 @@ from typing import Any
 
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.forward import forward_security
-from plimsoll_broker.handlers.large_messages import things
+from plimsoll_broker.handlers.long_work import things
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import Answer, Refused

@@ -13,7 +13,7 @@ import secrets
 import time
 from functools import partial
 
-from plimsoll_broker.handlers.large_messages import Aside
+from plimsoll_broker.handlers.long_work import Aside
 from plimsoll_broker.security.audit_log import CLAIMED_MAX, AuditEvent
 from plimsoll_broker.security.authority import Authority
 from plimsoll_broker.security.token_signatures import verified

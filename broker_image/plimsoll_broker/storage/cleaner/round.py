@@ -4,6 +4,10 @@ superseded records.
 Run by the broker's cleaning process, or in the simulator by the broker itself. It reads sealed
 segments and writes files that end with `.cleaned`; the broker decides whether they replace the
 log's. `plimsoll_core.compaction.retain` decides which records stay.
+
+`CleaningWork`: the interface to the place where a round's work is done. The shipped broker uses a
+process, since a thread would take the interpreter from the event loop; the simulator and tests use
+a thread of the broker.
 """
 
 from __future__ import annotations
@@ -12,12 +16,14 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
-from plimsoll_broker.storage.cleaner.batch_file import (
+from plimsoll_broker.storage.cleaner.newest_keys import (
     Chunk,
+    ChunkMarks,
+    NewestKeys,
     SegmentRange,
     batch_keys,
     chunks,
@@ -26,7 +32,6 @@ from plimsoll_broker.storage.cleaner.batch_file import (
     opened_records,
     read_again,
 )
-from plimsoll_broker.storage.cleaner.newest_keys import ChunkMarks, NewestKeys
 from plimsoll_broker.storage.disk import Disk, StorageError
 from plimsoll_broker.storage.producer_snapshots import ProducerSnapshots
 from plimsoll_broker.storage.segment import Segment, file_name
@@ -364,3 +369,31 @@ class Round:
         if len(kept) == len(each) and not still:
             return batch.data
         return rewrite(header, records, kept, horizon.at_ms if still else None)
+
+
+class CleaningFailed(Exception):
+    """A round ended early; the message says why. The log was not changed. `damaged`: a segment is
+    corrupt, and no later round can succeed."""
+
+    def __init__(self, sentence: str, *, damaged: bool = False) -> None:
+        super().__init__(sentence)
+        self.damaged = damaged
+
+
+class CleaningWork(Protocol):
+    """One round at a time; each method raises CleaningFailed. `in_brokers_share`: True if its
+    processor time is taken from the broker's."""
+
+    in_brokers_share: bool
+
+    async def begin(self, job: CleaningJob) -> int:
+        """Begin a round and return the result of `Round.measure`."""
+
+    async def clean(self, bases: Sequence[int]) -> CleanedSegment:
+        """Return the result of `Round.clean` in the present round."""
+
+    async def end(self) -> None:
+        """End the round and release its memory."""
+
+    async def close(self) -> None:
+        """Keep nothing for the next round: no log is due."""

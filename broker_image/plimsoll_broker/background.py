@@ -1,0 +1,56 @@
+"""Work that takes longer than one turn of the event loop: in a thread, or in slices between which
+other tasks run."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Run `work` in a thread, and return only when it has ended, even if cancelled: no other task
+    touches its files meanwhile.
+
+    An error of the work is raised even if the caller was cancelled, since a failed sync must not go
+    unnoticed. The caller is then cancelled at its next wait.
+    """
+    thread = asyncio.ensure_future(asyncio.to_thread(work))
+    cancelled = False
+    while not thread.done():
+        try:
+            await asyncio.wait([thread])
+        except asyncio.CancelledError:
+            cancelled = True
+    if cancelled:
+        if thread.exception() is None:
+            raise asyncio.CancelledError
+        cancel_again()
+    return thread.result()
+
+
+def cancel_again() -> None:
+    """Have a cancelled task that raises an error instead cancelled at its next wait."""
+    task = asyncio.current_task()
+    assert task is not None, "only tasks are cancelled"
+    task.uncancel()
+    task.cancel()
+
+
+SLICE_S = 0.01
+"""How long work goes on before other tasks run."""
+AT_ONCE = 200
+"""The most items of one slice."""
+
+
+async def in_slices(items: Iterable[T]) -> AsyncIterator[T]:
+    """Yield each item, in slices. What holds for one item may have changed at the next."""
+    until_s = time.monotonic() + SLICE_S
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % AT_ONCE == 0 or time.monotonic() >= until_s:
+            await asyncio.sleep(0)
+            until_s = time.monotonic() + SLICE_S

@@ -1,1 +1,0 @@
-"""Work that does not belong in one turn of the event loop."""

@@ -1,0 +1,306 @@
+"""GroupApi and GroupHandler: the shape that all group APIs share: operations for coordinators, and
+a reply. A `GroupApi` describes one API; `GroupHandler` carries it out. A request is decided in
+the call itself, so that requests of a connection are decided in the order in which they were
+sent. A request that takes longer stands in its connection's line, and later ones stand behind
+it. `plimsoll_core.groups.step` decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby, islice
+from typing import Any, NamedTuple, TypeVar
+
+from plimsoll_broker.background import in_slices
+from plimsoll_broker.coordinator.answers import Asker
+from plimsoll_broker.coordinator.coordinators import Coordinators
+from plimsoll_broker.handlers.long_work import Aside, ConnectionLines, Served
+from plimsoll_broker.server.client_quotas import in_steps
+from plimsoll_broker.server.connection_buffers import ReplyRoom
+from plimsoll_broker.server.dispatch import Reply, RequestContext
+from plimsoll_core.coordination.outcome import RefusedAsWhole
+from plimsoll_core.errors import Code
+from plimsoll_core.groups.membership import CloseRequest, GroupJoined, JoinGroup, MembersLeft
+from plimsoll_core.groups.operations import (
+    AllOffsetsFetched,
+    GroupDescribed,
+    GroupShrunk,
+    GroupsListed,
+    ListGroups,
+    OffsetsCommitted,
+    OffsetsFetched,
+    Operation,
+)
+from plimsoll_core.security.acl import AclOperation
+from plimsoll_wire.messages import decode_request, encode_response
+
+T = TypeVar("T")
+
+BYTES_AT_ONCE = 8 * 1024
+"""Bytes of a request's body that are parsed within a few milliseconds."""
+ASKED_AT_ONCE = 4
+"""Operations decided without a break, each of a few milliseconds."""
+PARTITIONS_AT_ONCE = 500
+"""Partitions in one operation of a shard."""
+ROWS_AT_ONCE = 500
+"""Partitions, members or groups in a reply that is encoded in the event loop."""
+TOLD_AT_ONCE = 64 * 1024
+"""Bytes of a reply that is encoded without asking for memory first."""
+_ROW_BYTES = 512
+"""The memory of one row's values while the reply is encoded."""
+
+
+class GroupRequest(NamedTuple):
+    """A parsed request; `value` is kio's. `refused`: topics that the client may not see.
+    `group_refused`: the whole group was refused, with all topics."""
+
+    context: RequestContext
+    value: Any
+    refused: frozenset[str] = frozenset()
+    group_refused: bool = False
+
+    @property
+    def topic_code(self) -> Code:
+        """The error code of refused topics."""
+        if self.group_refused:
+            return Code.GROUP_AUTHORIZATION_FAILED
+        return Code.TOPIC_AUTHORIZATION_FAILED
+
+    @property
+    def version(self) -> int:
+        return self.context.api_version
+
+
+@dataclass(frozen=True, slots=True)
+class GroupApi:
+    """One API. `right`: required for each named group. `topics`: the topics that a request
+    names, and `topic_right`: required for each of them. `asks` yields the operations for
+    coordinators, while they are asked. `tells` returns the response's values from the answers,
+    in the same order; it may run in a thread."""
+
+    asks: Callable[[GroupRequest], Iterator[Operation]]
+    tells: Callable[[GroupRequest, list[object]], dict[str, Any]]
+    right: AclOperation
+    topics: Callable[[Any], Iterable[str]] | None = None
+    topic_right: AclOperation = AclOperation.READ
+    writes: bool = False
+    """True if its bytes count in `producer_byte_rate`."""
+
+    def read(self, context: RequestContext) -> GroupRequest:
+        """Parse the request and decide its topics' rights once, so that operations and reply
+        agree."""
+        value = decode_request(context.api_key, context.api_version, context.body)
+        rights = context.rights
+        if rights is None or self.topics is None:
+            return GroupRequest(context, value)
+        names = frozenset(self.topics(value))
+        group = getattr(value, "group_id", None)
+        if group is not None and not rights.group(self.right, group):
+            return GroupRequest(context, value, names, group_refused=True)
+        refused = frozenset(name for name in names if not rights.topic(self.topic_right, name))
+        return GroupRequest(context, value, refused)
+
+    def refuses(self, request: GroupRequest, op: Operation) -> bool:
+        """Return True if the client may not ask this of the group."""
+        rights = request.context.rights
+        if rights is None or isinstance(op, ListGroups):
+            return False
+        return not rights.group(self.right, op.group_id)
+
+
+class _Question(NamedTuple):
+    """One operation, and the asker that receives its answer."""
+
+    op: Operation
+    asker: Asker
+
+
+class GroupHandler:
+    """`__call__` is the route's handler."""
+
+    def __init__(
+        self, api: GroupApi, coordinators: Coordinators, aside: Aside, lines: ConnectionLines
+    ) -> None:
+        self._api = api
+        self._coordinators = coordinators
+        self._aside = aside
+        self._lines = lines
+
+    def __call__(self, context: RequestContext) -> Reply | asyncio.Future[Reply | None]:
+        if self._api.writes and context.charges is not None:
+            context.charges.produced(len(context.body))
+        if len(context.body) > BYTES_AT_ONCE or not self._lines.idle(context.connection):
+            return self._lines.add(context, partial(self._in_line, context))
+        request = self._api.read(context)
+        questions = self._ask(request, self._api.asks(request))
+        asked = list(islice(questions, ASKED_AT_ONCE))
+        if len(asked) < ASKED_AT_ONCE:
+            return self._answered(request, asked)
+        return self._lines.add(context, partial(self._in_slices, request, asked, questions))
+
+    async def _in_line(self, context: RequestContext) -> Served:
+        short = len(context.body) <= BYTES_AT_ONCE
+        read = partial(self._api.read, context)
+        request = read() if short else await self._aside.do(read)
+        return await self._in_slices(request, [], self._ask(request, self._api.asks(request)))
+
+    async def _in_slices(
+        self, request: GroupRequest, asked: list[_Question], rest: Iterator[_Question]
+    ) -> Served:
+        asked += [one async for one in in_slices(rest)]
+        return self._answered(request, asked)
+
+    def _ask(self, request: GroupRequest, ops: Iterable[Operation]) -> Iterator[_Question]:
+        """Yield the questions; each is asked when it is taken."""
+        return (_Question(op, asker) for op in ops for asker in self._askers(request, op))
+
+    def _askers(self, request: GroupRequest, op: Operation) -> Iterable[Asker]:
+        if isinstance(op, ListGroups):
+            return self._coordinators.list_groups(op)
+        if self._api.refuses(request, op):
+            return (_refused_asker(),)
+        return (self._coordinators.ask(op.group_id, op),)
+
+    def _answered(
+        self, request: GroupRequest, asked: list[_Question]
+    ) -> Reply | asyncio.Future[Reply | None]:
+        """Return the reply if all answers are ready and short, otherwise a future of it."""
+        if len(asked) <= ROWS_AT_ONCE:
+            answers = [one.asker.answer_value for one in asked]
+            if None not in answers and _is_short(answers):
+                for (op, _), answer in zip(asked, answers, strict=True):
+                    self._coordinators.stats.answered(op, answer)
+                return self._reply(request, answers)
+        reply = asyncio.ensure_future(
+            in_steps(request.context.charges, self._when_answered(request, asked))
+        )
+        # Not in the task itself: one that is cancelled before its first turn never runs.
+        reply.add_done_callback(partial(self._close, asked))
+        return reply
+
+    async def _when_answered(self, request: GroupRequest, asked: list[_Question]) -> Reply | None:
+        with ReplyRoom(request.context.connection.account) as room:
+            answers: list[object] = []
+            rows = size = 0
+            async for one in in_slices(asked):
+                answer = await _heard(one.asker)
+                while isinstance(answer, GroupShrunk):
+                    (again,) = self._ask(request, (one.op,))
+                    answer = await _heard(again.asker)
+                # The right may have been revoked meanwhile.
+                answers.append(_NOT_AUTHORIZED if self._api.refuses(request, one.op) else answer)
+                self._coordinators.stats.answered(one.op, answers[-1])
+                rows += _rows(answers[-1])
+                async for row_size in in_slices(_sizes(answers[-1])):
+                    size += row_size
+            await room.take(size)
+            reply = partial(self._reply, request, answers)
+            short = rows <= ROWS_AT_ONCE
+            return room.reply(reply() if short else await self._aside.do(reply))
+
+    def _reply(self, request: GroupRequest, answers: list[object]) -> Reply:
+        values = self._api.tells(request, answers)
+        return encode_response(request.context.api_key, request.version, values)
+
+    def _close(self, asked: list[_Question], reply: asyncio.Future[Reply | None]) -> None:
+        """Close pending joins if the client has disconnected: the group must not wait for its
+        member."""
+        for op, asker in asked if reply.cancelled() else ():
+            if isinstance(op, JoinGroup) and not asker.answered:
+                gone = CloseRequest(group_id=op.group_id, token=asker)
+                self._coordinators.order(op.group_id, gone)
+
+
+async def _heard(asker: Asker) -> object:
+    """Return the answer; one that is ready is taken at once."""
+    return await asker.future() if asker.answer_value is None else asker.answer_value
+
+
+_NOT_AUTHORIZED = RefusedAsWhole(Code.GROUP_AUTHORIZATION_FAILED)
+
+
+def _refused_asker() -> Asker:
+    """Return an asker that is refused at once, without a coordinator."""
+    asker = Asker()
+    asker.answer(_NOT_AUTHORIZED)
+    return asker
+
+
+def _rows(answer: object) -> int:
+    """Return the number of rows in a response; above the limit for an answer that is not complete
+    yet."""
+    match answer:
+        case OffsetsCommitted(rows) | OffsetsFetched(rows) | GroupsListed(rows) | MembersLeft(rows):
+            return len(rows)
+        case GroupDescribed(members=rows) | GroupJoined(members=rows):
+            return len(rows)
+        case AllOffsetsFetched(topics):
+            return sum(len(partitions) for partitions in topics.values())
+        case GroupShrunk():
+            return ROWS_AT_ONCE + 1
+    return 1
+
+
+def _is_short(answers: list[object]) -> bool:
+    """Return True if the answers need little memory and time to encode."""
+    if sum(map(_rows, answers)) > ROWS_AT_ONCE:
+        return False
+    return sum(size for answer in answers for size in _sizes(answer)) <= TOLD_AT_ONCE + (
+        ROWS_AT_ONCE * _ROW_BYTES
+    )
+
+
+def _sizes(answer: object) -> Iterator[int]:
+    """Yield the memory that each row takes at most while it is encoded, in bytes."""
+    match answer:
+        case OffsetsFetched(rows):
+            return (_text_bytes(row.topic, row.metadata) for row in rows)
+        case AllOffsetsFetched(topics):
+            return (
+                _text_bytes(topic, committed.metadata)
+                for topic, partitions in topics.items()
+                for committed in partitions.values()
+            )
+        case GroupsListed(rows):
+            return (_text_bytes(group.group_id) for group in rows)
+        case GroupDescribed(members=rows):
+            return (
+                _text_bytes(one.member_id, one.client_id) + len(one.metadata) + len(one.assignment)
+                for one in rows
+            )
+        case GroupJoined(members=rows):
+            return (_text_bytes(one.member_id) + len(one.metadata) for one in rows)
+    return iter((_ROW_BYTES * _rows(answer),))
+
+
+def _text_bytes(*texts: str) -> int:
+    """Return the memory of a row with these texts, in UTF-8 at most."""
+    return _ROW_BYTES + sum(len(text) if text.isascii() else 4 * len(text) for text in texts)
+
+
+# --- what several APIs are made of ----------------------------------------------------------------
+
+
+def code_of(answer: object) -> Code:
+    """Return the error code of a whole operation."""
+    return answer.code if isinstance(answer, RefusedAsWhole) else Code.NONE
+
+
+def portions(items: Iterator[T]) -> Iterator[tuple[T, ...]]:
+    """Yield portions of the size that one operation takes; one empty portion if there are no
+    items."""
+    portion = tuple(islice(items, PARTITIONS_AT_ONCE))
+    yield portion
+    while portion := tuple(islice(items, PARTITIONS_AT_ONCE)):
+        yield portion
+
+
+def by_topic(rows: Iterable[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Return rows grouped by topic, as responses have them."""
+    return [
+        {"name": name, "partitions": [row for _, row in found]}
+        for name, found in groupby(rows, key=lambda row: row[0])
+    ]

@@ -1,0 +1,148 @@
+"""What handlers do with requests that take longer than a turn of the event loop.
+
+`Aside`: handlers' long work, in threads: parsing and encoding large messages, checking batches,
+searching logs. `FairWork` decides whose turn it is. Work in a thread reads only immutable values: a
+request's bytes, an image, sealed segments. Short work is done at once, since a thread costs more.
+
+`ConnectionLines`: one line of requests for each connection, so that they do not overtake each
+other. A request that takes more than one turn of the event loop stands in its connection's line
+until it is decided. Requests that arrive meanwhile stand behind it; all others are decided in the
+call. The session's limit on requests in flight bounds it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, TypeVar
+
+from plimsoll_broker.server.client_quotas import in_steps
+from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState, Reply, RequestContext
+from plimsoll_broker.server.fair_work import FairWork
+from plimsoll_broker.server.replies import LATER, Later
+from plimsoll_wire.messages import decode_request
+from plimsoll_wire.primitives import MalformedMessage
+
+T = TypeVar("T")
+
+BYTES_AT_ONCE = 4096
+"""Bytes of a request's body that are parsed within a few milliseconds."""
+THINGS_AT_ONCE = 200
+"""Topics, partitions or configs that are visited without a break: a few milliseconds."""
+
+_BYTES_EACH = 4
+
+
+class Aside:
+    """One for each port; all clients' ports of a broker share one queue."""
+
+    def __init__(self, queue: FairWork | None = None) -> None:
+        self.queue = FairWork() if queue is None else queue
+
+    async def do(self, work: Callable[[], T]) -> T:
+        """Run `work` in a thread when its turn has come, charged to the request. Raises
+        CloseConnection as `FairWork.do` does."""
+        return await self.queue.do(work)
+
+    async def some(self, things: int, work: Callable[[], T]) -> T:
+        """Run work that visits `things` items: at once if they are few, else in a thread."""
+        return work() if things <= THINGS_AT_ONCE else await self.do(work)
+
+    async def decoded(self, context: RequestContext) -> Any:
+        """Return kio's request value; raises MalformedMessage."""
+        body = context.body
+        work = partial(decode_request, context.api_key, context.api_version, body)
+        return work() if is_short(context) else await self.do(work)
+
+
+def is_short(context: RequestContext) -> bool:
+    return len(context.body) <= BYTES_AT_ONCE
+
+
+def things(context: RequestContext) -> int:
+    """Return roughly how many items a request may name, 0 for a short one. Call it before the body
+    is released."""
+    return 0 if is_short(context) else len(context.body) // _BYTES_EACH
+
+
+Served = Reply | Later | None
+"""A decided request: the reply, or what is awaited outside of the line."""
+
+
+class ConnectionLines:
+    """The lines of all connections; `ConnectionState.line` is the last task of each."""
+
+    def __init__(self) -> None:
+        # References to the running tasks.
+        self._tasks: set[asyncio.Task[Served]] = set()
+
+    def idle(self, connection: ConnectionState) -> bool:
+        """Return True if no earlier request is in the connection's line."""
+        return connection.line is None or connection.line.done()
+
+    def add(
+        self, context: RequestContext, serve: Callable[[], Coroutine[Any, Any, Served]]
+    ) -> asyncio.Future[Reply | None]:
+        """Serve the request behind earlier ones of its connection. What has begun is completed even
+        if the client disconnects; what has not begun is dropped."""
+        connection = context.connection
+        before = None if self.idle(connection) else connection.line
+        task = asyncio.ensure_future(_behind(before, context, serve))
+        connection.line = task
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        answer: asyncio.Future[Reply | None] = asyncio.get_running_loop().create_future()
+        task.add_done_callback(partial(_tell, answer))
+        return answer
+
+
+async def _behind(
+    before: asyncio.Task[Served] | None,
+    context: RequestContext,
+    serve: Callable[[], Coroutine[Any, Any, Served]],
+) -> Served:
+    if before is not None:
+        await asyncio.wait((before,))
+        if before.cancelled() or before.exception() is not None:
+            raise CloseConnection("behind-a-failure")
+    if context.connection.is_lost:
+        raise CloseConnection("gone")
+    return await in_steps(context.charges, serve())
+
+
+def _tell(answer: asyncio.Future[Reply | None], task: asyncio.Task[Served]) -> None:
+    """Pass the result on. This is a callback and no task, since a task that is cancelled before its
+    first turn would not run."""
+    if answer.done():
+        _surface(task)  # the session has gone: a bug would not be reported elsewhere
+    elif task.cancelled():
+        answer.cancel()
+    elif (error := task.exception()) is not None:
+        answer.set_exception(error)
+    elif isinstance(result := task.result(), LATER):
+        result.add_done_callback(partial(_pass_on, answer))
+        answer.add_done_callback(partial(_let_go, result))
+    else:
+        answer.set_result(result)
+
+
+def _pass_on(answer: asyncio.Future[Reply | None], result: Later) -> None:
+    if result.cancelled():
+        answer.cancel()
+    elif (error := result.exception()) is not None:
+        if not answer.done():
+            answer.set_exception(error)
+    elif not answer.done():
+        answer.set_result(result.result())
+
+
+def _let_go(result: Later, answer: asyncio.Future[Reply | None]) -> None:
+    if answer.cancelled():
+        result.cancel()
+
+
+def _surface(task: asyncio.Task[Served]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, MalformedMessage | CloseConnection):
+        raise error

@@ -1,0 +1,170 @@
+"""The two places where the work of compaction is done.
+
+`CleaningInThread`: the work of compaction in a thread of the broker, for the simulator and tests.
+Its rate is not limited, since there is no other work to hold up.
+
+`CleaningProcess`: the work of compaction in a process of its own, as the shipped broker does it. A
+thread would take the interpreter from the event loop while it looks at keys. The process is started
+when a log is due and ends when none is. A process that dies ends the round; the next round starts
+another. Source: docs/protocol.md §10.3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+
+from plimsoll_broker.background import in_thread
+from plimsoll_broker.storage.cleaner import process as messages
+from plimsoll_broker.storage.cleaner.round import CleanedSegment, CleaningFailed, CleaningJob, Round
+from plimsoll_broker.storage.disk import Disk, StorageError, StorageFault
+from plimsoll_wire.batches import BatchError
+
+logger = logging.getLogger("plimsoll.cleaning_work")
+T = TypeVar("T")
+
+
+class CleaningInThread:
+    """`CleaningWork` on one disk."""
+
+    in_brokers_share = True
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._round: Round | None = None
+
+    async def begin(self, job: CleaningJob) -> int:
+        made = Round(self._disk, job, _any_rate)
+        self._round = made
+        return await _done(made.measure)
+
+    async def clean(self, bases: Sequence[int]) -> CleanedSegment:
+        assert self._round is not None, "it was begun"
+        return await _done(partial(self._round.clean, bases))
+
+    async def end(self) -> None:
+        self._round = None
+
+    async def close(self) -> None:
+        """Nothing but the round is held."""
+
+
+def _any_rate(size: int) -> None:
+    """Impose no limit."""
+
+
+async def _done(work: Callable[[], T]) -> T:
+    try:
+        return await in_thread(work)
+    except StorageError as error:
+        raise CleaningFailed(str(error), damaged=error.fault is StorageFault.CORRUPT) from error
+    except BatchError as error:
+        raise CleaningFailed(str(error), damaged=True) from error
+
+
+_PROGRAM = (
+    "from plimsoll_process.priority import {work}; why = {work}(); "
+    "import sys; from plimsoll_broker.storage.cleaner.process import main; sys.exit(main(why))"
+)
+"""It lowers its priority before any other import: the imports take some tenths of a second of a
+processor, which the brokers need while they are busy."""
+_TUNABLES = "GLIBC_TUNABLES"
+_APART, _WITHIN = "work_in_background", "work_within"
+_decode = msgspec.json.Decoder(messages.Answer).decode
+
+
+class CleaningProcess:
+    """`CleaningWork` on the machine's own disk."""
+
+    def __init__(self, bytes_per_second: int) -> None:
+        self._bytes_per_second = bytes_per_second
+        self._process: asyncio.subprocess.Process | None = None
+        # True if a session of its own would get as much processor time as the broker's.
+        self.in_brokers_share = False
+
+    async def begin(self, job: CleaningJob) -> int:
+        answer = await self._ask(messages.BeginRound(job))
+        assert isinstance(answer, messages.RoundMeasured), answer
+        return answer.end
+
+    async def clean(self, bases: Sequence[int]) -> CleanedSegment:
+        answer = await self._ask(messages.CleanSegments(tuple(bases)))
+        assert isinstance(answer, messages.SegmentCleaned), answer
+        return answer.segment
+
+    async def end(self) -> None:
+        if self._process is not None:
+            await self._ask(messages.EndRound())
+
+    async def close(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+    async def _ask(self, question: messages.Question) -> messages.Answer:
+        try:
+            process = await self._running()
+            assert process.stdin is not None, "it is a pipe"
+            assert process.stdout is not None, "it is a pipe"
+            process.stdin.write(msgspec.json.encode(question) + b"\n")
+            await process.stdin.drain()
+            line = await process.stdout.readline()
+            if not line:
+                raise CleaningFailed("the cleaning process ended")
+            answer: messages.Answer = _decode(line)
+            if isinstance(answer, messages.NotInBackground):
+                await self._stay_within(answer.sentence)
+                return await self._ask(question)
+        except (CleaningFailed, OSError, ValueError) as error:  # ValueError: also msgspec's
+            await self.close()
+            raise CleaningFailed(str(error)) from error
+        except BaseException:
+            # The answer will not be read: it must not be taken for the next one's.
+            await self.close()
+            raise
+        if isinstance(answer, messages.RoundFailed):
+            raise CleaningFailed(answer.sentence, damaged=answer.damaged)
+        return answer
+
+    async def _stay_within(self, why: str) -> None:
+        """Restart the process in the broker's own session: its nice value counts against the broker
+        only within one session."""
+        if self.in_brokers_share:
+            raise CleaningFailed(why)
+        logger.warning("logs are cleaned on the broker's share of the processors: %s", why)
+        self.in_brokers_share = True
+        await self.close()
+
+    async def _running(self) -> asyncio.subprocess.Process:
+        if self._process is None:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-c",
+                _PROGRAM.format(work=_WITHIN if self.in_brokers_share else _APART),
+                f"--die-with-parent={os.getpid()}",
+                f"--bytes-per-second={self._bytes_per_second}",
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                # So that its priority counts against all processes, see
+                # `plimsoll_process.priority`.
+                start_new_session=not self.in_brokers_share,
+                env=_environment(),
+            )
+        return self._process
+
+
+def _environment() -> dict[str, str]:
+    """Return our environment, with huge pages requested from glibc (2.35 or later): random look-ups
+    of a million keys take a tenth less time."""
+    known = os.environ.get(_TUNABLES)
+    return os.environ | {_TUNABLES: ":".join([*filter(None, [known]), "glibc.malloc.hugetlb=1"])}

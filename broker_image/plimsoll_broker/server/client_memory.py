@@ -1,0 +1,728 @@
+"""The memory budget of all clients together: bytes in use, shares by principal, and waiting queues.
+
+There are two pools: unsent replies (`Pool`), and requests that are being received or handled
+(`Intake`). A server's sessions and the fetch handler ask before they allocate. Nothing here knows
+sockets or the loop. Rules: a fetch is granted at most an eighth of what is left for fetches, so
+that late fetches still get a batch each (KIP-74). Other replies may use a quarter more than
+fetches. When nothing is left, connections wait in the order in which they came. A grant may be
+exceeded by one batch, since a batch cannot be cut.
+
+`PrincipalHoldings`: the holdings of each principal in a broker's bounded pools, for the metrics. A
+pool is a `FairPool`, keyed by `ConnectionState.holder`: a user, or an address if the listener has
+no login. Code that bounds a resource of clients adds its pool here by name; nothing is decided
+here. Metrics have a label for each pool and none for a principal, since clients choose names.
+
+`ClientMemory`: the two memory pools of a broker's clients, and the loop callbacks that wake
+waiters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from plimsoll_core.groups.memory import BYTES_ASSUMED
+from plimsoll_core.quotas.fair_pool import FairPool
+from plimsoll_core.replica.producer_states import PRODUCER_BYTES, PRODUCERS_ASSUMED
+
+MIB = 1024 * 1024
+MEMORY_ASSUMED = 1024 * MIB
+"""Assumed if no limit is stated: the default memory of a broker's pod."""
+FRAME_BYTES_MAX = 100 * MIB
+FRAME_BYTES_MIN = 2 * MIB
+_RECENT_PART = 128
+_GROUPS_PART = 8
+_PRODUCERS_PART = 8
+_GRANT_PART = 8
+_FETCH_PART = 4
+"""A quarter of the reply pool is not for fetches: it is for refusals, metadata and produce
+responses."""
+_ESTIMATE_PART = 8
+"""The upper bound of a reply's size may be many times its real size. At most this part of the pool
+is taken for an estimate, so that several connections of a principal can proceed."""
+
+
+ROOM_WAIT_S = 10.0
+"""How long a reply waits for memory, as a request does (`ListenerLimits.starved_ms_max`)."""
+
+
+class NoRoom(Exception):
+    """No memory for a reply. The connection is closed; the message is the reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budgets:
+    """Memory budgets in bytes. `replies`: unsent replies. `requests`: requests being received or
+    handled. `frame`: the largest request. `recent`: batches that logs cache for readers at the log
+    end. `groups`: consumer groups and their offsets (`groups.memory`). `producers` is a count: the
+    producers that logs remember (`ProducerMemory`)."""
+
+    replies: int
+    requests: int
+    frame: int
+    recent: int = MEMORY_ASSUMED // _RECENT_PART
+    producers: int = PRODUCERS_ASSUMED
+    groups: int = BYTES_ASSUMED
+
+
+def budgets_of(
+    memory: int | None,
+    *,
+    replies: int | None = None,
+    requests: int | None = None,
+    frame: int | None = None,
+) -> Budgets:
+    """Return the client budgets of a process with `memory` bytes; None: no limit is known.
+
+    Replies get a quarter; requests, producer state and groups an eighth each; recent batches a
+    128th. A frame is never larger than the request pool.
+    """
+    memory = memory or MEMORY_ASSUMED
+    replies = replies or memory // 4
+    requests = requests or memory // 8
+    frame = min(frame or FRAME_BYTES_MAX, max(requests, FRAME_BYTES_MIN))
+    recent = memory // _RECENT_PART
+    producers = memory // _PRODUCERS_PART // PRODUCER_BYTES
+    return Budgets(
+        replies=replies,
+        requests=requests,
+        frame=frame,
+        recent=recent,
+        producers=producers,
+        groups=memory // _GROUPS_PART,
+    )
+
+
+class Waiter(Protocol):
+    """A connection that is woken once, to try again, when there may be room."""
+
+    def wake(self) -> None: ...
+
+
+class Pool:
+    """The pool of unsent replies.
+
+    `notify` is called when a waiting connection could proceed. It must not call back at once, but
+    schedule `wake_one`. `shares` counts by principal. Only a principal that holds its share waits.
+    Principals are woken in turn; the connections of a principal in the order in which they came.
+    """
+
+    __slots__ = ("_accounts", "_for_fetches", "_notify", "_waiting", "limit", "refused", "shares")
+
+    def __init__(self, limit: int, notify: Callable[[], None]) -> None:
+        self.limit = limit
+        self._for_fetches = limit - limit // _FETCH_PART
+        self.shares = FairPool(limit)
+        self.refused = 0
+        self._notify = notify
+        # By principal: waiters for replies other than fetches, with the bytes that each needs.
+        self._waiting: dict[str, dict[Waiter, int]] = {}
+        # By principal: accounts with waiting fetches.
+        self._accounts: dict[str, dict[Account, None]] = {}
+
+    @property
+    def used(self) -> int:
+        return self.shares.used
+
+    @property
+    def free(self) -> int:
+        return self.limit - self.shares.used
+
+    @property
+    def free_for_fetches(self) -> int:
+        return self._for_fetches - self.shares.used
+
+    @property
+    def short(self) -> bool:
+        """True if any connection has to wait."""
+        return bool(self._waiting or self._accounts)
+
+    def pressing(self) -> frozenset[str]:
+        """Return the principals that cause the shortage of reply memory: those that wait for room
+        in their own shares, and the largest holder if it has more than an even share."""
+        return _pressing(self.shares, self._waiting, self._accounts)
+
+    def give_back(self, principal: str, size: int) -> None:
+        self.shares.give_back(principal, size)
+        if self._waiting or self._accounts:
+            self.room_made()
+
+    def room_made(self) -> None:
+        """Call `notify` if a connection that waits could go on."""
+        if self._could_wake():
+            self._notify()
+
+    def wait(self, waiter: Waiter, principal: str, size: int = 1) -> None:
+        """Queue a waiter for a reply other than a fetch."""
+        waiting = self._waiting.setdefault(principal, {})
+        if waiter not in waiting:
+            self.refused += 1
+            waiting[waiter] = size
+
+    def forget(self, waiter: Waiter) -> None:
+        """Remove a waiter from all queues: it may have been queued before login, under another
+        principal."""
+        for principal, waiting in tuple(self._waiting.items()):
+            waiting.pop(waiter, None)
+            if not waiting:
+                del self._waiting[principal]
+
+    def wake_one(self) -> bool:
+        """Wake the longest waiting connection of the principal whose turn it is. Return True if
+        another one could be woken, too."""
+        if (principal := self._could_serve()) is not None:
+            waiting = self._waiting.pop(principal)
+            waiter = next(iter(waiting))
+            del waiting[waiter]
+            if waiting:
+                self._waiting[principal] = waiting  # behind the others
+            waiter.wake()
+        elif (principal := self._could_fetch()) is not None:
+            accounts = self._accounts.pop(principal)
+            account = next(iter(accounts))
+            del accounts[account]
+            if accounts:
+                self._accounts[principal] = accounts
+            account.wake_one()
+        return self._could_wake()
+
+    def _could_wake(self) -> bool:
+        return self._could_serve() is not None or self._could_fetch() is not None
+
+    def _could_serve(self) -> str | None:
+        """Return the first waiting principal that has room for its next reply, or None."""
+        for principal, waiting in self._waiting.items():
+            if self.shares.admits(principal, next(iter(waiting.values()))):
+                return principal
+        return None
+
+    def _could_fetch(self) -> str | None:
+        free = self.free_for_fetches
+        if free > 0:
+            for principal in self._accounts:
+                if free > self.shares.held(principal):
+                    return principal
+        return None
+
+    # --- what accounts ask ----------------------------------------------------------------------
+
+    def portion(self, principal: str, wanted: int) -> int:
+        """Return the bytes that a fetch is granted now; 0: it must wait."""
+        shares = self.shares
+        free = self._for_fetches - shares.used
+        if shares.used + wanted < free // _GRANT_PART:
+            return wanted  # whatever the principal holds of what is used
+        room = (free - shares.held(principal) + 1) // 2
+        return 0 if free <= 0 or room <= 0 else max(1, min(wanted, free // _GRANT_PART, room))
+
+    def enqueue(self, account: Account) -> None:
+        self._accounts.setdefault(account.principal, {}).setdefault(account)
+
+    def dequeue(self, account: Account) -> None:
+        accounts = self._accounts.get(account.principal)
+        if accounts is not None:
+            accounts.pop(account, None)
+            if not accounts:
+                del self._accounts[account.principal]
+
+
+class _Starved(NamedTuple):
+    """A waiter for `size` bytes, whose frame holds `held` bytes of the intake already."""
+
+    size: int
+    held: int
+
+
+class Intake:
+    """The pool of requests that are being received or handled.
+
+    `shares` counts by principal; only a principal that holds its share waits. `notify` is called
+    when there is room and a connection waits; it must schedule `wake_all`, not call it at once.
+    Frames of one principal that hold its whole share and wait for more would wait for each other.
+    So one frame at a time goes ahead, outside of the shares, until it is handled. The total is at
+    most `limit` and one frame.
+    """
+
+    __slots__ = ("_ahead", "_notify", "_waiting", "limit", "refused", "shares")
+
+    def __init__(self, limit: int, notify: Callable[[], None]) -> None:
+        self.limit = limit
+        self.shares = FairPool(limit)
+        self.refused = 0
+        self._notify = notify
+        # By principal, in order of arrival.
+        self._waiting: dict[str, dict[Waiter, _Starved]] = {}
+        # The account whose frame goes ahead, or None.
+        self._ahead: RequestAccount | None = None
+
+    @property
+    def used(self) -> int:
+        return self.shares.used + (0 if self._ahead is None else self._ahead.beyond)
+
+    @property
+    def short(self) -> bool:
+        return bool(self._waiting)
+
+    def pressing(self) -> frozenset[str]:
+        """Return the principals that cause the shortage of request memory."""
+        return _pressing(self.shares, self._waiting)
+
+    # --- what accounts ask ----------------------------------------------------------------------
+
+    def goes_ahead(self, account: RequestAccount, held: int) -> bool:
+        """Return True if this account's frame may grow outside of the shares: no other frame does,
+        and the principal's memory is held only by unfinished frames. `held`: the frame's bytes of
+        the intake."""
+        if self._ahead is account:
+            return True
+        principal = account.principal
+        if self._ahead is not None or not held:
+            return False
+        others = self._waiting.get(principal, {}).values()
+        if sum(one.held for one in others) + held < self.shares.held(principal):
+            return False
+        self._ahead = account
+        return True
+
+    def is_behind(self, account: RequestAccount) -> None:
+        """The account holds nothing outside of the shares any more."""
+        if self._ahead is account:
+            self._ahead = None
+            self._room_made()
+
+    def give_back(self, principal: str, size: int) -> None:
+        self.shares.give_back(principal, size)
+        if self._waiting:
+            self._room_made()
+
+    def _room_made(self) -> None:
+        if self._waiting and self._next() is not None:
+            self._notify()
+
+    def wait(self, waiter: Waiter, principal: str, size: int, held: int) -> None:
+        waiting = self._waiting.setdefault(principal, {})
+        if waiter not in waiting:
+            self.refused += 1
+        waiting[waiter] = _Starved(size, held)
+
+    def forget(self, waiter: Waiter) -> None:
+        """Remove a waiter from all queues: it may have been queued before login, under another
+        principal."""
+        for principal, waiting in tuple(self._waiting.items()):
+            waiting.pop(waiter, None)
+            if not waiting:
+                del self._waiting[principal]
+
+    def wake_all(self) -> None:
+        """Wake all waiters that have room; those of a principal in the order in which they came."""
+        for _ in range(sum(map(len, self._waiting.values()))):
+            found = self._next()
+            if found is None:
+                return
+            self.forget(found)
+            found.wake()
+
+    def _next(self) -> Waiter | None:
+        for principal, waiting in self._waiting.items():
+            waiter, starved = next(iter(waiting.items()))
+            if self.shares.admits(principal, starved.size):
+                return waiter
+            if self._ahead is None:
+                stuck = max(waiting, key=lambda one: waiting[one].held)
+                held = sum(one.held for one in waiting.values())
+                if waiting[stuck].held and held >= self.shares.held(principal):
+                    return stuck
+        return None
+
+
+class RequestAccount:
+    """One connection's share of the intake; unbounded without an intake.
+
+    `principal`: the principal that it is counted for. `beyond`: bytes outside of the shares, of a
+    frame that goes ahead.
+    """
+
+    __slots__ = ("_intake", "beyond", "held", "principal")
+
+    def __init__(self, intake: Intake | None, principal: str = "") -> None:
+        self._intake = intake
+        self.principal = principal
+        self.held = 0
+        self.beyond = 0
+
+    def belongs_to(self, principal: str) -> None:
+        """Count the held bytes for this principal from now on: the client has logged in, or logged
+        in anew."""
+        before, self.principal = self.principal, principal
+        if self._intake is not None and self.held and principal != before:
+            self._intake.shares.take(principal, self.held)
+            self._intake.give_back(before, self.held)
+
+    @property
+    def may_hold(self) -> bool:
+        """True if the principal has room for more requests that wait for their replies."""
+        intake = self._intake
+        if intake is None:
+            return True
+        shares = intake.shares
+        return shares.used * 2 < shares.capacity or shares.admits(self.principal, 1)
+
+    def admit(self, size: int, waiter: Waiter, held: int) -> bool:
+        """Take `size` bytes and return True, or queue `waiter` and return False. `held`: the
+        unfinished frame's bytes of the intake."""
+        intake = self._intake
+        if intake is None:
+            return True
+        shares = intake.shares
+        if 2 * (shares.used + size) <= shares.capacity:  # whatever the principal holds of that
+            shares.take(self.principal, size)
+            self.held += size
+        elif shares.admit(self.principal, size):
+            self.held += size
+        elif intake.goes_ahead(self, held):
+            self.beyond += size
+        else:
+            intake.wait(waiter, self.principal, size, held)
+            return False
+        return True
+
+    def admit_alone(self, size: int, waiter: Waiter, held: int) -> bool:
+        """Return True if there is room for `size` bytes more, or if the principal holds nothing but
+        the `held` bytes of this request. Otherwise queue `waiter` and return False. Takes
+        nothing."""
+        intake = self._intake
+        if intake is None:
+            return True
+        shares = intake.shares
+        if 2 * (shares.used + size) <= shares.capacity or shares.admits(self.principal, size):
+            return True
+        if intake.shares.held(self.principal) <= held:
+            return True
+        intake.wait(waiter, self.principal, size, 0)
+        return False
+
+    def take(self, size: int) -> None:
+        """Count bytes that have been allocated already."""
+        if self._intake is not None:
+            self.held += size
+            self._intake.shares.take(self.principal, size)
+
+    def give_back(self, size: int) -> None:
+        intake = self._intake
+        if intake is None or not size:
+            return
+        if self.beyond:
+            outside = min(size, self.beyond)
+            self.beyond -= outside
+            size -= outside
+            if not self.beyond:
+                intake.is_behind(self)
+        self.held -= size
+        intake.give_back(self.principal, size)
+
+    def forget(self, waiter: Waiter) -> None:
+        if self._intake is not None:
+            self._intake.forget(waiter)
+
+
+def _pressing(shares: FairPool, *waiting: Iterable[str]) -> frozenset[str]:
+    """Return the principals that wait for room in their own shares. If there are any, add the
+    largest holder if it has more than an even share."""
+    found = {principal for some in waiting for principal in some}
+    if found:
+        largest = shares.largest()
+        even = shares.capacity // (shares.principals + 1)
+        if largest is not None and shares.held(largest) > even:
+            found.add(largest)
+    return frozenset(found)
+
+
+class Account:
+    """One connection's share of the reply pool; unbounded without a pool.
+
+    `share`: a connection that holds this many bytes is granted no more until some are sent.
+    `principal`: the principal that it is counted for.
+    """
+
+    __slots__ = ("_pool", "_share", "_waiting", "held", "principal")
+
+    def __init__(self, pool: Pool | None, share: int, principal: str = "") -> None:
+        self._pool = pool
+        self._share = share
+        self._waiting: dict[Waiter, None] = {}
+        self.held = 0
+        self.principal = principal
+
+    def belongs_to(self, principal: str) -> None:
+        """Count the held bytes for this principal from now on: the client has logged in, or logged
+        in anew."""
+        pool, before = self._pool, self.principal
+        if pool is None or principal == before:
+            self.principal = principal
+            return
+        pool.dequeue(self)
+        self.principal = principal
+        pool.shares.take(principal, self.held)
+        pool.give_back(before, self.held)
+        if self._waiting and self.held < self._share:
+            pool.enqueue(self)
+
+    @property
+    def may_serve(self) -> bool:
+        """True if the principal has room for one more reply."""
+        pool = self._pool
+        if pool is None:
+            return True
+        return pool.shares.admits(self.principal, 1)
+
+    def wait_to_serve(self, waiter: Waiter) -> None:
+        """Have `waiter` woken when there may be room for a reply."""
+        if self._pool is not None:
+            self._pool.wait(waiter, self.principal)
+
+    def forget_to_serve(self, waiter: Waiter) -> None:
+        if self._pool is not None:
+            self._pool.forget(waiter)
+
+    @property
+    def estimate_max(self) -> int:
+        """The most that is taken for a reply of unknown length, in bytes."""
+        return sys.maxsize if self._pool is None else self._pool.limit // _ESTIMATE_PART
+
+    def admit_now(self, size: int) -> int | None:
+        """As `admit`, without waiting. Return None if there is no room."""
+        pool = self._pool
+        if pool is None or size <= 0:
+            return 0
+        if not pool.shares.admits(self.principal, size):
+            return None
+        self.hold(size)
+        return size
+
+    async def admit(self, size: int, *, is_estimate: bool = False) -> int:
+        """Wait for room for `size` bytes of a reply, take them, and return what was taken.
+
+        Raises NoRoom if the reply is larger than one principal may ever hold (estimates are
+        exempt), or if there was no room for `ROOM_WAIT_S`. Its message is the reason to close the
+        connection.
+        """
+        pool = self._pool
+        if pool is None or size <= 0:
+            return 0
+        if not pool.shares.admit(self.principal, size):
+            if not is_estimate and self.held + size > pool.limit // 2:
+                raise NoRoom("reply-too-large")
+            await self._room(size)
+        if self._pool is not None:
+            self.held += size
+            return size
+        return 0
+
+    async def _room(self, size: int) -> None:
+        try:
+            async with asyncio.timeout(ROOM_WAIT_S):
+                while (pool := self._pool) is not None:
+                    waiting = _RoomWaiter(asyncio.get_running_loop())
+                    pool.wait(waiting, self.principal, size)
+                    try:
+                        await waiting.there
+                    finally:
+                        pool.forget(waiting)
+                    if self._pool is None or self._pool.shares.admit(self.principal, size):
+                        return
+        except TimeoutError:
+            raise NoRoom("no-memory-for-reply") from None
+
+    def grant(self, wanted: int) -> int:
+        """Return the bytes that a fetch may read, now held; 0: it has to wait. A fetch may read one
+        batch beyond its grant; `settle` corrects the account."""
+        if self._pool is None or wanted <= 0:
+            return wanted
+        if self.held >= self._share:
+            return 0
+        granted = self._pool.portion(self.principal, wanted)
+        self.hold(granted)
+        return granted
+
+    def settle(self, granted: int, size: int) -> None:
+        """Correct the account: the reply that was granted `granted` bytes has `size`."""
+        if size < granted:
+            self.give_back(granted - size)
+        elif size > granted:
+            self.hold(size - granted)
+
+    def hold(self, size: int) -> None:
+        """Count bytes that have been allocated already; a negative size gives bytes back."""
+        if size < 0:
+            self.give_back(-size)
+        elif (pool := self._pool) is not None:
+            self.held += size
+            pool.shares.take(self.principal, size)
+
+    def give_back(self, size: int) -> None:
+        pool = self._pool
+        if pool is None or not size:
+            return
+        self.held -= size
+        if self._waiting and self.held < self._share:
+            pool.enqueue(self)
+        pool.give_back(self.principal, size)
+
+    def wait(self, waiter: Waiter) -> None:
+        """Queue a fetch that was granted nothing."""
+        if self._pool is None or waiter in self._waiting:
+            return
+        self._pool.refused += 1
+        self._waiting[waiter] = None
+        if self.held < self._share:
+            self._pool.enqueue(self)
+
+    def forget(self, waiter: Waiter) -> None:
+        self._waiting.pop(waiter, None)
+        if self._pool is not None and not self._waiting:
+            self._pool.dequeue(self)
+
+    def wake_one(self) -> None:
+        if self._pool is None or not self._waiting:
+            return
+        waiter = next(iter(self._waiting))
+        del self._waiting[waiter]
+        if self._waiting and self.held < self._share:
+            self._pool.enqueue(self)
+        waiter.wake()
+
+    def close(self) -> None:
+        """Release all bytes and wake all waiters. From now on nothing is counted.
+
+        Also called when the connection turns out to be a broker's: brokers are outside of the
+        budget.
+        """
+        pool, self._pool = self._pool, None
+        waiting, self._waiting = self._waiting, {}
+        held, self.held = self.held, 0
+        if pool is not None:
+            pool.dequeue(self)
+            pool.give_back(self.principal, held)
+        for waiter in waiting:
+            waiter.wake()
+
+
+class _RoomWaiter:
+    """Waits for room for one reply."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.there: asyncio.Future[None] = loop.create_future()
+
+    def wake(self) -> None:
+        if not self.there.done():
+            self.there.set_result(None)
+
+
+class PoolState(NamedTuple):
+    """The state of one pool, in its own units. `most`: the largest holding. `share`: the most that
+    a principal without holdings could take. `refused`: refused admissions since the start."""
+
+    capacity: int
+    used: int
+    most: int
+    share: int
+    principals: int
+    refused: int
+
+
+class PrincipalHoldings:
+    """One for each lifetime of a broker."""
+
+    def __init__(self) -> None:
+        self._pools: dict[str, FairPool] = {}
+        # Groups of pools that come and go, reported as one.
+        self._several: dict[str, Callable[[], Iterable[FairPool]]] = {}
+
+    def add(self, name: str, pool: FairPool) -> FairPool:
+        """Report the pool under this name from now on, and return it."""
+        self._pools[name] = pool
+        return pool
+
+    def drop(self, name: str, pool: FairPool) -> None:
+        """Stop reporting the pool, unless another one has taken the name."""
+        if self._pools.get(name) is pool:
+            del self._pools[name]
+
+    def add_several(self, name: str, pools: Callable[[], Iterable[FairPool]]) -> None:
+        """Add pools with separate bounds, reported as one: the state of the fullest, the refusals
+        of all."""
+        self._several[name] = pools
+
+    def of(self, principal: str) -> Mapping[str, int]:
+        """Return a principal's holdings, by pool."""
+        held = Counter({name: pool.held(principal) for name, pool in self._pools.items()})
+        for name, pools in self._several.items():
+            held[name] = sum(pool.held(principal) for pool in pools())
+        return held
+
+    def pools(self) -> Iterator[tuple[str, FairPool]]:
+        """Yield all pools with their names; several pools may share a name."""
+        yield from self._pools.items()
+        for name, pools in self._several.items():
+            yield from ((name, pool) for pool in pools())
+
+    def states(self) -> Iterator[tuple[str, PoolState]]:
+        for name, pool in self._pools.items():
+            yield name, _state(pool)
+        for name, pools in self._several.items():
+            found = list(pools())
+            if found:
+                fullest = min(found, key=lambda pool: pool.free / max(pool.capacity, 1))
+                refused = sum(pool.refused for pool in found)
+                yield name, _state(fullest)._replace(refused=refused)
+
+
+def _state(pool: FairPool) -> PoolState:
+    largest = pool.largest()
+    return PoolState(
+        capacity=pool.capacity,
+        used=pool.used,
+        most=0 if largest is None else pool.held(largest),
+        share=max(min(pool.floor, pool.free), pool.free // 2),
+        principals=pool.principals,
+        refused=pool.refused,
+    )
+
+
+class ClientMemory:
+    """`replies`: the pool of unsent replies. `requests`: the pool of requests being received or
+    handled. `holdings`: the holdings of each principal in these and other pools."""
+
+    def __init__(self, budgets: Budgets) -> None:
+        self.budgets = budgets
+        self.holdings = PrincipalHoldings()
+        self.replies = Pool(budgets.replies, self._reply_room)
+        self.requests = Intake(budgets.requests, self._request_room)
+        self.holdings.add("replies", self.replies.shares)
+        self.holdings.add("requests", self.requests.shares)
+        self._waking_replies = False
+        self._waking_requests = False
+
+    def _reply_room(self) -> None:
+        if not self._waking_replies:
+            self._waking_replies = True
+            asyncio.get_running_loop().call_soon(self._wake_replies)
+
+    def _wake_replies(self) -> None:
+        """Wake one connection a turn of the loop: each may read a reply's worth from the disk."""
+        self._waking_replies = False
+        if self.replies.wake_one():
+            self._reply_room()
+
+    def _request_room(self) -> None:
+        if not self._waking_requests:
+            self._waking_requests = True
+            asyncio.get_running_loop().call_soon(self._wake_requests)
+
+    def _wake_requests(self) -> None:
+        self._waking_requests = False
+        self.requests.wake_all()

@@ -1,0 +1,416 @@
+"""The bytes of one connection: requests received in part, and replies not sent yet.
+
+`RequestReceiver`: a session's received frames, and the memory that they hold. The first bytes of a
+frame determine its largest size. Memory for a large frame is asked of the intake bit by bit, as
+bytes arrive, and given back when nothing refers to the frame any more.
+
+`ReplySender`: a session's replies that the transport holds and the peer has not taken. A reply is
+held on the connection's account from when it is ready until the kernel has it. It also reports how
+long the peer has taken nothing.
+
+`ReplyRoom`: memory for a reply before it is made, within its principal's share of the pool.
+`reply_bounds` and the handlers of groups make one for a request with a possibly long reply, take
+the most that the reply can hold, and return `reply`. Only a principal that holds its share waits
+here. A connection makes one long reply at a time: the session begins nothing behind a request of
+`LONG_REPLIES` until that is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from plimsoll_broker.server.client_memory import Account, NoRoom, RequestAccount, Waiter
+from plimsoll_broker.server.connection_limits import ListenerLimits, Progress
+from plimsoll_broker.server.dispatch import Buffer, CloseConnection, Reply
+from plimsoll_broker.server.replies import ReplySlot
+from plimsoll_wire.api_versions import ApiKey
+from plimsoll_wire.framing import BEGINNING_BYTES, Framer
+from plimsoll_wire.headers import RequestHeader, response_head
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_ASKED = struct.Struct(">hh")
+_FETCH_KEY = struct.pack(">h", ApiKey.FETCH)
+PARSED_FACTOR = 16
+"""The size of a parsed Fetch, in multiples of its bytes: about 24 bytes a partition become 350."""
+PARSED_MAX = 8 * 1024 * 1024
+"""The largest size of a parsed Fetch: a client's Fetch may name 20,000 partitions."""
+
+
+class RequestReceiver(Framer):
+    """`serves` returns True if an API is handled in a version.
+
+    It does not refer to its session, so that a lost connection's memory is freed at once by its
+    last reference, not by a later garbage collection. It inherits from Framer instead of owning
+    one: each read of a socket passes here.
+    """
+
+    __slots__ = (
+        "_account",
+        "_charged",
+        "_held_back",
+        "_limits",
+        "_owing_s",
+        "_progress",
+        "_serves",
+        "starved",
+    )
+
+    def __init__(
+        self,
+        limits: ListenerLimits,
+        serves: Callable[[int, int], bool],
+        account: RequestAccount,
+    ) -> None:
+        super().__init__(limits.unknown_frame_bytes_max)
+        self._limits = limits
+        self._serves = serves
+        self._account = account
+        # True if the next frame is a Fetch without room for its parsed objects.
+        self._held_back = False
+        self._charged = 0  # intake bytes of the unfinished frame
+        self.starved = False  # True while it waits for memory
+        # The recent rate of the unfinished frame, whose first byte arrived at `_owing_s`.
+        self._progress = Progress()
+        self._owing_s: float | None = None
+
+    def came_within(self, now: float, owing_s: float | None, window_s: float) -> int | None:
+        """Return the bytes of the unfinished request, owed since `owing_s`, that arrived in the
+        window; None until it has been watched for that long."""
+        if owing_s != self._owing_s:
+            self._owing_s = owing_s
+            self._progress.begins()
+        return None if owing_s is None else self._progress.within(now, self.came, window_s)
+
+    @property
+    def came(self) -> int:
+        return 0 if self._held_back else super().came
+
+    def next_request(self, waiter: Waiter) -> tuple[bytearray, int] | None:
+        """Return the next frame and its bytes of the intake, which must go to `keeps` or
+        `give_back`; None if there is none.
+
+        A Fetch may be parked, as objects that are larger than its bytes: it is returned when there
+        is room for them, and `waiter` is woken when there may be. Raises FrameTooLarge.
+        """
+        frame = self.next_frame()
+        if frame is None:
+            return None
+        if frame.startswith(_FETCH_KEY):
+            parsed = min(len(frame) * PARSED_FACTOR, PARSED_MAX)
+            if not self._account.admit_alone(parsed, waiter, self._charged):
+                self.take_back(frame)
+                self._held_back = self.starved = True
+                return None
+            if self._held_back:
+                self._held_back = self.starved = False
+        charged, self._charged = self._charged, 0
+        return frame, charged
+
+    def limit_of(self, length: int, beginning: bytes) -> int | None:
+        """Return the largest size of a frame that is too long for an unserved request; None if more
+        bytes are needed to tell."""
+        limits = self._limits
+        if length > limits.frame_bytes_max:
+            return limits.frame_bytes_max
+        if len(beginning) < BEGINNING_BYTES:
+            return None
+        key, version = _ASKED.unpack(beginning)
+        if not self._serves(key, version):
+            return limits.unknown_frame_bytes_max
+        # An API that is served stays so for the connection's lifetime.
+        limit = limits.frame_bytes(key)
+        self.is_alike(beginning, limit)
+        return limit
+
+    def may_receive(self, waiter: Waiter) -> bool:
+        """Return True if there is memory for the next bytes; otherwise `waiter` is woken when there
+        may be."""
+        if self._held_back:
+            return False
+        growth = self.growth
+        if growth:
+            more = self.held + growth - self._charged
+            if more > 0:
+                if not self._account.admit(more, waiter, self._charged):
+                    self.starved = True
+                    return False
+                self._charged += more
+        self.starved = False
+        return True
+
+    def keeps(self, frame: bytearray, charged: int, *, parsed: bool) -> int:
+        """Adjust the intake's bytes for a request that waits, and return them. `parsed`: count its
+        objects, too."""
+        kept = len(frame)
+        if parsed:
+            kept += min(kept * PARSED_FACTOR, PARSED_MAX)
+        if kept >= charged:
+            self._account.take(kept - charged)
+        else:
+            self._account.give_back(charged - kept)
+        return kept
+
+    def free(self, slot: ReplySlot, frame: bytearray) -> None:
+        """Free the bytes of a waiting request, unless its handler kept a view of them. What was
+        parsed stays."""
+        size = len(frame)
+        if slot.kept:
+            with suppress(BufferError):
+                frame.clear()
+                slot.kept -= size
+                self.give_back(size)
+
+    def let_go(self, slot: ReplySlot) -> None:
+        """Give back a request's bytes: it is answered, or its connection is lost."""
+        kept = slot.kept
+        if kept:
+            slot.kept = 0
+            self._account.give_back(kept)
+
+    def give_back(self, charged: int) -> None:
+        self._account.give_back(charged)
+
+    def close(self, waiter: Waiter) -> None:
+        self.drop()
+        self._account.forget(waiter)
+        charged, self._charged = self._charged, 0
+        self._account.give_back(charged)
+
+
+class Granted(list[Buffer]):
+    """A reply in pieces, of which `granted` bytes are on its connection's account already."""
+
+    def __init__(self, pieces: Iterable[Buffer], granted: int) -> None:
+        super().__init__(pieces)
+        self.granted = granted
+
+
+_SEVERAL = (list, tuple)
+_ONE_PIECE = (bytes, bytearray, memoryview)
+_COPIED_BYTES = 4096
+"""A one-piece reply below this size is copied behind its head."""
+
+
+def size_of(reply: Reply) -> int:
+    """Return the bytes of a reply's body."""
+    if isinstance(reply, _SEVERAL):
+        return sum(map(len, reply))
+    return len(reply)
+
+
+class ReplySender:
+    """Made with the session; `connected` gives it the transport."""
+
+    __slots__ = (
+        "_account",
+        "_began",
+        "_flushed",
+        "_loop",
+        "_moved",
+        "_parts",
+        "_progress",
+        "_settling",
+        "_transport",
+        "_written",
+    )
+
+    def __init__(self, account: Account, loop: asyncio.AbstractEventLoop) -> None:
+        self._account = account
+        self._loop = loop
+        self._transport: asyncio.Transport | None = None
+        self._parts: deque[tuple[int, int]] = deque()
+        self._progress = Progress()
+        self._written = self._flushed = 0
+        self._began = self._moved = 0.0
+        self._settling = False
+
+    def connected(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+
+    def lost(self) -> None:
+        """Release everything: nothing is sent any more."""
+        self._transport = None
+        self._parts.clear()
+        self._account.close()
+
+    def hold(self, reply: Reply) -> int:
+        """Hold a ready reply on the account, and return its size in bytes."""
+        size = size_of(reply)
+        granted = reply.granted if isinstance(reply, Granted) else 0
+        self._account.hold(size - granted)
+        return size
+
+    def send(self, header: RequestHeader, reply: Reply, held: int | None) -> int:
+        """Hand a reply to the transport, and return the bytes sent. `held` None: the reply was just
+        made, and is held only if the kernel does not take it at once."""
+        transport = self._transport
+        assert transport is not None, "the session sends while it is connected"
+        body_size = size_of(reply) if held is None else held
+        head = response_head(header.api_key, header.api_version, header.correlation_id, body_size)
+        size = len(head) + body_size
+        if not isinstance(reply, _ONE_PIECE):
+            transport.writelines([head, *reply])
+        elif body_size < _COPIED_BYTES:
+            transport.write(head + reply)  # a second piece costs more than the copy
+        else:
+            transport.writelines([head, reply])
+        began_at = self._written
+        self._written += size
+        if not self._parts and not transport.get_write_buffer_size():
+            # The usual case: the kernel takes it all at once.
+            self._flushed = self._written
+            if held is None and isinstance(reply, Granted):
+                held = reply.granted
+            if held:
+                self._account.give_back(held)
+            return size
+        if held is None:
+            held = self.hold(reply)
+        if self._flushed == began_at:
+            self._began = self._moved = self._loop.time()
+            self._progress.begins()
+        self._parts.append((self._written, held))
+        if not self._settling:
+            self._settling = True
+            self._loop.call_soon(self.settle)
+        return size
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that the kernel has not taken, as of the last `settle`."""
+        return self._written - self._flushed
+
+    def settle(self) -> None:
+        """Note how much the kernel has taken, and give it back to the account."""
+        self._settling = False
+        transport = self._transport
+        if transport is None:
+            return
+        flushed = self._written - transport.get_write_buffer_size()
+        if flushed > self._flushed:
+            self._flushed = flushed
+            self._moved = self._loop.time()
+        done = 0
+        while self._parts and self._parts[0][0] <= flushed:
+            done += self._parts.popleft()[1]
+        self._account.give_back(done)
+
+    def unread(self, now: float) -> float | None:
+        """Return the seconds since bytes were last taken; None if nothing is unsent."""
+        return now - self._moved if self.unsent else None
+
+    def draining(self, now: float, window_s: float) -> tuple[float | None, int | None]:
+        """Return the seconds since replies have been unsent, and the bytes taken in the last
+        `window_s`, None if not known yet. What the kernel took of the first reply says nothing
+        about the reader."""
+        if not self.unsent:
+            return None, None
+        return now - self._began, self._progress.within(now, self._flushed, window_s)
+
+
+LONG_REPLIES = frozenset(
+    {
+        int(key)
+        for key in (
+            ApiKey.METADATA,
+            ApiKey.OFFSET_FETCH,
+            ApiKey.DESCRIBE_GROUPS,
+            ApiKey.LIST_GROUPS,
+            ApiKey.DESCRIBE_ACLS,
+            ApiKey.DESCRIBE_CONFIGS,
+            ApiKey.DESCRIBE_LOG_DIRS,
+            ApiKey.LIST_PARTITION_REASSIGNMENTS,
+            ApiKey.DESCRIBE_CLIENT_QUOTAS,
+            ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+            ApiKey.DESCRIBE_PRODUCERS,
+            ApiKey.LIST_CONFIG_RESOURCES,
+            ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+            # Requests that change something wait for memory in their place in the connection's
+            # order.
+            ApiKey.CREATE_TOPICS,
+            ApiKey.DELETE_TOPICS,
+            ApiKey.CREATE_PARTITIONS,
+            ApiKey.DELETE_RECORDS,
+            ApiKey.ALTER_CONFIGS,
+            ApiKey.INCREMENTAL_ALTER_CONFIGS,
+            ApiKey.CREATE_ACLS,
+            ApiKey.DELETE_ACLS,
+            ApiKey.ELECT_LEADERS,
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+            ApiKey.ALTER_CLIENT_QUOTAS,
+            ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        )
+    }
+)
+"""APIs whose replies grow with the cluster's contents, and those that change something. Other
+replies are bounded by what their requests name, and Fetches by their accounts' grants."""
+
+
+class ReplyRoom:
+    """The memory of one request's reply: a context manager that gives back what no reply took
+    over."""
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+        self._taken = 0
+
+    def __enter__(self) -> ReplyRoom:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.give_back()
+
+    def give_back(self) -> None:
+        """Give back, once, what no reply took over."""
+        taken, self._taken = self._taken, 0
+        self._account.give_back(taken)
+
+    def take_now(self, estimate: int) -> bool:
+        """Take room for an estimate without waiting. Return False if there is none."""
+        taken = self._account.admit_now(min(estimate, self._account.estimate_max))
+        if taken is None:
+            return False
+        self._taken = taken
+        return True
+
+    async def take_estimate(self, estimate: int) -> None:
+        """As `take_now`, but wait for room. Raises as `take` does."""
+        size = min(estimate, self._account.estimate_max)
+        await self._take(self._account.admit(size, is_estimate=True))
+
+    async def take(self, size: int) -> None:
+        """Wait for room for `size` bytes of the reply or its sources. Ask once for all of them:
+        requests that hold a part each and wait for more would deadlock. Raises CloseConnection if
+        there was no room in time."""
+        await self._take(self._account.admit(size))
+
+    async def _take(self, admission: Awaitable[int]) -> None:
+        try:
+            self._taken = await admission
+        except NoRoom as reason:
+            raise CloseConnection(str(reason)) from None
+
+    def reply(self, made: Reply) -> Reply:
+        """Return the reply with its memory attached; what it does not need is given back."""
+        taken, self._taken = self._taken, 0
+        size = size_of(made)
+        if taken > size:
+            self._account.give_back(taken - size)
+            taken = size
+        if not taken:
+            return made
+        if isinstance(made, bytes | bytearray | memoryview):
+            made = [made]
+        return Granted(made, taken)

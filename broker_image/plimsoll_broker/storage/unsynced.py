@@ -1,0 +1,198 @@
+"""`Unsynced`: the part of a log that may not be on disk yet, and that a flush must sync. Below a
+recovery point everything is on the disk: batches, the indexes of every sealed segment (a
+half-written index would have a segment deleted too early, or hide a time), file names, and
+removals. The active segment's indexes are synced by checkpoints only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+from plimsoll_broker.storage.disk import Disk, DiskFile
+from plimsoll_broker.storage.log_values import EpochFileVersion, Flush, Settling
+from plimsoll_broker.storage.producer_snapshots import PendingSnapshot
+from plimsoll_broker.storage.segment import Segment
+
+
+class Unsynced:
+    """`cuts` counts truncations: a flush that began before one proves nothing."""
+
+    __slots__ = (
+        "_directory",
+        "_disk",
+        "_flushed",
+        "_indexes",
+        "_made",
+        "_names_synced",
+        "_removed",
+        "cuts",
+        "renames",
+        "unsettled",
+    )
+
+    def __init__(self, disk: Disk, directory: Path) -> None:
+        self._disk = disk
+        self._directory = directory
+        self.renames = 1  # names found at the start may not have been synced either
+        self._names_synced = 0
+        self._removed = 1
+        # Segments whose names may not be on the disk, with the number of `renames` at their
+        # creation.
+        self._made: dict[Segment, int] = {}
+        self.cuts = 0
+        # Files that a truncation changed and no `settle` has synced; None: nothing was truncated.
+        self.unsettled: tuple[DiskFile, ...] | None = None
+        self._flushed: tuple[Segment, int] | None = None
+        self._indexes: list[Segment] = []
+
+    def bytes(self, segments: Sequence[Segment]) -> int:
+        """Return how many bytes a start after a crash would have to read, at most."""
+        unread = 0
+        for segment in reversed(segments):
+            unread += segment.size
+            if self._flushed is not None and self._flushed[0] is segment:
+                return unread - self._flushed[1]
+        return unread
+
+    def all_flushed(self, active: Segment) -> None:
+        """The log was found as it was left: all of it is on the disk."""
+        self._flushed = (active, active.size)
+
+    def sealed(self, segment: Segment, *, synced: bool) -> None:
+        """The segment's indexes are written. `synced`: its batches are on the disk already, so no
+        later flush syncs the indexes; that is done now, before a start could trust them."""
+        if synced:
+            for file in segment.index_files():
+                file.fsync()
+            segment.release_indexes()
+        else:
+            self._indexes.append(segment)
+
+    def cut(self) -> None:
+        self.cuts += 1
+        self._flushed = None
+
+    def due(self, *files: DiskFile) -> None:
+        """Note truncated files: they and their directory are synced before the next append."""
+        self.unsettled = (*(self.unsettled or ()), *files)
+        self.renamed()
+
+    def begin_settle(self) -> Settling | None:
+        """Return what must be synced, or None."""
+        if self.unsettled is None:
+            return None
+        return Settling(
+            files=self.unsettled,
+            disk=self._disk,
+            names=self._directory,
+            renames=self.renames,
+            cuts=self.cuts,
+        )
+
+    def settled(self, settling: Settling) -> bool:
+        """Note a finished sync. Return False if there was another truncation since."""
+        self.names_synced(settling.renames)
+        if settling.cuts == self.cuts:
+            self.unsettled = None
+        return self.unsettled is None
+
+    def renamed(self) -> None:
+        """A name was made or removed: the next flush syncs the directory, too."""
+        self.renames += 1
+
+    def made(self, segment: Segment) -> None:
+        self.renamed()
+        self._made[segment] = self.renames
+
+    def is_named(self, segment: Segment) -> bool:
+        """Return True if the segment's name survives a power cut."""
+        return self._names_synced >= self._made.get(segment, 1)
+
+    def sync_names(self) -> None:
+        """Sync the directory at once, for a caller that cannot wait for a flush."""
+        self._disk.sync_directory(self._directory)
+        self.names_synced(self.renames)
+
+    def begin_names(self) -> tuple[Callable[[], None], int]:
+        """Return a function that syncs the directory and may run in a thread, and the number for
+        `names_synced`."""
+        return partial(self._disk.sync_directory, self._directory), self.renames
+
+    def names_synced(self, renames: int) -> None:
+        """The directory was synced when there had been this many `renames`, or later."""
+        self._names_synced = max(self._names_synced, renames)
+        if self._made:
+            self._made = {each: made for each, made in self._made.items() if made > renames}
+
+    @property
+    def removals_synced(self) -> bool:
+        """True if removed files stay removed after a power cut."""
+        return self._names_synced >= self._removed
+
+    def removed(self, segment: Segment) -> None:
+        """Drop all references to the segment, so that its descriptors and disk space are freed at
+        once."""
+        self._indexes = [each for each in self._indexes if each is not segment]
+        if self._flushed is not None and self._flushed[0] is segment:
+            self._flushed = None
+        self._made.pop(segment, None)
+        self.renamed()
+        self._removed = self.renames
+
+    def begin(
+        self,
+        segments: Sequence[Segment],
+        recovery_point: int,
+        log_end_offset: int,
+        terms: EpochFileVersion | None,
+        snapshot: PendingSnapshot | None,
+    ) -> Flush:
+        """Return the flush of all that is in the log. `terms`: the leader epochs' file, if it is
+        newer than the synced one. `snapshot`: a checkpoint's."""
+        active = segments[-1]
+        indexes = [segment for segment in self._indexes if segment in segments]
+        files = [
+            segment.file
+            for segment, following in pairwise(segments)
+            if following.base_offset > recovery_point
+        ]
+        files.append(active.file)
+        for segment in (*indexes, active) if snapshot is not None else indexes:
+            files += segment.index_files()
+        return Flush(
+            up_to_offset=log_end_offset,
+            files=tuple(files),
+            disk=self._disk,
+            names=None if self._names_synced == self.renames else self._directory,
+            renames=self.renames,
+            terms=terms,
+            cuts=self.cuts,
+            active=(active, active.size),
+            indexes=tuple(indexes),
+            snapshot=snapshot,
+        )
+
+    def believable(self, segments: Sequence[Segment], offset: int) -> int:
+        """Return the highest recovery point up to `offset`: not beyond the first sealed segment
+        whose indexes are not synced, since it rolled during a flush and is read again."""
+        for segment, following in pairwise(segments):
+            if segment in self._indexes:
+                return offset if offset < following.base_offset else segment.base_offset
+        return offset
+
+    def done(self, flush: Flush) -> bool:
+        """Note a finished flush. Return False if there was a truncation since it began."""
+        if flush.names is not None:
+            self.names_synced(flush.renames)
+        if flush.cuts != self.cuts:
+            if flush.snapshot is not None:
+                flush.snapshot.drop()
+            return False
+        self._flushed = flush.active
+        self._indexes = [segment for segment in self._indexes if segment not in flush.indexes]
+        for segment in flush.indexes:
+            segment.release_indexes()
+        return True
