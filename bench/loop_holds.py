@@ -29,7 +29,7 @@ from plimsoll_broker.handlers.long_work import Aside
 from plimsoll_broker.handlers.routes import routes
 from plimsoll_broker.replication.peer_connection import PeerConnection
 from plimsoll_broker.server.dispatch import Dispatch
-from plimsoll_broker.server.listener import Server
+from plimsoll_broker.server.listener import BrokerListener
 from plimsoll_core.cluster.listener_peers import Port
 from plimsoll_core.ids import BrokerLifetime
 from plimsoll_core.messages.requests import Answer, Request
@@ -78,7 +78,7 @@ class Bench:
         broker = BrokerLifetime(self.one.id, self.one.epoch)
         groups = Member(self.one).coordinators
         table = routes(broker, client, watch, groups, Port.CLIENTS, Aside())
-        self.server = Server(Dispatch(table))
+        self.server = BrokerListener(Dispatch(table))
         self.port = await self.server.start("127.0.0.1", 0)
 
     async def stop(self) -> None:

@@ -292,17 +292,6 @@ def loggers(tree: ast.Module) -> list[str]:
 
 
 CLASSES_NAMED_OTHERWISE: set[str] = {
-    "plimsoll_broker/coordinator/roles",
-    "plimsoll_broker/handlers/groups/asking",
-    "plimsoll_broker/replication/full_disks",
-    "plimsoll_broker/replication/periodic_chores",
-    "plimsoll_broker/reporting/replica_logs",
-    "plimsoll_broker/server/client_memory_pools",
-    "plimsoll_broker/server/client_quotas",
-    "plimsoll_broker/server/connection_limits",
-    "plimsoll_broker/server/dispatch",
-    "plimsoll_broker/server/listener",
-    "plimsoll_broker/storage/durability",
     "plimsoll_core/cluster/model",
     "plimsoll_core/errors",
     "plimsoll_core/groups/members",
@@ -322,19 +311,7 @@ CLASSES_NAMED_OTHERWISE: set[str] = {
     "plimsoll_wire/primitives",
 }
 """Modules whose main class has another name; this list only shrinks."""
-LOGGERS_NAMED_OTHERWISE: set[str] = {
-    "plimsoll_broker/handlers/auto_creation",
-    "plimsoll_broker/node/broker",
-    "plimsoll_broker/node/heartbeats",
-    "plimsoll_broker/replication/disk_shares",
-    "plimsoll_broker/replication/full_disks",
-    "plimsoll_broker/replication/log_writer",
-    "plimsoll_broker/replication/periodic_chores",
-    "plimsoll_broker/replication/segment_removal",
-    "plimsoll_broker/replication/wall_clock",
-    "plimsoll_broker/reporting/copy_progress",
-    "plimsoll_broker/reporting/replica_logs",
-}
+LOGGERS_NAMED_OTHERWISE: set[str] = set()
 """Modules whose logger has another name; this list only shrinks."""
 
 

@@ -1,13 +1,13 @@
 """The broker's clocks. A simulator replaces `time`'s functions.
 
-`WallClock`: the wall clock for retention, which does not trust it after it has stepped. `Upkeep`
-and coordinators ask before they look for what is too old. A clock that was set a week ahead would
-expire every record at once, on every replica, since followers begin where their leader does. The
-monotonic clock tells how far the wall clock should have come since the start. If the two differ by
-more than clocks are ever slewed, nothing is deleted by age until they agree again or the broker
-restarts. Size-based retention goes on. A timestamp that is written meanwhile is read later by a
-correct clock, or by another broker. So it is the later of both times: young records must not look
-old.
+`WallClock`: the wall clock for retention, which does not trust it after it has stepped.
+`PeriodicChores` and coordinators ask before they look for what is too old. A clock that was set a
+week ahead would expire every record at once, on every replica, since followers begin where their
+leader does. The monotonic clock tells how far the wall clock should have come since the start. If
+the two differ by more than clocks are ever slewed, nothing is deleted by age until they agree again
+or the broker restarts. Size-based retention goes on. A timestamp that is written meanwhile is read
+later by a correct clock, or by another broker. So it is the later of both times: young records must
+not look old.
 """
 
 from __future__ import annotations

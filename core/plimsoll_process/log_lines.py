@@ -15,7 +15,7 @@ LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 FIELDS = "fields"
 """The attribute of a log record that holds what its sentence says, name by name, for machines."""
 
-logger = logging.getLogger("plimsoll.lines")
+logger = logging.getLogger("plimsoll.log_lines")
 
 _TEXT = logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s")
 

@@ -25,7 +25,7 @@ from plimsoll_process.metric_table import MetricTable, loop_rows
 from plimsoll_process.processor_waits import ThreadWaits
 from plimsoll_process.put_off_alarm import Alarm
 
-logger = logging.getLogger("plimsoll.loop")
+logger = logging.getLogger("plimsoll.loop_watch")
 
 TICK_S = 0.02
 IDLE_TICK_S = 0.04

@@ -14,7 +14,8 @@ from plimsoll_broker.coordinator.coordinators import InternalTopics
 from plimsoll_broker.coordinator.group_measures import GroupStats
 from plimsoll_broker.handlers.long_work import Aside
 from plimsoll_broker.handlers.routes import group_handlers
-from plimsoll_broker.server.dispatch import ConnectionState, Reply, RequestContext
+from plimsoll_broker.server.connection_state import ConnectionState
+from plimsoll_broker.server.dispatch import Reply, RequestContext
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.coordination.outcome import RefusedAsWhole
 from plimsoll_core.groups.operations import Operation

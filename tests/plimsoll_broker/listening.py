@@ -6,8 +6,9 @@ import struct
 from contextlib import asynccontextmanager
 
 from plimsoll_broker.server.connection_limits import ListenerLimits
-from plimsoll_broker.server.dispatch import CloseConnection, Dispatch
-from plimsoll_broker.server.listener import Server
+from plimsoll_broker.server.connection_state import CloseConnection
+from plimsoll_broker.server.dispatch import Dispatch
+from plimsoll_broker.server.listener import BrokerListener
 from plimsoll_wire.api_versions import SUPPORTED, ApiKey
 from plimsoll_wire.headers import request_frame
 from plimsoll_wire.primitives import MalformedMessage
@@ -126,7 +127,7 @@ class Harness:
 async def serving():
     """A server of these handlers on loopback, with room for twenty connections."""
     handlers = Handlers()
-    server = Server(Dispatch(handlers.table()), ListenerLimits(connections_max=20))
+    server = BrokerListener(Dispatch(handlers.table()), ListenerLimits(connections_max=20))
     await server.start("127.0.0.1", 0)
     made = Harness(server, handlers)
     yield made

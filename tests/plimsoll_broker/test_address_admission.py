@@ -18,7 +18,7 @@ from tests.plimsoll_broker.tls_listening import tls_serving, until
 from plimsoll_broker.server import connection_limits
 from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.dispatch import Dispatch
-from plimsoll_broker.server.listener import Server
+from plimsoll_broker.server.listener import BrokerListener
 from plimsoll_core.quotas.connections import TOO_FAST, TOO_MANY, AddressConnections
 from plimsoll_core.quotas.state import (
     DEFAULT,
@@ -32,7 +32,7 @@ class Dialled:
     """A server and connections to it; all are closed at the end."""
 
     def __init__(self, quotas: Quotas) -> None:
-        self.server = Server(Dispatch(Handlers().table()), quotas=quotas)
+        self.server = BrokerListener(Dispatch(Handlers().table()), quotas=quotas)
         self._clients: list[RawClient] = []
 
     async def __aenter__(self) -> Dialled:

@@ -11,7 +11,7 @@ from tests.plimsoll_broker.test_replication import until
 from plimsoll_broker.control.controller_client import NoController
 from plimsoll_broker.handlers import metadata
 from plimsoll_broker.handlers.cluster_view import ClusterView
-from plimsoll_broker.server.dispatch import SERVING, ConnectionState
+from plimsoll_broker.server.connection_state import SERVING, ConnectionState
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import CreateTopics, NewTopic, TopicAnswer, TopicsAnswer
 from plimsoll_wire.api_versions import ApiKey
@@ -127,7 +127,7 @@ async def test_refusal_leaves_the_topic_unknown(harness, answer):
 
 
 class Charged:
-    """`Charges` with room for so many."""
+    """`QuotaCharges` with room for so many."""
 
     def __init__(self, room):
         self.room = room
@@ -193,7 +193,7 @@ async def test_topics_that_one_client_has_made_leave_a_bounded_number_of_lines(
 ):
     """Each left a line: 14,353 in ten minutes."""
     monkeypatch.setattr(metadata, "INTERVAL_S", 0.0)
-    caplog.set_level(logging.INFO, "plimsoll.topics")
+    caplog.set_level(logging.INFO, "plimsoll.metadata")
     alice, bob = ConnectionState(), ConnectionState()
     alice.logged_in_as("User:alice")
     bob.logged_in_as("User:bob")

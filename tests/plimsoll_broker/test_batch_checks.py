@@ -18,7 +18,7 @@ from plimsoll_broker.handlers.batch_checks import (
     PARTITIONS_AT_ONCE,
     RECORDS_AT_ONCE,
 )
-from plimsoll_broker.server.dispatch import ConnectionState
+from plimsoll_broker.server.connection_state import ConnectionState
 from plimsoll_core.cluster.image import apply
 from plimsoll_core.cluster.model import TopicObject
 from plimsoll_core.cluster.records import MetadataVersionFinalized

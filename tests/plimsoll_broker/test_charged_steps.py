@@ -33,8 +33,9 @@ from plimsoll_broker.handlers.produce import ProduceHandler
 from plimsoll_broker.handlers.producers import InitProducerIdHandler, ProducerIds
 from plimsoll_broker.handlers.security.gate import guarded
 from plimsoll_broker.server.client_quotas import measured
-from plimsoll_broker.server.dispatch import ConnectionState, RequestContext
-from plimsoll_broker.server.replies import LATER
+from plimsoll_broker.server.connection_state import ConnectionState
+from plimsoll_broker.server.dispatch import RequestContext
+from plimsoll_broker.server.requests_and_replies import LATER
 from plimsoll_core.ids import BrokerEpoch, BrokerId, BrokerLifetime
 from plimsoll_core.messages.requests import ProducerIdBlock
 from plimsoll_core.quotas.state import Quota, quotas_of

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from plimsoll_broker.server.client_memory import (
     MIB,
-    Account,
     Intake,
+    MemoryAccount,
     Pool,
     RequestAccount,
     budgets_of,
@@ -58,15 +58,15 @@ def told():
 
 def test_grant_is_an_eighth_of_what_fetches_have_left(told):
     pool = Pool(128 * MIB, told)
-    accounts = [Account(pool, MIB) for _ in range(3)]
+    accounts = [MemoryAccount(pool, MIB) for _ in range(3)]
     assert [one.grant(100 * MIB) for one in accounts] == [12 * MIB, 10.5 * MIB, 9.1875 * MIB]
-    assert Account(pool, MIB).grant(1000) == 1000
+    assert MemoryAccount(pool, MIB).grant(1000) == 1000
 
 
 def test_fetches_together_never_take_the_share_of_other_requests(told):
     pool = Pool(64 * MIB, told)
     for _ in range(1000):
-        account = Account(pool, MIB)
+        account = MemoryAccount(pool, MIB)
         granted = account.grant(16 * MIB)
         if granted:
             account.settle(granted, max(granted, 16 * 1024))  # one batch, at least
@@ -77,7 +77,7 @@ def test_fetches_together_never_take_the_share_of_other_requests(told):
 
 def test_connection_that_holds_its_share_gets_nothing_more(told):
     pool = Pool(64 * MIB, told)
-    greedy, other = Account(pool, MIB), Account(pool, MIB)
+    greedy, other = MemoryAccount(pool, MIB), MemoryAccount(pool, MIB)
     assert greedy.grant(2 * MIB) == 2 * MIB
     assert greedy.grant(2 * MIB) == 0
     assert other.grant(2 * MIB) == 2 * MIB
@@ -85,7 +85,7 @@ def test_connection_that_holds_its_share_gets_nothing_more(told):
 
 def test_fetch_that_waits_goes_on_when_its_own_connection_has_sent(told):
     pool = Pool(64 * MIB, told)
-    account = Account(pool, MIB)
+    account = MemoryAccount(pool, MIB)
     account.grant(2 * MIB)
     waiter = Waiter(account, 1000)
     waiter.wake()
@@ -98,9 +98,9 @@ def test_fetch_that_waits_goes_on_when_its_own_connection_has_sent(told):
 
 def test_pool_wakes_waiters_in_turn_one_at_a_time(told):
     pool = Pool(64 * MIB, told)
-    holder = Account(pool, 100 * MIB)
+    holder = MemoryAccount(pool, 100 * MIB)
     holder.hold(64 * MIB)
-    waiters = [Waiter(Account(pool, MIB), MIB) for _ in range(3)]
+    waiters = [Waiter(MemoryAccount(pool, MIB), MIB) for _ in range(3)]
     for waiter in waiters:
         waiter.wake()
     holder.give_back(63 * MIB)
@@ -115,7 +115,7 @@ def test_pool_wakes_waiters_in_turn_one_at_a_time(told):
 
 def test_request_that_waits_for_a_reply_s_room_goes_before_fetches(told):
     pool = Pool(8 * MIB, told)
-    holder = Account(pool, 100 * MIB, "User:holder")
+    holder = MemoryAccount(pool, 100 * MIB, "User:holder")
     holder.hold(8 * MIB)
     woken = []
 
@@ -123,7 +123,7 @@ def test_request_that_waits_for_a_reply_s_room_goes_before_fetches(told):
         def wake(self):
             woken.append("request")
 
-    fetch = Waiter(Account(pool, MIB, "User:other"), 1000)
+    fetch = Waiter(MemoryAccount(pool, MIB, "User:other"), 1000)
     fetch.wake()
     request = Request()
     pool.wait(request, "User:other")
@@ -138,7 +138,7 @@ def test_request_that_waits_for_a_reply_s_room_goes_before_fetches(told):
 
 def test_closed_account_gives_everything_back_and_counts_nothing_more(told):
     pool = Pool(64 * MIB, told)
-    account = Account(pool, MIB)
+    account = MemoryAccount(pool, MIB)
     account.grant(5 * MIB)
     waiter = Waiter(account, 7 * MIB)
     waiter.wake()
@@ -152,7 +152,7 @@ def test_closed_account_gives_everything_back_and_counts_nothing_more(told):
 
 
 def test_share_without_a_pool_is_granted_everything():
-    account = Account(None, MIB)
+    account = MemoryAccount(None, MIB)
     assert account.grant(500 * MIB) == 500 * MIB
     assert account.may_serve
 
@@ -162,7 +162,7 @@ def test_share_without_a_pool_is_granted_everything():
 def test_pool_counts_every_byte_and_leaves_no_waiter_beside_free_memory(data):
     told = Told()
     pool = Pool(1000, told)
-    accounts = [Account(pool, 200) for _ in range(4)]
+    accounts = [MemoryAccount(pool, 200) for _ in range(4)]
     held = [0] * 4
     for _ in range(data.draw(st.integers(1, 40))):
         at = data.draw(st.integers(0, 3))
@@ -204,7 +204,7 @@ class Silent:
 def test_no_principal_is_given_more_than_its_share(data):
     """Of replies and of requests; a newcomer finds room, whatever the others did."""
     pool, intake = Pool(1000, Told()), Intake(1000, Told())
-    fetches = [Account(pool, 400, name) for name in NAMES for _ in range(2)]
+    fetches = [MemoryAccount(pool, 400, name) for name in NAMES for _ in range(2)]
     requests = [RequestAccount(intake, name) for name in NAMES for _ in range(2)]
     for _ in range(data.draw(st.integers(1, 60))):
         at, size = data.draw(st.integers(0, 5)), data.draw(st.integers(1, 600))

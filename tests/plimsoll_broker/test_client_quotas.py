@@ -21,7 +21,7 @@ from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
 from plimsoll_broker.server import client_quotas
 from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.connection_flow import MUTED
-from plimsoll_broker.server.dispatch import ConnectionState
+from plimsoll_broker.server.connection_state import ConnectionState
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import Refused, TopicAnswer, TopicsAnswer

@@ -24,7 +24,7 @@ from plimsoll_broker.server.connection_flow import (
 )
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch, RequestContext
-from plimsoll_broker.server.listener import Server
+from plimsoll_broker.server.listener import BrokerListener
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.headers import request_frame
 from plimsoll_wire.messages import encode_request
@@ -234,7 +234,7 @@ class Peer:
 
     def __init__(self) -> None:
         limits = ListenerLimits(in_flight_max=3)
-        self.server = Server(Dispatch({ApiKey.HEARTBEAT: self._handle}), limits)
+        self.server = BrokerListener(Dispatch({ApiKey.HEARTBEAT: self._handle}), limits)
         self.session = self.server._session()
         self.transport = Transport()
         self.session.connection_made(self.transport)  # type: ignore[arg-type]

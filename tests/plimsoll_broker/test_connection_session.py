@@ -15,7 +15,7 @@ from plimsoll_broker.server.client_memory import Budgets, ClientMemory
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.connection_session import Session
 from plimsoll_broker.server.dispatch import Dispatch, RequestContext
-from plimsoll_broker.server.listener import Server
+from plimsoll_broker.server.listener import BrokerListener
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import decode_response, encode_request
 
@@ -248,7 +248,7 @@ async def test_client_waits_for_memory_only_while_nothing_else_holds_it() -> Non
         return pending[-1]
 
     limits = ListenerLimits(in_flight_max=2, frame_bytes_max=8 * mib)
-    server = Server(Dispatch({ApiKey.PRODUCE: waits}), limits=limits, memory=memory)
+    server = BrokerListener(Dispatch({ApiKey.PRODUCE: waits}), limits=limits, memory=memory)
     _, writer = await asyncio.open_connection(
         "127.0.0.1", await server.start("127.0.0.1", 0), limit=mib
     )

@@ -211,7 +211,7 @@ async def test_follower_saves_log_start_offset_taken_from_leader_on_retention_pa
         file.load()
         return file.get(("t", 0))
 
-    chores = three[1].path._upkeep
+    chores = three[1].path._chores
     await chores._retain()
     assert saved(three[1]) == 5
 

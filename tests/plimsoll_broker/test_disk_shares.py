@@ -10,7 +10,7 @@ from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
 
 from plimsoll_broker.replication import periodic_chores
 from plimsoll_broker.replication.disk_shares import DiskShares, reserve_of
-from plimsoll_broker.replication.full_disks import Room
+from plimsoll_broker.replication.full_disks import FullDisks
 from plimsoll_broker.storage.disk import Disk
 from plimsoll_core.errors import Code
 
@@ -41,7 +41,7 @@ async def one(controller: Controller, broker: Make) -> tuple[Broker, Client]:
 async def left(broker: Broker, free: float, monkeypatch: pytest.MonkeyPatch) -> DiskShares:
     """So much of the reserve is free, and it has been looked at."""
     monkeypatch.setattr(Disk, "room", lambda *_: (int(free * RESERVE), ALL))
-    await Room(broker.manager).look()
+    await FullDisks(broker.manager).look()
     return broker.manager.disk_shares
 
 

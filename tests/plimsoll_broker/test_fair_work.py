@@ -12,7 +12,7 @@ from tests.plimsoll_broker.test_replication import until
 from tests.plimsoll_broker.trio import WAIT_S
 
 from plimsoll_broker.server import fair_work
-from plimsoll_broker.server.dispatch import SERVING, CloseConnection, ConnectionState
+from plimsoll_broker.server.connection_state import SERVING, CloseConnection, ConnectionState
 from plimsoll_broker.server.fair_work import FairWork, UsedTime
 from plimsoll_core.security.acl import ANONYMOUS
 from plimsoll_wire.parts import BETWEEN_PARTS, PART, in_parts

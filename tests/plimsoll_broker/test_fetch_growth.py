@@ -13,7 +13,8 @@ from tests.plimsoll_broker.test_replication import until
 from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
 
 from plimsoll_broker.handlers import fetch, fetch_poll
-from plimsoll_broker.handlers.fetch_reading import Asked, Growth
+from plimsoll_broker.handlers.fetch_poll import Growth
+from plimsoll_broker.handlers.fetch_reading import Asked
 from plimsoll_core.errors import Code
 from plimsoll_wire.api_versions import ApiKey
 

@@ -12,7 +12,7 @@ from plimsoll_broker.handlers import fetch_session
 from plimsoll_broker.handlers.fetch_session import FetchSession
 from plimsoll_broker.replication import follower_session
 from plimsoll_broker.replication.peer_connection import PeerConnection
-from plimsoll_broker.replication.periodic_chores import Upkeep
+from plimsoll_broker.replication.periodic_chores import PeriodicChores
 from plimsoll_core.cluster.model import TopicObject
 from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import TopicObjectGone
@@ -173,7 +173,7 @@ async def test_log_start_that_moves_is_told_of_an_idle_partition(
     await until(lambda: watched.settled(three[0]))
     hosted = three[0].hosted("t", 1)
     hosted.log.config = hosted.log.config.__class__(segment_bytes=2_000, retention_bytes=3_000)
-    await Upkeep(three[0].manager)._retain()
+    await PeriodicChores(three[0].manager)._retain()
     start = hosted.log.log_start_offset
     assert start > 0
     await until(lambda: all(b.hosted("t", 1).log.log_start_offset == start for b in three))

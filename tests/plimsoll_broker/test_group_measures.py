@@ -12,7 +12,7 @@ from tests.plimsoll_broker.test_lease import hear_controller
 from tests.plimsoll_broker.test_replication import Three, kill, until
 from tests.plimsoll_broker.trio import Broker, Controller, a_batch
 
-from plimsoll_broker.coordinator import group_measures
+from plimsoll_broker.coordinator import group_measures, log_ends
 from plimsoll_broker.coordinator.group_measures import GroupMeasures, lag_text
 from plimsoll_broker.node.metrics_server import MetricsServer
 from plimsoll_core.cluster.image import apply
@@ -129,7 +129,7 @@ async def test_broker_that_can_coordinate_no_group_notes_no_ends(
     member: Member, three: Three
 ) -> None:
     other = next(b for b in three if b.id != member.broker.id)
-    ends = group_measures.LogEnds(other.manager, 10)
+    ends = log_ends.LogEnds(other.manager, 10)
     await ends.look([])
     assert not ends._histories
 
@@ -176,7 +176,7 @@ async def test_another_leader_is_asked_after_a_failover(member: Member, three: T
 async def test_leaders_are_asked_about_many_partitions_in_several_requests(
     member: Member, three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_measures, "ASKED_AT_ONCE", 1)
+    monkeypatch.setattr(log_ends, "ASKED_AT_ONCE", 1)
     there = member.broker.controller.partition("there").replicas
     member.broker.controller.create("wide", *(there,) * 3)
     await until(lambda: all(leader_of(three, "wide").manager.by_name("wide", n) for n in range(3)))
@@ -224,7 +224,7 @@ async def test_series_that_are_left_out_are_counted(member: Member, three: Three
 async def test_cluster_that_wants_no_lag_asks_no_broker_and_shows_none(
     member: Member, three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_measures, "PeerConnection", None)
+    monkeypatch.setattr(log_ends, "PeerConnection", None)
     await commit(member, "g", ("there", 0, 0))
     measures = GroupMeasures(member.broker.manager, member.coordinators.shards, 0)
     await measures.look()

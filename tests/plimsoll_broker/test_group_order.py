@@ -14,7 +14,7 @@ from tests.plimsoll_broker.group_harness import (
 )
 
 from plimsoll_broker.handlers.groups import group_api
-from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState
+from plimsoll_broker.server.connection_state import CloseConnection, ConnectionState
 from plimsoll_core.groups import operations as o
 from plimsoll_core.groups.membership import JoinGroup, LeaveGroup, SyncGroup
 from plimsoll_wire.api_versions import ApiKey

@@ -22,7 +22,7 @@ from plimsoll_broker.inside import InsidePeers
 from plimsoll_broker.replication.peer_connection import PeerConnection, PeerLost
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch
-from plimsoll_broker.server.listener import Server
+from plimsoll_broker.server.listener import BrokerListener
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.security.inside import (
@@ -73,7 +73,9 @@ class Two:
             directory.mkdir()
             write(directory, self.pairs[number])
         self.peers = {n: InsidePeers(CLUSTER, str(self.places[n])) for n in (1, 2)}
-        self.server = Server(Dispatch(Handlers().table()), ListenerLimits(connections_max=2_000))
+        self.server = BrokerListener(
+            Dispatch(Handlers().table()), ListenerLimits(connections_max=2_000)
+        )
         self.server.inside = self.peers[1]
         self.peers[1].changed = self.server.review
         self.commit(InsideMode.PERMISSIVE)
@@ -122,7 +124,7 @@ async def versions(connection: PeerConnection) -> bytes:
     return bytes(await connection.request(frame, WAIT_S))
 
 
-def follow(server: Server) -> None:
+def follow(server: BrokerListener) -> None:
     """All who are connected have fetched as registered brokers."""
     for session in server._open:
         session._connection.belongs_to_broker()

@@ -15,7 +15,8 @@ from plimsoll_broker.coordinator.group_shard import GroupShard
 from plimsoll_broker.handlers.groups.group_api import ASKED_AT_ONCE
 from plimsoll_broker.handlers.long_work import Aside
 from plimsoll_broker.handlers.routes import group_handlers
-from plimsoll_broker.server.dispatch import ConnectionState, Reply, RequestContext
+from plimsoll_broker.server.connection_state import ConnectionState
+from plimsoll_broker.server.dispatch import Reply, RequestContext
 from plimsoll_core.coordination.outcome import RefusedAsWhole
 from plimsoll_core.coordination.outcome import Reply as CoordinatorReply
 from plimsoll_core.errors import Code

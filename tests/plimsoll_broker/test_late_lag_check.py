@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from tests.plimsoll_broker.trio import WAIT_S, Broker
 
-from plimsoll_broker.replication.periodic_chores import Upkeep
+from plimsoll_broker.replication.periodic_chores import PeriodicChores
 from plimsoll_core.late_timers import READ_MS
 
 
@@ -15,7 +15,7 @@ async def test_lag_check_that_comes_late_waits_until_the_sockets_are_read(
     broker: Callable[[int], Broker],
 ) -> None:
     manager = (await broker(0).start()).manager
-    upkeep, now_ms = Upkeep(manager), manager.now_ms
+    upkeep, now_ms = PeriodicChores(manager), manager.now_ms
     checked_ms = asyncio.get_running_loop().create_future()
 
     async def check() -> None:

@@ -10,7 +10,7 @@ from tests.plimsoll_broker.test_periodic_chores import SMALL, no_sync_in_this_th
 from tests.plimsoll_broker.test_replication import kill, same_logs, until
 from tests.plimsoll_broker.trio import Broker, Controller, a_batch
 
-from plimsoll_broker.replication.periodic_chores import Upkeep
+from plimsoll_broker.replication.periodic_chores import PeriodicChores
 from plimsoll_broker.storage.disk import StorageError, StorageFault
 from plimsoll_broker.storage.log_values import Settling
 from plimsoll_core.cluster.model import TopicObject
@@ -88,7 +88,7 @@ async def test_log_that_begins_again_is_synced_in_a_thread(
     await kill(three[2])
     for _ in range(10):
         await client.produce("t", a_batch(1, filler=900))
-    await Upkeep(three[0].manager)._retain()
+    await PeriodicChores(three[0].manager)._retain()
     back = await broker(2).start()
     with no_sync_in_this_thread(monkeypatch):
         await until(lambda: same_logs("t", three[0], back))

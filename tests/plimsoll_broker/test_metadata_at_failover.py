@@ -13,7 +13,7 @@ from tests.virtual_time import VirtualTimeLoop
 from plimsoll_broker.background import AT_ONCE
 from plimsoll_broker.handlers import cluster_view, long_work, metadata
 from plimsoll_broker.replication import fetcher
-from plimsoll_broker.server.dispatch import CloseConnection
+from plimsoll_broker.server.connection_state import CloseConnection
 from plimsoll_core.cluster.awaited_fences import AWAITED_MS
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey
 from plimsoll_core.cluster.recent_fences import LISTED_MS

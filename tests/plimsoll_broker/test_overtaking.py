@@ -4,7 +4,7 @@ import pytest
 from tests.plimsoll_broker.test_replication import Make, Three, kill, until
 from tests.plimsoll_broker.trio import Controller, a_batch
 
-from plimsoll_broker.server.rejected_sequences import (
+from plimsoll_broker.server.connection_state import (
     IN_FLIGHT_MAX,
     REMEMBERED_MAX,
     REMEMBERED_MS,

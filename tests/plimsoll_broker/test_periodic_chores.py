@@ -14,7 +14,7 @@ from tests.plimsoll_broker.test_replication import kill, same_logs, until
 from tests.plimsoll_broker.trio import WAIT_S, Broker, Client, Controller, a_batch
 
 from plimsoll_broker.replication import fetcher, periodic_chores
-from plimsoll_broker.replication.periodic_chores import Upkeep
+from plimsoll_broker.replication.periodic_chores import PeriodicChores
 from plimsoll_broker.storage import checkpoint_formats
 from plimsoll_broker.storage.disk import Disk, StorageError, StorageFault
 from plimsoll_broker.storage.log_values import Flush
@@ -41,7 +41,7 @@ async def test_retention_by_size_moves_the_start_and_tells_consumers(
 ) -> None:
     one = await broker(0).start()
     client = await too_large_log(controller, one)
-    await Upkeep(one.manager)._retain()
+    await PeriodicChores(one.manager)._retain()
     log = one.hosted("t").log
     assert 0 < log.log_start_offset < 10
     assert log.size < 6_000
@@ -67,7 +67,7 @@ async def test_retention_removes_nothing_before_the_start_is_on_the_disk(
         remove(disk, path)
 
     monkeypatch.setattr(Disk, "remove", noted)
-    await Upkeep(one.manager)._retain()
+    await PeriodicChores(one.manager)._retain()
     assert len(removed) > 1
     assert log.segments[0].base_offset == log.log_start_offset > 0
 
@@ -94,7 +94,7 @@ async def test_retention_makes_room_where_there_is_none_to_save_a_start(
     monkeypatch.setattr(Disk, "remove", noted(Disk.remove, "remove"))
     monkeypatch.setattr(Disk, "sync_directory", noted(Disk.sync_directory, "sync_directory"))
     for _ in range(2):
-        await Upkeep(one.manager)._retain()
+        await PeriodicChores(one.manager)._retain()
     assert disk_calls == ["sync_directory", "remove"] * 2
     assert not (one.directory / checkpoint_formats.BEGINNINGS).exists(), "it would accuse the log"
     assert log.segments[0].base_offset == third
@@ -109,7 +109,7 @@ async def test_retention_never_drops_what_is_not_committed(
     client = await three[0].client()
     for _ in range(10):
         await client.produce("t", a_batch(1, filler=900), acks=1)
-    await Upkeep(three[0].manager)._retain()
+    await PeriodicChores(three[0].manager)._retain()
     assert three[0].hosted("t").log.log_start_offset == 0
 
 
@@ -122,7 +122,7 @@ async def test_s37_a_follower_below_the_leaders_start_begins_again_there(
     await kill(three[2])
     for _ in range(10):
         await client.produce("t", a_batch(1, filler=900))
-    await Upkeep(three[0].manager)._retain()
+    await PeriodicChores(three[0].manager)._retain()
     start = three[0].hosted("t").log.log_start_offset
     assert start > 1
     back = await broker(2).start()
@@ -136,7 +136,7 @@ async def test_followers_take_over_the_leaders_start(controller: Controller, thr
     client = await three[0].client()
     for _ in range(10):
         await client.produce("t", a_batch(1, filler=900))
-    await Upkeep(three[0].manager)._retain()
+    await PeriodicChores(three[0].manager)._retain()
     start = three[0].hosted("t").log.log_start_offset
     await until(lambda: all(b.hosted("t").log.log_start_offset == start for b in three))
 
@@ -163,7 +163,7 @@ async def test_flush_ms_moves_the_recovery_point(controller: Controller, broker:
     controller.create("t", (0,), **{"flush.ms": "0"})
     client = await one.client()
     await client.produce("t", a_batch(3))
-    await Upkeep(one.manager)._flush()
+    await PeriodicChores(one.manager)._flush()
     assert one.hosted("t").log.recovery_point == 3
 
 
@@ -181,7 +181,7 @@ async def test_failed_sync_takes_the_partition_out_of_service(
     file = one.hosted("t").log.segments[-1].file
     path = file.path
     monkeypatch.setattr(file.__class__, "fsync", broken)
-    await Upkeep(one.manager)._flush()
+    await PeriodicChores(one.manager)._flush()
     monkeypatch.undo()
     assert (await client.produce("t", a_batch(1)))[0] == Code.KAFKA_STORAGE_ERROR
 
@@ -191,7 +191,7 @@ async def test_checkpoints_are_on_disk_before_a_crash(controller: Controller, br
     controller.create("t", (0,))
     client = await one.client()
     await client.produce("t", a_batch(3))
-    await Upkeep(one.manager)._checkpoint()
+    await PeriodicChores(one.manager)._checkpoint()
     text = (one.directory / "replication-offset-checkpoint").read_text()
     assert text.split("\n")[2] == "t 0 3"
 
@@ -223,7 +223,7 @@ async def test_upkeep_checkpoints_a_log_with_too_many_unflushed_bytes(
     for _ in range(10):
         assert (await client.produce("much", a_batch(1, filler=900)))[0] == Code.NONE
     assert (await client.produce("little", a_batch(1)))[0] == Code.NONE
-    await Upkeep(one.manager)._recovery_points()
+    await PeriodicChores(one.manager)._recovery_points()
     assert one.hosted("much").log.recovery_point == 10
     assert one.hosted("little").log.recovery_point == 0
     assert (one.directory / "much-0" / f"{10:020d}.snapshot").exists()
@@ -237,7 +237,7 @@ async def test_upkeep_runs_every_chore_in_its_time(
     one = await broker(0).start()
     controller.create("t", (0,))
     ran: list[str] = []
-    work = Upkeep(one.manager)
+    work = PeriodicChores(one.manager)
     chores = [chore for together in work._chores.values() for chore in together]
     for chore in chores:
         name = chore.run.__name__
@@ -328,7 +328,7 @@ async def test_checkpoint_syncs_several_logs_at_a_time(
         assert (await client.produce("t", a_batch(1), index=index))[0] == Code.NONE
     together = threading.Barrier(4)
     monkeypatch.setattr(Flush, "sync", lambda _: together.wait(WAIT_S))
-    await Upkeep(one.manager)._recovery_points()
+    await PeriodicChores(one.manager)._recovery_points()
     assert [one.hosted("t", index).log.recovery_point for index in range(4)] == [1] * 4
 
 
@@ -343,7 +343,7 @@ async def test_periodic_work_never_waits_for_a_disk_in_the_event_loop(
     for _ in range(10):
         assert (await client.produce("t", a_batch(1, filler=900)))[0] == Code.NONE
         assert (await client.produce("timed", a_batch(1)))[0] == Code.NONE
-    work = Upkeep(one.manager)
+    work = PeriodicChores(one.manager)
     with no_sync_in_this_thread(monkeypatch):
         await work._checkpoint()
         await work._recovery_points()
@@ -390,7 +390,7 @@ async def test_chore_whose_disk_fails_while_it_is_cancelled_ends(
         else:
             await periodic_chores.in_thread(fail)
 
-    kept = Upkeep(one.manager)
+    kept = PeriodicChores(one.manager)
     task = asyncio.ensure_future(kept._keep([kept._chore(1, chore)]))
     await asyncio.to_thread(begun.wait, WAIT_S)
     task.cancel()

@@ -18,9 +18,9 @@ from plimsoll_broker.handlers.long_work import Aside
 from plimsoll_broker.handlers.routes import group_handlers
 from plimsoll_broker.server import client_memory
 from plimsoll_broker.server.client_memory import MIB, Budgets, ClientMemory
-from plimsoll_broker.server.connection_limits import ListenerLimits, RequestOrder
+from plimsoll_broker.server.connection_limits import ConnectionOrder, ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch
-from plimsoll_broker.server.listener import Server
+from plimsoll_broker.server.listener import BrokerListener
 from plimsoll_core.groups.operations import FetchedOffset, OffsetsFetched
 from plimsoll_wire.api_versions import SUPPORTED, ApiKey
 from plimsoll_wire.headers import request_frame
@@ -83,7 +83,7 @@ class Broker:
             ApiKey.PRODUCE: self.handlers.at_once,
         }
         limits = ListenerLimits(frame_bytes_max=budgets.frame, **limits)
-        self.server = Server(Dispatch(table), limits, self.memory)
+        self.server = BrokerListener(Dispatch(table), limits, self.memory)
         self.stats = self.server.stats
         self._clients = []
 
@@ -288,7 +288,7 @@ async def test_strangers_of_one_address_make_room_for_others_first():
 
 
 def test_administrators_and_brokers_make_room_last():
-    order = RequestOrder(8)
+    order = ConnectionOrder(8)
     names = ["User:admin"] * 4 + ["User:a"] * 3 + ["broker"]
     for one in map(AnyConnection, names):
         order.opened(one)
@@ -302,7 +302,7 @@ def test_administrators_and_brokers_make_room_last():
 
 
 def test_client_that_becomes_a_broker_makes_no_room():
-    order = RequestOrder(8)
+    order = ConnectionOrder(8)
     one = AnyConnection("User:a")
     order.opened(one)
     order.requested(one)

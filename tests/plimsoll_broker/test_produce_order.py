@@ -8,7 +8,8 @@ import gc
 import pytest
 
 from plimsoll_broker.handlers.long_work import ConnectionLines
-from plimsoll_broker.server.dispatch import CloseConnection, RequestContext
+from plimsoll_broker.server.connection_state import CloseConnection
+from plimsoll_broker.server.dispatch import RequestContext
 from plimsoll_wire.api_versions import ApiKey
 
 

@@ -15,9 +15,9 @@ from tests.plimsoll_broker.test_room import broken_disk, out_of_the_isr
 from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
 
 from plimsoll_broker.replication import periodic_chores
-from plimsoll_broker.replication.full_disks import Room
+from plimsoll_broker.replication.full_disks import FullDisks
 from plimsoll_broker.replication.hosted_partitions import Hosted
-from plimsoll_broker.replication.periodic_chores import Upkeep
+from plimsoll_broker.replication.periodic_chores import PeriodicChores
 from plimsoll_broker.storage import log_store as stores
 from plimsoll_broker.storage.disk import Disk, StorageFault
 from plimsoll_broker.storage.log import Log
@@ -93,7 +93,7 @@ async def pair(controller: Controller, broker: Make, monkeypatch: pytest.MonkeyP
 
 
 def look(broker: Broker) -> asyncio.Task[None]:
-    return asyncio.create_task(Room(broker.manager).look())
+    return asyncio.create_task(FullDisks(broker.manager).look())
 
 
 def delete(controller: Controller) -> None:
@@ -131,7 +131,7 @@ async def test_log_under_reopening_is_left_alone_by_retention(
     old.config = dataclasses.replace(old.config, retention_ms=1)
     looking = look(follower)
     await until(thread.begun.is_set)
-    await Upkeep(follower.manager)._retain()
+    await PeriodicChores(follower.manager)._retain()
     assert [segment.base_offset for segment in old.segments] == [0]
     thread.may_read.set()
     await looking
@@ -146,7 +146,7 @@ async def test_log_under_reopening_is_left_alone_by_retention(
 async def test_checkpoints_leave_lines_of_a_log_under_reopening_as_they_are(
     pair: Pair, thread: SlowThread
 ) -> None:
-    store, upkeep = pair.follower.store, Upkeep(pair.follower.manager)
+    store, upkeep = pair.follower.store, PeriodicChores(pair.follower.manager)
     await upkeep._checkpoint()
     looking = look(pair.follower)
     await until(thread.begun.is_set)

@@ -12,7 +12,7 @@ from plimsoll_broker.control.controller_client import NoController
 from plimsoll_broker.replication import fetcher as fetcher_module
 from plimsoll_broker.replication.fetcher import NEW_AT_ONCE
 from plimsoll_broker.replication.peer_connection import PeerConnection, open_to
-from plimsoll_broker.server.connection_buffers import RequestReceiver
+from plimsoll_broker.server.requests_and_replies import RequestReceiver
 from plimsoll_broker.storage.checkpoint_formats import Partition
 from plimsoll_broker.storage.log_store import LogStore
 from plimsoll_core.cluster.isr_shrinks import Left, ShrinkCause

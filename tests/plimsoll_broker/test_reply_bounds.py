@@ -18,15 +18,10 @@ from plimsoll_broker.handlers.reply_bounds import (
     bounded,
 )
 from plimsoll_broker.server import client_memory
-from plimsoll_broker.server.client_memory import MIB, Account, Budgets, ClientMemory
-from plimsoll_broker.server.connection_buffers import LONG_REPLIES, Granted
-from plimsoll_broker.server.dispatch import (
-    CloseConnection,
-    ConnectionState,
-    Handler,
-    Reply,
-    RequestContext,
-)
+from plimsoll_broker.server.client_memory import MIB, Budgets, ClientMemory, MemoryAccount
+from plimsoll_broker.server.connection_state import CloseConnection, ConnectionState
+from plimsoll_broker.server.dispatch import Handler, Reply, RequestContext
+from plimsoll_broker.server.requests_and_replies import LONG_REPLIES, Granted
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey
 from plimsoll_wire.api_versions import SUPPORTED, ApiKey
 from plimsoll_wire.messages import encode_request
@@ -94,7 +89,7 @@ class Client:
 
     def __init__(self, memory: ClientMemory, holder: str, handler: Handler) -> None:
         self.memory = memory
-        account = Account(memory.replies, MIB, holder)
+        account = MemoryAccount(memory.replies, MIB, holder)
         self.state = ConnectionState(account)
         self.begun = 0
         table: dict[ApiKey, Handler] = {ApiKey.METADATA: self._noted(handler)}

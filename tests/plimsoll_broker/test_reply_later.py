@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from plimsoll_broker.server.replies import ReplyLater
+from plimsoll_broker.server.requests_and_replies import ReplyLater
 
 
 def test_reply_is_told_before_whoever_made_it_goes_on():

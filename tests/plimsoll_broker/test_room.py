@@ -16,10 +16,10 @@ from plimsoll_broker.replication.full_disks import (
     DESCRIPTORS_LEFT,
     RESERVE,
     ROOM_BYTES_MAX,
-    Room,
+    FullDisks,
     enough,
 )
-from plimsoll_broker.replication.periodic_chores import Upkeep
+from plimsoll_broker.replication.periodic_chores import PeriodicChores
 from plimsoll_broker.storage.disk import Disk, StorageError, StorageFault
 from plimsoll_broker.storage.log_store import DELETE_DELAY_MS, DeletedDirectories
 from plimsoll_core.errors import Code
@@ -82,10 +82,10 @@ async def test_log_that_has_what_it_lacked_follows_again(
     monkeypatch: pytest.MonkeyPatch,
     fault: StorageFault,
 ) -> None:
-    """Room, or descriptors."""
+    """FullDisks, or descriptors."""
     leader, follower, client = two
     full = broken_disk(follower, fault, monkeypatch)
-    room = Room(follower.manager)
+    room = FullDisks(follower.manager)
     try:
         await client.produce("t", a_batch(1), acks=1)
         await until(lambda: follower.hosted("t").replica.failed)
@@ -114,11 +114,11 @@ async def test_replica_failed_by_full_disk_returns_only_after_leaving_the_isr(
     await until(lambda: follower.hosted("t").replica.failed)
     full.undo()
     monkeypatch.setattr(Disk, "room", lambda *_: (2**30, 2**30))
-    await Room(follower.manager).look()
+    await FullDisks(follower.manager).look()
     assert follower.hosted("t").replica.failed
     out_of_the_isr(controller, follower)
     await until(lambda: follower.manager.image is controller.image)
-    await Room(follower.manager).look()
+    await FullDisks(follower.manager).look()
     assert not follower.hosted("t").replica.failed
 
 
@@ -134,7 +134,7 @@ async def test_disk_that_fails_otherwise_stays_out_of_service(
     failing.undo()
     out_of_the_isr(controller, follower)
     await until(lambda: follower.manager.image is controller.image)
-    await Room(follower.manager).look()
+    await FullDisks(follower.manager).look()
     assert follower.hosted("t").replica.failed
 
 
@@ -142,7 +142,7 @@ async def test_room_is_set_apart_and_given_up_when_the_disk_is_full(
     two: tuple[Broker, Broker, Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, follower, client = two
-    room = Room(follower.manager)
+    room = FullDisks(follower.manager)
     await room.look()
     assert (follower.directory / RESERVE).stat().st_size == 2**20
     full = broken_disk(follower, StorageFault.FULL, monkeypatch)
@@ -177,7 +177,7 @@ async def test_directory_that_cannot_be_removed_keeps_nothing_from_giving_room_b
 
     with monkeypatch.context() as patched:
         patched.setattr(Disk, "remove_tree", refuses_one)
-        await Upkeep(one.manager)._retain()
+        await PeriodicChores(one.manager)._retain()
     assert [path for path in moved if path.exists()] == [due[0]]
     assert one.hosted("t").log.log_start_offset > 0
     monkeypatch.undo()

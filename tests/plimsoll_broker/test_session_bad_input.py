@@ -11,7 +11,7 @@ from tests.plimsoll_broker.listening import WAIT_S, Handlers, Harness, serving
 
 from plimsoll_broker.handler_failures import CommitPathFailed
 from plimsoll_broker.server.dispatch import Dispatch
-from plimsoll_broker.server.listener import Server
+from plimsoll_broker.server.listener import BrokerListener
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.headers import request_frame
 
@@ -147,7 +147,7 @@ async def test_bug_on_the_commit_path_ends_the_process(harness):
 def test_session_with_arbitrary_bytes_does_not_disturb_the_server(data):
     async def scenario():
         handlers = Handlers()
-        server = Server(Dispatch({ApiKey.METADATA: handlers.at_once}))
+        server = BrokerListener(Dispatch({ApiKey.METADATA: handlers.at_once}))
         await server.start("127.0.0.1", 0)
         harness = Harness(server, handlers)
         client = await harness.connect()

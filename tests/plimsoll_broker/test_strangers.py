@@ -13,7 +13,7 @@ from tests.plimsoll_broker.listening import WAIT_S, Handlers, Harness
 from plimsoll_broker.server.client_memory import MIB, Budgets, ClientMemory
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch
-from plimsoll_broker.server.listener import Server
+from plimsoll_broker.server.listener import BrokerListener
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.headers import request_frame
 
@@ -32,7 +32,7 @@ class Listening:
     def __init__(self, handlers, **limits):
         self.memory = ClientMemory(BUDGETS)
         limits = ListenerLimits(frame_bytes_max=BUDGETS.frame, **limits)
-        self.server = Server(Dispatch(handlers.table()), limits, self.memory)
+        self.server = BrokerListener(Dispatch(handlers.table()), limits, self.memory)
         self.stats = self.server.stats
         self.harness = Harness(self.server, handlers)
 

@@ -12,7 +12,7 @@ from tests.plimsoll_broker.listening import WAIT_S, Client, Handlers
 from plimsoll_broker.server import turn_budget
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch
-from plimsoll_broker.server.listener import Server
+from plimsoll_broker.server.listener import BrokerListener
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.headers import request_frame
 
@@ -62,7 +62,9 @@ class Turns:
 @pytest.fixture
 async def server(monkeypatch):
     handlers = Busy(monkeypatch)
-    made = Server(Dispatch(handlers.table()), ListenerLimits(connections_max=2 * CONNECTIONS))
+    made = BrokerListener(
+        Dispatch(handlers.table()), ListenerLimits(connections_max=2 * CONNECTIONS)
+    )
     await made.start("127.0.0.1", 0)
     yield made, handlers
     await made.stop()

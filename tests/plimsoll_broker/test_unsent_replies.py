@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from plimsoll_broker.server.client_memory import Account, Pool
-from plimsoll_broker.server.connection_buffers import Granted, ReplySender
+from plimsoll_broker.server.client_memory import MemoryAccount, Pool
+from plimsoll_broker.server.requests_and_replies import Granted, ReplySender
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.headers import RequestHeader
 
@@ -34,9 +34,9 @@ class Transport:
         return max(self.written - self.room, 0)
 
 
-def sender(transport: Any) -> tuple[ReplySender, Pool, Account]:
+def sender(transport: Any) -> tuple[ReplySender, Pool, MemoryAccount]:
     pool = Pool(10_000, lambda: None)
-    account = Account(pool, 5_000)
+    account = MemoryAccount(pool, 5_000)
     made = ReplySender(account, asyncio.get_running_loop())
     made.connected(transport)
     return made, pool, account

@@ -10,7 +10,7 @@ from tests.plimsoll_broker.trio import Controller, a_batch
 from plimsoll_broker.clocks import STEP_MS_MAX, WallClock
 from plimsoll_broker.handlers.long_work import Aside
 from plimsoll_broker.handlers.produce import ProduceHandler
-from plimsoll_broker.replication.periodic_chores import Upkeep
+from plimsoll_broker.replication.periodic_chores import PeriodicChores
 from plimsoll_core.errors import Code
 
 DAY_MS = 86_400_000
@@ -96,7 +96,7 @@ async def test_broker_whose_clock_is_a_week_ahead_keeps_what_it_holds(
     now_ms = time.time_ns() // 1_000_000
     for _ in range(3):
         assert (await client.produce("t", a_batch(1, timestamp=now_ms)))[0] == Code.NONE
-    upkeep = Upkeep(one.manager)
+    upkeep = PeriodicChores(one.manager)
     monkeypatch.setattr(time, "time_ns", lambda: (now_ms + 7 * DAY_MS) * 1_000_000)
     await upkeep._retain()
     monkeypatch.undo()
@@ -130,7 +130,7 @@ async def test_records_without_a_time_that_came_while_the_clock_was_set_back_sta
     one = await broker(0).start()
     configs = {"retention.ms": str(DAY_MS), "segment.bytes": "1000"}
     controller.create("t", (0,), **configs)
-    client, upkeep, log = await one.client(), Upkeep(one.manager), one.hosted("t").log
+    client, upkeep, log = await one.client(), PeriodicChores(one.manager), one.hosted("t").log
     now_ms = time.time_ns() // 1_000_000
     monkeypatch.setattr(time, "time_ns", lambda: (now_ms - 365 * DAY_MS) * 1_000_000)
     for _ in range(segments):
@@ -143,7 +143,7 @@ async def test_records_without_a_time_that_came_while_the_clock_was_set_back_sta
     assert (log.log_start_offset, len(log.segments)) == (0, segments)
     monkeypatch.setattr(time, "time_ns", lambda: (now_ms + 2 * DAY_MS) * 1_000_000)
     monkeypatch.setattr(one.manager, "wall_clock", WallClock(one.manager.now_ms))
-    await Upkeep(one.manager)._retain()
+    await PeriodicChores(one.manager)._retain()
     assert log.log_start_offset == segments
 
 
@@ -152,7 +152,7 @@ async def test_file_of_a_clock_that_was_set_ahead_and_right_again_is_not_of_the_
 ) -> None:
     one = await broker(0).start()
     controller.create("t", (0,))
-    client, upkeep = await one.client(), Upkeep(one.manager)
+    client, upkeep = await one.client(), PeriodicChores(one.manager)
     now_ms = time.time_ns() // 1_000_000
     monkeypatch.setattr(time, "time_ns", lambda: (now_ms + 365 * DAY_MS) * 1_000_000)
     await upkeep._retain()
@@ -169,4 +169,4 @@ async def test_broker_has_one_clock_that_all_its_parts_believe_alike(broker: Mak
     one = await broker(0).start()
     clock = one.manager.wall_clock
     assert ProduceHandler(one.manager, Aside())._clock is clock
-    assert Upkeep(one.manager)._cleaner._wall_ms.__self__ is clock
+    assert PeriodicChores(one.manager)._cleaner._wall_ms.__self__ is clock

@@ -15,7 +15,7 @@ from plimsoll_broker.server.client_memory import Budgets, ClientMemory
 from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch
-from plimsoll_broker.server.listener import Server
+from plimsoll_broker.server.listener import BrokerListener
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_net.shown_certificate import ShownCertificate
 from plimsoll_operator.pki.authority import KeyPair, issue, new_authority
@@ -54,7 +54,7 @@ class TlsHarness:
         budgets = Budgets(replies=64 * MIB, requests=64 * MIB, frame=32 * MIB)
         self.memory = ClientMemory(budgets)
         self.quotas = Quotas()
-        self.server = Server(
+        self.server = BrokerListener(
             Dispatch(self.handlers.table()),
             limits,
             self.memory,

@@ -26,7 +26,7 @@ from plimsoll_broker.server.client_memory import ClientMemory
 from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch
-from plimsoll_broker.server.listener import Server
+from plimsoll_broker.server.listener import BrokerListener
 from plimsoll_broker.storage.log_store import LogStore
 from plimsoll_core.cluster.image import apply
 from plimsoll_core.cluster.listener_peers import CLIENTS, REPLICATION, Port
@@ -195,11 +195,13 @@ class Broker:
             ApiKey.INIT_PRODUCER_ID,
             ApiKey.DELETE_RECORDS,
         )
-        self.server = Server(Dispatch(late.table), self.limits, self.memory, quotas=self.quotas)
+        self.server = BrokerListener(
+            Dispatch(late.table), self.limits, self.memory, quotas=self.quotas
+        )
         own = await self.server.start("127.0.0.1", self.clients_port)
         endpoints = [Endpoint(name=CLIENTS, host="127.0.0.1", port=own)]
         followers = _Late(ApiKey.FETCH, ApiKey.LIST_OFFSETS)
-        self.replication = Server(Dispatch(followers.table))
+        self.replication = BrokerListener(Dispatch(followers.table))
         if not self.of_version_0_1:
             own = await self.replication.start("127.0.0.1", 0)
             endpoints.append(Endpoint(name=REPLICATION, host="127.0.0.1", port=own))

@@ -20,8 +20,9 @@ from plimsoll_broker.handlers.fetch_session import FetchSession
 from plimsoll_broker.handlers.long_work import THINGS_AT_ONCE, Aside
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.security.authority import Rights
-from plimsoll_broker.server.dispatch import CloseConnection, Reply, RequestContext
-from plimsoll_broker.server.replies import ReplyLater
+from plimsoll_broker.server.connection_state import CloseConnection
+from plimsoll_broker.server.dispatch import Reply, RequestContext
+from plimsoll_broker.server.requests_and_replies import ReplyLater
 from plimsoll_core.cluster.listener_peers import Port, may_ask
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId

@@ -26,8 +26,9 @@ from plimsoll_broker.handlers.fetch_reading import (
 )
 from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
-from plimsoll_broker.server.dispatch import ConnectionState, Reply
-from plimsoll_broker.server.replies import ReplyLater
+from plimsoll_broker.server.connection_state import ConnectionState
+from plimsoll_broker.server.dispatch import Reply
+from plimsoll_broker.server.requests_and_replies import ReplyLater
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.replica.leader import FollowerProgress, Presence

@@ -18,7 +18,8 @@ from plimsoll_broker.background import in_slices
 from plimsoll_broker.handlers.long_work import THINGS_AT_ONCE, Aside, is_short
 from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
-from plimsoll_broker.server.dispatch import CloseConnection, Reply, RequestContext
+from plimsoll_broker.server.connection_state import CloseConnection
+from plimsoll_broker.server.dispatch import Reply, RequestContext
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_broker.storage.offsets_by_time import Found, Step
 from plimsoll_core.cluster.listener_peers import Port, may_ask

@@ -18,9 +18,10 @@ from functools import partial
 from typing import Any, TypeVar
 
 from plimsoll_broker.server.client_quotas import in_steps
-from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState, Reply, RequestContext
+from plimsoll_broker.server.connection_state import CloseConnection, ConnectionState
+from plimsoll_broker.server.dispatch import Reply, RequestContext
 from plimsoll_broker.server.fair_work import FairWork
-from plimsoll_broker.server.replies import LATER, Later
+from plimsoll_broker.server.requests_and_replies import LATER, Later
 from plimsoll_wire.messages import decode_request
 from plimsoll_wire.primitives import MalformedMessage
 

@@ -38,14 +38,9 @@ from plimsoll_broker.handlers.cluster_view import AskedOn, ClusterView
 from plimsoll_broker.handlers.forward import ask, behalf_of
 from plimsoll_broker.handlers.long_work import THINGS_AT_ONCE, is_short
 from plimsoll_broker.handlers.topic_changes import reserved
-from plimsoll_broker.server.client_quotas import Charges, in_steps
-from plimsoll_broker.server.dispatch import (
-    SERVING,
-    Closable,
-    CloseConnection,
-    Handler,
-    RequestContext,
-)
+from plimsoll_broker.server.client_quotas import QuotaCharges, in_steps
+from plimsoll_broker.server.connection_state import SERVING, Closable, CloseConnection
+from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_broker.storage.checkpoint_formats import uuid_text
 from plimsoll_core.cluster.awaited_fences import (
     AWAITED_MS,
@@ -122,7 +117,7 @@ class AutoCreation:
         # Names requested now or less than `AGAIN_S` ago.
         self._recent: set[str] = set()
         self._asking: set[asyncio.Future[None]] = set()
-        self._lines = ClientLines(logging.getLogger("plimsoll.topics"))
+        self._lines = ClientLines(logging.getLogger("plimsoll.metadata"))
 
     def may_make(self, name: str) -> bool:
         """Return True if a topic of this name may be created on demand."""
@@ -130,7 +125,10 @@ class AutoCreation:
         return self.enabled and not own and check_form(name) is None
 
     def want(
-        self, names: Iterable[str], charges: Charges | None = None, behalf: OnBehalf | None = None
+        self,
+        names: Iterable[str],
+        charges: QuotaCharges | None = None,
+        behalf: OnBehalf | None = None,
     ) -> bool:
         """Request these topics, as far as the client's quota and rights allow (`charges`,
         `behalf`). Return True if there are any."""
@@ -143,14 +141,16 @@ class AutoCreation:
             self._ask_for(new, charges, behalf)
         return bool(possible)
 
-    def _ask_for(self, new: list[str], charges: Charges | None, behalf: OnBehalf | None) -> None:
+    def _ask_for(
+        self, new: list[str], charges: QuotaCharges | None, behalf: OnBehalf | None
+    ) -> None:
         self._recent.update(new)
         request = CreateTopics(topics=tuple(NewTopic(name=name) for name in new), behalf=behalf)
         task = asyncio.ensure_future(in_steps(charges, self._make(request, charges)))
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
 
-    async def _make(self, request: CreateTopics, charges: Charges | None) -> None:
+    async def _make(self, request: CreateTopics, charges: QuotaCharges | None) -> None:
         names = tuple(topic.name for topic in request.topics)
         owner = SERVING.get()
         who = "" if owner is None else owner.holder

@@ -41,9 +41,13 @@ from plimsoll_broker.replication.hosted_partitions import Demand, Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.replication.traffic import Traffic
 from plimsoll_broker.security.authority import Rights
-from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState, Reply, RequestContext
-from plimsoll_broker.server.rejected_sequences import RejectedSequences
-from plimsoll_broker.server.replies import ReplyLater
+from plimsoll_broker.server.connection_state import (
+    CloseConnection,
+    ConnectionState,
+    RejectedSequences,
+)
+from plimsoll_broker.server.dispatch import Reply, RequestContext
+from plimsoll_broker.server.requests_and_replies import ReplyLater
 from plimsoll_core.cluster import listener_peers
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import PartitionKey

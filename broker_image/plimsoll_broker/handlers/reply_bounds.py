@@ -5,7 +5,7 @@ Made with a table of handlers, for each port that clients reach. Each API has a 
 from the length of the request and the cluster's contents, or the reason that it needs none. A bound
 costs no more than a few multiplications, so it is generous; memory that a reply does not use is
 given back, and an excess is counted once the reply is made. If there is no memory the request
-waits, as `Account.admit` describes; other principals do not.
+waits, as `MemoryAccount.admit` describes; other principals do not.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import NamedTuple
 from plimsoll_broker.handlers.cluster_description import PARTITIONS_MAX
 from plimsoll_broker.handlers.configs import CONFIGS_MAX
 from plimsoll_broker.handlers.producers import PRODUCERS_MAX
-from plimsoll_broker.server.connection_buffers import ReplyRoom
 from plimsoll_broker.server.dispatch import Handler, Reply, RequestContext, Result
+from plimsoll_broker.server.requests_and_replies import ReplyRoom
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.cluster.topic_configs import KEYS
 from plimsoll_wire.api_versions import ApiKey

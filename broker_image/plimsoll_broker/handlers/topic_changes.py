@@ -26,7 +26,7 @@ from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.configs import topic_configs
 from plimsoll_broker.handlers.forward import ask, ask_for_changes, behalf_of, timeout_ms_of
 from plimsoll_broker.handlers.long_work import things
-from plimsoll_broker.server.client_quotas import Charges
+from plimsoll_broker.server.client_quotas import QuotaCharges
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey
 from plimsoll_core.cluster.topic_configs import client_configs
@@ -51,7 +51,7 @@ def within_quota(
 
 
 def reserved(
-    charges: Charges | None, wanted: Sequence[tuple[_T, int]], *, strict: bool
+    charges: QuotaCharges | None, wanted: Sequence[tuple[_T, int]], *, strict: bool
 ) -> list[_T]:
     """As `within_quota`, for any request. `strict`: leave out what the quota does not allow."""
     if charges is None:

@@ -29,7 +29,7 @@ from plimsoll_broker.handlers.security.logins import login_handlers
 from plimsoll_broker.node.client_listeners import ClientListeners, Register
 from plimsoll_broker.node.serving import DataPath, Serving
 from plimsoll_broker.replication.fetcher import FetcherPool
-from plimsoll_broker.replication.periodic_chores import Upkeep
+from plimsoll_broker.replication.periodic_chores import PeriodicChores
 from plimsoll_broker.replication.replica_manager import (
     ControllerEpochs,
     ReplicaManager,
@@ -51,7 +51,7 @@ from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.connection_limits import MIB, ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch
 from plimsoll_broker.server.fair_work import FairWork
-from plimsoll_broker.server.listener import Server
+from plimsoll_broker.server.listener import BrokerListener
 from plimsoll_broker.storage.log_store import LogStore
 from plimsoll_core.cluster.cluster_configs import OWN_DEFAULTS
 from plimsoll_core.cluster.listener_peers import Port
@@ -187,7 +187,7 @@ def assemble(
     clients = Dispatch(
         bounded(guarded(handlers, authority, aside), lambda: ToBeTold(watch.image, len(manager)))
     )
-    replication = Server(Dispatch(replication_routes(manager)), REPLICATION_LIMITS)
+    replication = BrokerListener(Dispatch(replication_routes(manager)), REPLICATION_LIMITS)
     replication.inside = client.inside
     return Serving(
         config=config,
@@ -248,7 +248,9 @@ def assemble_data_path(
         return FetcherPool(manager, lambda: broker_epoch)
 
     manager = ReplicaManager(settings, store, monotonic_ms, controller, fetchers, lease)
-    return DataPath(store, manager, ProposalSender(manager, controller, broker), Upkeep(manager))
+    return DataPath(
+        store, manager, ProposalSender(manager, controller, broker), PeriodicChores(manager)
+    )
 
 
 def _number(configs: Mapping[str, str], name: str, default: int) -> int:

@@ -35,7 +35,7 @@ from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.security.authority import Authority
 from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.fair_work import FairWork
-from plimsoll_broker.server.listener import Server
+from plimsoll_broker.server.listener import BrokerListener
 from plimsoll_broker.storage.cleaner.round import CleaningWork
 from plimsoll_broker.storage.disk import Disk, StorageError
 from plimsoll_broker.storage.log_store import LogStore
@@ -50,7 +50,7 @@ from plimsoll_core.release import RELEASE
 from plimsoll_core.replica.leader_lease import LeaderLease
 from plimsoll_process.loop_holds import LoopHolds
 
-logger = logging.getLogger("plimsoll.lifecycle")
+logger = logging.getLogger("plimsoll.broker")
 
 REGISTER_MS_MAX = 60_000
 REGISTER_RETRY_MS = 500
@@ -154,7 +154,7 @@ class BrokerNode:
         return self._serving.long_work if self._serving is not None else None
 
     @property
-    def listeners(self) -> Mapping[str, Server]:
+    def listeners(self) -> Mapping[str, BrokerListener]:
         """By name; empty until this lifetime serves."""
         return {} if self._serving is None else self._serving.listeners
 

@@ -32,7 +32,7 @@ from plimsoll_broker.server.client_memory import PoolState
 from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.connection_limits import REASONS
 from plimsoll_broker.server.fair_work import FairWork
-from plimsoll_broker.server.listener import Server
+from plimsoll_broker.server.listener import BrokerListener
 from plimsoll_core.cluster.cluster_configs import own_integer
 from plimsoll_core.cluster.isr_shrinks import PLANNED, ShrinkCause
 from plimsoll_core.errors import Code
@@ -199,7 +199,7 @@ class MeasuredNode(Protocol):
         """None until the logs are loaded."""
 
     @property
-    def listeners(self) -> Mapping[str, Server]:
+    def listeners(self) -> Mapping[str, BrokerListener]:
         """By name; empty until the logs are loaded."""
 
     @property
@@ -273,7 +273,7 @@ def _handler_failures(counts: Mapping[str, int]) -> Metric:
     return TABLE.counters(PREFIX + "handler_failures", values)
 
 
-def _connections(listeners: Mapping[str, Server]) -> Iterator[Metric]:
+def _connections(listeners: Mapping[str, BrokerListener]) -> Iterator[Metric]:
     """Yield connection metrics, with a counter for every reason to close one, from the start."""
     clients = sum(one.connections for name, one in listeners.items() if name != "replication")
     yield _gauge("connections", clients)
@@ -296,13 +296,13 @@ def _connections(listeners: Mapping[str, Server]) -> Iterator[Metric]:
     yield TABLE.counters(PREFIX + "connections_closed", closed)
 
 
-def _before_sessions(server: Server) -> tuple[str, ...]:
+def _before_sessions(server: BrokerListener) -> tuple[str, ...]:
     """Return the reasons for closing a connection that has no session yet."""
     of_handshakes = TLS_REASONS if server.certificate is not None else ()
     return of_handshakes + (ADDRESS_REASONS if server.limits_addresses else ())
 
 
-def _requests(listeners: Mapping[str, Server]) -> Iterator[Metric]:
+def _requests(listeners: Mapping[str, BrokerListener]) -> Iterator[Metric]:
     """Yield request times of all listeners together."""
     family = TABLE.histograms(PREFIX + "request_seconds")
     keys = {*TIMED_FROM_THE_START, *(k for s in listeners.values() for k in s.stats.times)}
@@ -320,7 +320,7 @@ def _add(family: HistogramMetricFamily, label: str, found: list[Durations]) -> N
     family.add_metric([label], together.buckets(), together.sum_s)
 
 
-def _client_memory(listeners: Mapping[str, Server]) -> Iterator[Metric]:
+def _client_memory(listeners: Mapping[str, BrokerListener]) -> Iterator[Metric]:
     """Yield the bytes that clients hold: unsent replies, and requests being received or handled."""
     pools = {
         (name,): pool
@@ -337,7 +337,7 @@ def _client_memory(listeners: Mapping[str, Server]) -> Iterator[Metric]:
     yield from _principal_pools(listeners)
 
 
-def _principal_pools(listeners: Mapping[str, Server]) -> Iterator[Metric]:
+def _principal_pools(listeners: Mapping[str, BrokerListener]) -> Iterator[Metric]:
     """Yield the state of pools that principals share; no metric names a principal."""
     states = {
         (name,): state

@@ -21,7 +21,7 @@ from plimsoll_broker.server.client_memory import ClientMemory
 from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch
-from plimsoll_broker.server.listener import ClientCertificates, Server
+from plimsoll_broker.server.listener import BrokerListener, ClientCertificates
 from plimsoll_core.cluster import listener_peers
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import ClusterImage, Endpoint
@@ -67,7 +67,7 @@ class ClientListeners:
         # CA certificates of the newest image, for clients' certificates.
         self._trusted: tuple[bytes, ...] = ()
         # Open listeners, by name.
-        self._open: dict[str, Server] = {}
+        self._open: dict[str, BrokerListener] = {}
         # The listeners of the newest image.
         self._wanted: tuple[Listener, ...] = ()
         # Why a wanted listener is not open, by name.
@@ -77,7 +77,7 @@ class ClientListeners:
         self._changed = asyncio.Event()
 
     @property
-    def servers(self) -> Mapping[str, Server]:
+    def servers(self) -> Mapping[str, BrokerListener]:
         """The open listeners, by their name in metrics."""
         implicit = {listener_peers.CLIENTS: "clients"}
         return {implicit.get(name, name): server for name, server in self._open.items()}
@@ -98,7 +98,7 @@ class ClientListeners:
         found = (self._endpoint(name, server) for name, server in sorted(self._open.items()))
         return tuple(endpoint for endpoint in found if endpoint is not None)
 
-    def _endpoint(self, name: str, server: Server) -> Endpoint | None:
+    def _endpoint(self, name: str, server: BrokerListener) -> Endpoint | None:
         if name == listener_peers.CLIENTS:
             return implicit_endpoint(self._config)
         if not server.listener.external:
@@ -143,7 +143,7 @@ class ClientListeners:
         for name in set(self._unopened) - set(wanted):
             del self._unopened[name]
 
-    async def _keep_or_close(self, server: Server) -> None:
+    async def _keep_or_close(self, server: BrokerListener) -> None:
         """Keep a listener with the same port and protocol open, whatever its name; close others."""
         name = server.listener.name
         for listener in self._wanted:
@@ -161,7 +161,7 @@ class ClientListeners:
         await server.stop()
         logger.info("listener %s is closed", name)
 
-    def _give_up_name(self, server: Server) -> None:
+    def _give_up_name(self, server: BrokerListener) -> None:
         """Forget its name, unless another listener has taken it: names may be exchanged."""
         if self._open.get(server.listener.name) is server:
             del self._open[server.listener.name]
@@ -201,7 +201,9 @@ class ClientListeners:
             if not certificate.look():
                 return certificate.error
         limits = self._limits_of(listener)
-        server = Server(self._dispatch, limits, self._memory, listener, certificate, self._quotas)
+        server = BrokerListener(
+            self._dispatch, limits, self._memory, listener, certificate, self._quotas
+        )
         server.clients = self._certificates if asks else None
         try:
             await server.start(self._config.listen.host, self._port(listener))

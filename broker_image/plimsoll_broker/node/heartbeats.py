@@ -23,7 +23,7 @@ from plimsoll_core.release import RELEASE
 from plimsoll_core.replica.leader_lease import LeaderLease
 from plimsoll_process.waits import set_within
 
-logger = logging.getLogger("plimsoll.lifecycle")
+logger = logging.getLogger("plimsoll.heartbeats")
 
 INTERVAL_MS = 1_000
 HURRIED_INTERVAL_MS = 200

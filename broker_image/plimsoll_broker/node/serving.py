@@ -3,7 +3,7 @@
 `assembly` makes it once the broker epoch is known; `node.broker` starts it, and stops it before the
 volume closes. It decides nothing and ensures the order.
 
-`DataPath`: the replicas, fetchers, proposals and upkeep of one lifetime, from load to close.
+`DataPath`: the replicas, fetchers, proposals and chores of one lifetime, from load to close.
 `Serving` has it read the volume, runs its tasks, feeds it images and closes it before the volume
 closes. It decides nothing; `assembly` makes its parts.
 
@@ -29,14 +29,14 @@ from plimsoll_broker.coordinator.coordinators import Coordinators
 from plimsoll_broker.handlers.cluster_view import ImageWatch
 from plimsoll_broker.node.client_listeners import ClientListeners, Register
 from plimsoll_broker.replication.hosted_partitions import log_config
-from plimsoll_broker.replication.periodic_chores import Upkeep
+from plimsoll_broker.replication.periodic_chores import PeriodicChores
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.reporting.isr_proposals import ProposalSender
 from plimsoll_broker.reporting.replica_reports import CopyReports, RecoveryReports
 from plimsoll_broker.security.authority import Authority
 from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.fair_work import FairWork
-from plimsoll_broker.server.listener import Server
+from plimsoll_broker.server.listener import BrokerListener
 from plimsoll_broker.storage.checkpoint_formats import Partition
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_broker.storage.log_store import Found, LogStore
@@ -48,13 +48,17 @@ class DataPath:
     """`assembly` makes one per lifetime, inside the event loop that runs it."""
 
     def __init__(
-        self, store: LogStore, manager: ReplicaManager, sender: ProposalSender, upkeep: Upkeep
+        self,
+        store: LogStore,
+        manager: ReplicaManager,
+        sender: ProposalSender,
+        chores: PeriodicChores,
     ) -> None:
         self._store = store
         self.manager = manager
         self.fetchers = manager.fetchers
         self._sender = sender
-        self._upkeep = upkeep
+        self._chores = chores
         # The directories that `load` found; None until then.
         self._found: list[Found] | None = None
 
@@ -87,7 +91,7 @@ class DataPath:
     def tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """Yield the tasks that must run as long as the broker does; the end of any is a failure."""
         yield "proposals", self._sender.run()
-        yield from self._upkeep.tasks()
+        yield from self._chores.tasks()
         yield from self.manager.flusher.tasks()
         yield "opening", self.manager.opener.run()
         yield "roles", self.manager.roles.run()
@@ -145,7 +149,7 @@ class Serving:
     clients: ClientListeners
     """The clients' listeners; they serve followers too if these have none of their own."""
 
-    replication: Server
+    replication: BrokerListener
     """The followers' listener; opened only if the config has an address for it."""
 
     register: Register
@@ -155,7 +159,7 @@ class Serving:
     """True once the volume is loaded and every partition has its role."""
 
     @property
-    def listeners(self) -> Mapping[str, Server]:
+    def listeners(self) -> Mapping[str, BrokerListener]:
         """The open listeners, by the peers that they serve or by their declared names."""
         if self.config.replication is None:
             return self.clients.servers

@@ -28,7 +28,7 @@ from plimsoll_broker.storage.cleaner.round import CleanedSegment, CleaningFailed
 from plimsoll_broker.storage.disk import Disk, StorageError, StorageFault
 from plimsoll_wire.batches import BatchError
 
-logger = logging.getLogger("plimsoll.cleaning_work")
+logger = logging.getLogger("plimsoll.cleaner")
 T = TypeVar("T")
 
 

@@ -23,7 +23,7 @@ from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_broker.replication.traffic import Traffic
 from plimsoll_core.cluster.topic_names import is_internal
 
-logger = logging.getLogger("plimsoll.room")
+logger = logging.getLogger("plimsoll.disk_shares")
 
 RESERVE_PART = 10
 RESERVE_BYTES_MAX = 8 * 2**30

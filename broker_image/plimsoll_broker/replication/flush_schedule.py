@@ -1,8 +1,8 @@
 """Flusher: schedules flushes of logs, one at a time for each log, a few in parallel.
 
-`Upkeep` asks for flushes (flush.ms, checkpoints), and the replica manager does if records must be
-on the disk before they are acknowledged (flush.messages). `Flusher.tasks` are among the broker's
-tasks. LogWriter does the flushing and takes a replica offline if its disk fails.
+`PeriodicChores` asks for flushes (flush.ms, checkpoints), and the replica manager does if records
+must be on the disk before they are acknowledged (flush.messages). `Flusher.tasks` are among the
+broker's tasks. LogWriter does the flushing and takes a replica offline if its disk fails.
 """
 
 from __future__ import annotations

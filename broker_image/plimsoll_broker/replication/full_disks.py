@@ -1,10 +1,10 @@
-"""Room: put logs back online when a full disk has room, or the process has descriptors, again.
+"""FullDisks: put logs back online when a full disk has room, or the process has descriptors, again.
 
-A chore of `Upkeep`. A write without room, or a file that could not be opened, took one replica
-offline; the half-written record was cut, and the controller removed the replica from its ISR. When
-enough room is free the log is opened anew, as after a crash, and follows like any replica that fell
-behind. If no replica leads, it is reported again and may be elected. Other faults last until the
-broker restarts. A small reserve file allows checkpoints to be written on a full disk.
+A chore of `PeriodicChores`. A write without room, or a file that could not be opened, took one
+replica offline; the half-written record was cut, and the controller removed the replica from its
+ISR. When enough room is free the log is opened anew, as after a crash, and follows like any replica
+that fell behind. If no replica leads, it is reported again and may be elected. Other faults last
+until the broker restarts. A small reserve file allows checkpoints to be written on a full disk.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from plimsoll_broker.storage.disk import StorageError, StorageFault
 from plimsoll_broker.storage.log import Log
 from plimsoll_core.cluster.model import PartitionKey
 
-logger = logging.getLogger("plimsoll.room")
+logger = logging.getLogger("plimsoll.full_disks")
 
 RESERVE = ".reserve"
 RESERVE_BYTES = 2**20
@@ -58,7 +58,7 @@ def _passes(error: StorageError | None) -> bool:
     return _is(error, StorageFault.FULL, StorageFault.DESCRIPTORS)
 
 
-class Room:
+class FullDisks:
     """`look` is the chore."""
 
     def __init__(self, manager: ReplicaManager) -> None:

@@ -1,8 +1,9 @@
 """LogCleaner: compacts a broker's logs, the dirtiest first, one at a time.
 
-One of the tasks of `Upkeep`. `plimsoll_core.compaction.plan` decides which log and up to where,
-`retain` which records stay; LogWriter swaps the segments. Each replica cleans its own log. A failed
-round changes nothing and is tried again later. Source: Kafka's LogCleaner; docs/protocol.md §10.
+One of the tasks of `PeriodicChores`. `plimsoll_core.compaction.plan` decides which log and up to
+where, `retain` which records stay; LogWriter swaps the segments. Each replica cleans its own log. A
+failed round changes nothing and is tried again later. Source: Kafka's LogCleaner; docs/protocol.md
+§10.
 """
 
 from __future__ import annotations

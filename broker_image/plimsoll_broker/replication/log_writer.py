@@ -1,10 +1,10 @@
 """LogWriter: the only writer of online logs; takes a log offline when its disk fails.
 
-Called by the replica manager, fetchers, the flusher, Upkeep, and the handlers of Produce and
-DeleteRecords. It decides nothing: `plimsoll_core.replica` decides where to append, what to truncate
-and which requests to answer; its callers decide when to flush and what is old. A failing disk takes
-offline only the replica whose log it held. The store opens, closes and deletes whole logs; the
-replica itself notes leader epochs that begin without a record (`LogView`).
+Called by the replica manager, fetchers, the flusher, the periodic chores, and the handlers of
+Produce and DeleteRecords. It decides nothing: `plimsoll_core.replica` decides where to append, what
+to truncate and which requests to answer; its callers decide when to flush and what is old. A
+failing disk takes offline only the replica whose log it held. The store opens, closes and deletes
+whole logs; the replica itself notes leader epochs that begin without a record (`LogView`).
 
 `Stepping`: steps the touched partitions once, at the end of a turn of the event loop. However many
 events a partition has in a turn, it commits, answers and wakes once. Partitions beyond a portion

@@ -1,9 +1,9 @@
-"""Upkeep: periodic work on a broker's partitions: lag, timeouts, checkpoints, retention.
+"""PeriodicChores: periodic work on a broker's partitions: lag, timeouts, checkpoints, retention.
 
-`node.broker` runs each of `Upkeep.tasks`. A chore has a period. Chores decide nothing and never
-write to a log; LogWriter does. No chore waits for another one's disk, so timeouts and flush.ms are
-kept however slow a thousand syncs are. Syncs run in a bounded number of threads, and loops over all
-partitions let other tasks run in between.
+`node.broker` runs each of `PeriodicChores.tasks`. A chore has a period. Chores decide nothing and
+never write to a log; LogWriter does. No chore waits for another one's disk, so timeouts and
+flush.ms are kept however slow a thousand syncs are. Syncs run in a bounded number of threads, and
+loops over all partitions let other tasks run in between.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from plimsoll_broker.background import in_slices, in_thread
 from plimsoll_broker.replication.flush_schedule import several
-from plimsoll_broker.replication.full_disks import Room
+from plimsoll_broker.replication.full_disks import FullDisks
 from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_broker.replication.log_cleaner import LogCleaner
 from plimsoll_broker.replication.replica_manager import ReplicaManager
@@ -26,7 +26,7 @@ from plimsoll_broker.replication.segment_removal import SegmentRemoval
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_core.late_timers import LateTimer
 
-logger = logging.getLogger("plimsoll.upkeep")
+logger = logging.getLogger("plimsoll.periodic_chores")
 
 EXPIRE_WAITERS_MS = 250
 HIGH_WATERMARKS_MS = 5_000
@@ -52,7 +52,7 @@ class _Chore:
 _DUE_MS = attrgetter("due_ms")
 
 
-class Upkeep:
+class PeriodicChores:
     """Several tasks; the chores of one task run in sequence."""
 
     def __init__(self, manager: ReplicaManager) -> None:
@@ -75,7 +75,7 @@ class Upkeep:
             "flushes": [self._chore(FLUSH_MS, self._flush)],
             "high watermarks": [self._chore(HIGH_WATERMARKS_MS, self._checkpoint)],
             "retention": [self._chore(RETENTION_MS, self._retain)],
-            "room": [self._chore(ROOM_MS, Room(manager).look)],
+            "room": [self._chore(ROOM_MS, FullDisks(manager).look)],
             "recovery points": [self._chore(RECOVERY_POINTS_MS, self._recovery_points)],
         }
 
@@ -87,7 +87,7 @@ class Upkeep:
     def tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """Yield the tasks; each runs until cancelled."""
         for name, chores in self._chores.items():
-            yield f"upkeep: {name}", self._keep(chores)
+            yield f"chores: {name}", self._keep(chores)
         yield "cleaning", self._cleaner.keep()
 
     async def _keep(self, chores: list[_Chore]) -> None:

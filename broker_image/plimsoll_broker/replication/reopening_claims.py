@@ -21,7 +21,7 @@ from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.log_store import LogStore
 from plimsoll_core.cluster.model import PartitionKey
 
-logger = logging.getLogger("plimsoll.replicas")
+logger = logging.getLogger("plimsoll.reopening_claims")
 
 
 class Reopening:

@@ -47,7 +47,7 @@ from plimsoll_core.replica.replica import NOTHING, Replica
 from plimsoll_core.replica.replica_context import ReplicaContext
 from plimsoll_core.replica.role import FAILED
 
-logger = logging.getLogger("plimsoll.replicas")
+logger = logging.getLogger("plimsoll.replica_manager")
 
 
 class Fetchers(Protocol):

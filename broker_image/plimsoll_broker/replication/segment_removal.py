@@ -1,10 +1,10 @@
 """SegmentRemoval: when and in which order segments are removed: save log starts, sync names,
 remove.
 
-Run by `Upkeep` after retention, so it also serves log starts that a client or the leader moved. A
-segment is removed only if all of it is below a log start that is on the disk: a power cut may bring
-back removed files, and the next start ignores those below that log start. A segment whose own name
-may be lost in a power cut never becomes the first: the log would appear to begin after it.
+Run by `PeriodicChores` after retention, so it also serves log starts that a client or the leader
+moved. A segment is removed only if all of it is below a log start that is on the disk: a power cut
+may bring back removed files, and the next start ignores those below that log start. A segment whose
+own name may be lost in a power cut never becomes the first: the log would appear to begin after it.
 `storage.retention` and the replicas decide where a log begins; LogWriter removes. Source: the
 protocol's local storage rules (4.9).
 """
@@ -20,7 +20,7 @@ from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.storage.disk import StorageError, StorageFault
 from plimsoll_broker.storage.log import Log
 
-logger = logging.getLogger("plimsoll.upkeep")
+logger = logging.getLogger("plimsoll.segment_removal")
 
 REMOVED_AT_ONCE = 32
 """Segments of one log that are removed before other tasks run."""

@@ -15,7 +15,7 @@ from plimsoll_broker.replication.role_changes import Roles
 from plimsoll_broker.replication.traffic import Traffic
 from plimsoll_core.replica.leader_lease import LeaderLease, from_followers
 
-logger = logging.getLogger("plimsoll.replicas")
+logger = logging.getLogger("plimsoll.serving_lease")
 
 
 class LeaseOwner(Protocol):

@@ -29,7 +29,8 @@ from typing import NamedTuple
 from uuid import UUID
 
 from plimsoll_broker.security.audit_log import AuditEvent, AuditLog
-from plimsoll_broker.server.dispatch import Buffer, ConnectionState
+from plimsoll_broker.server.connection_state import ConnectionState
+from plimsoll_broker.server.dispatch import Buffer
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.messages.security import OnBehalf
 from plimsoll_core.security.acl import (

@@ -15,7 +15,7 @@ from cryptography import x509
 
 from plimsoll_broker.security.audit_log import AuditEvent
 from plimsoll_broker.security.authority import Authority
-from plimsoll_broker.server.dispatch import ConnectionState
+from plimsoll_broker.server.connection_state import ConnectionState
 from plimsoll_core.security.client_certificates import (
     CertificateProof,
     CertificateRefusal,

@@ -122,7 +122,7 @@ class Pool:
         # By principal: waiters for replies other than fetches, with the bytes that each needs.
         self._waiting: dict[str, dict[Waiter, int]] = {}
         # By principal: accounts with waiting fetches.
-        self._accounts: dict[str, dict[Account, None]] = {}
+        self._accounts: dict[str, dict[MemoryAccount, None]] = {}
 
     @property
     def used(self) -> int:
@@ -219,10 +219,10 @@ class Pool:
         room = (free - shares.held(principal) + 1) // 2
         return 0 if free <= 0 or room <= 0 else max(1, min(wanted, free // _GRANT_PART, room))
 
-    def enqueue(self, account: Account) -> None:
+    def enqueue(self, account: MemoryAccount) -> None:
         self._accounts.setdefault(account.principal, {}).setdefault(account)
 
-    def dequeue(self, account: Account) -> None:
+    def dequeue(self, account: MemoryAccount) -> None:
         accounts = self._accounts.get(account.principal)
         if accounts is not None:
             accounts.pop(account, None)
@@ -441,7 +441,7 @@ def _pressing(shares: FairPool, *waiting: Iterable[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-class Account:
+class MemoryAccount:
     """One connection's share of the reply pool; unbounded without a pool.
 
     `share`: a connection that holds this many bytes is granted no more until some are sent.

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
 from plimsoll_broker.background import in_thread
-from plimsoll_broker.server.dispatch import ConnectionState
+from plimsoll_broker.server.connection_state import ConnectionState
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.quotas.connections import AddressConnections
 from plimsoll_core.quotas.state import ClientQuotas, Quota, QuotaAccount, QuotaLimit
@@ -64,7 +64,7 @@ class Quotas:
 
     def charges(
         self, connection: ConnectionState, api_key: int, client_id: str | None, began_ns: int
-    ) -> Charges | None:
+    ) -> QuotaCharges | None:
         """Return the charges of a request, or None if no quota applies."""
         if connection.is_broker or api_key in EXEMPT:
             return None
@@ -77,15 +77,15 @@ class Quotas:
         if held.none:
             return None
         held.count_overdrawn()
-        return Charges(self, held, began_ns)
+        return QuotaCharges(self, held, began_ns)
 
     def mutating(
         self,
-        charges: Charges | None,
+        charges: QuotaCharges | None,
         connection: ConnectionState,
         client_id: str | None,
         began_ns: int,
-    ) -> Charges | None:
+    ) -> QuotaCharges | None:
         """Return the charges of a request that may create or delete partitions, with the default
         limit if no quota states one. Super users and brokers have no limit."""
         known = charges is not None and charges.mutations is not None
@@ -95,20 +95,20 @@ class Quotas:
         if charges is None:
             user = connection.principal.partition(":")[2]
             held = HeldLimits(self.committed, self.usage, user, client_id)
-            charges = Charges(self, held, began_ns)
+            charges = QuotaCharges(self, held, began_ns)
         account = QuotaAccount(connection.holder, None)
         limit = QuotaLimit(Quota.CONTROLLER_MUTATION_RATE, OWN_MUTATION_RATE, account)
         charges.mutations = self.usage.bucket(limit)
         return charges
 
-    def steps(self, connection: ConnectionState) -> Charges | None:
+    def steps(self, connection: ConnectionState) -> QuotaCharges | None:
         """Return charges for the later steps of a request that was allowed ahead: its time in later
         turns is not known in advance."""
         held: HeldLimits | None = connection.limits
-        return None if held is None or held.time is None else Charges(self, held, None)
+        return None if held is None or held.time is None else QuotaCharges(self, held, None)
 
 
-class Charges:
+class QuotaCharges:
     """The quota usage of one request. `throttle_ms`: the longest throttle time, reported to the
     client and enforced. Times are by the clock of `now_ms`."""
 
@@ -203,7 +203,7 @@ class Charges:
 class _Paying:
     """State of the event loop's thread: the charges of the step that runs."""
 
-    charges: Charges | None = None
+    charges: QuotaCharges | None = None
 
 
 _paying = _Paying()
@@ -215,7 +215,7 @@ class _Measured(Coroutine[Any, Any, _T]):
 
     __slots__ = ("_begun", "_inner", "_steps")
 
-    def __init__(self, charges: Charges, awaitable: Awaitable[_T]) -> None:
+    def __init__(self, charges: QuotaCharges, awaitable: Awaitable[_T]) -> None:
         self._begun = False
         self._inner: Any = awaitable.__await__()
         self._steps = _charged(charges, self._inner)
@@ -237,7 +237,7 @@ class _Measured(Coroutine[Any, Any, _T]):
         return self._steps
 
 
-def _charged(charges: Charges, steps: Any) -> Generator[Any, Any, Any]:
+def _charged(charges: QuotaCharges, steps: Any) -> Generator[Any, Any, Any]:
     error: BaseException | None = None
     while True:
         before = _paying.charges
@@ -260,7 +260,7 @@ def _charged(charges: Charges, steps: Any) -> Generator[Any, Any, Any]:
             error = raised
 
 
-def measured(charges: Charges, awaitable: Awaitable[_T]) -> Coroutine[Any, Any, _T]:
+def measured(charges: QuotaCharges, awaitable: Awaitable[_T]) -> Coroutine[Any, Any, _T]:
     """Return a coroutine of the awaitable that charges each step for the time it holds the loop."""
     return _Measured(charges, awaitable)
 
@@ -286,7 +286,7 @@ async def in_charged_thread(work: Callable[[], _R]) -> _R:
         charges.used(took_ns)
 
 
-def in_steps(charges: Charges | None, work: Coroutine[Any, Any, _T]) -> Awaitable[_T]:
+def in_steps(charges: QuotaCharges | None, work: Coroutine[Any, Any, _T]) -> Awaitable[_T]:
     """Charge work that a handler runs in a task of its own, where the session does not see it."""
     return work if charges is None else measured(charges, work)
 

@@ -1,4 +1,4 @@
-"""ListenerLimits and RequestOrder: a listener's limits, and the connection that makes room for a
+"""ListenerLimits and ConnectionOrder: a listener's limits, and the connection that makes room for a
 new one.
 
 Sessions and the listener enforce them. Each listener has limits of its own, so that clients cannot
@@ -72,7 +72,7 @@ class ListenerLimits:
     """Limits of one listener.
 
     `connections_max`: open connections; beyond it, one of the principal with the most is evicted
-    for a new one (`RequestOrder`), or, if `makes_room` is False, the new one is rejected.
+    for a new one (`ConnectionOrder`), or, if `makes_room` is False, the new one is rejected.
     `silent_ms_max`: how long a new connection may send nothing. `idle_ms_max`: the same for a
     client without a pending request. `half_closed_ms_max`: for a half-closed connection that waits
     for replies. `request_ms_max`: from the first byte of a request to its last, unless it has
@@ -141,7 +141,7 @@ class MayBeClosed(Protocol):
 C = TypeVar("C", bound=MayBeClosed)
 
 
-class RequestOrder(Generic[C]):
+class ConnectionOrder(Generic[C]):
     """A listener's open connections, by principal and by the time of their last request.
 
     `shares` counts connections of clients and strangers (connections without a request). It refuses

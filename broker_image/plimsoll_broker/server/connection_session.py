@@ -1,9 +1,9 @@
 """Session: one client connection. It reads frames and sends replies in the order of the requests.
 
-Made by `Server`. Requests are handled as they arrive and may be pipelined. A request that waits
-delays only the replies behind it. The resources of a client are bounded: requests in flight, unsent
-replies (the session stops reading) and, with all other clients, memory. A client that breaks the
-protocol is disconnected, counted by reason, and so is one whose request meets a bug; no other
+Made by `BrokerListener`. Requests are handled as they arrive and may be pipelined. A request that
+waits delays only the replies behind it. The resources of a client are bounded: requests in flight,
+unsent replies (the session stops reading) and, with all other clients, memory. A client that breaks
+the protocol is disconnected, counted by reason, and so is one whose request meets a bug; no other
 connection is affected. A client that half-closes still gets its replies.
 
 `ServerStats`: a listener's counts of connections and requests, and the requests' durations.
@@ -22,9 +22,8 @@ from functools import partial
 from typing import Any, cast
 
 from plimsoll_broker.handler_failures import CommitPathFailed, HandlerFailures
-from plimsoll_broker.server.client_memory import Account, ClientMemory, RequestAccount
-from plimsoll_broker.server.client_quotas import MUTATING, Charges, Quotas, measured
-from plimsoll_broker.server.connection_buffers import LONG_REPLIES, ReplySender, RequestReceiver
+from plimsoll_broker.server.client_memory import ClientMemory, MemoryAccount, RequestAccount
+from plimsoll_broker.server.client_quotas import MUTATING, QuotaCharges, Quotas, measured
 from plimsoll_broker.server.connection_flow import (
     MUTED,
     NO_TURN,
@@ -42,22 +41,18 @@ from plimsoll_broker.server.connection_limits import (
     lately,
     seconds_since,
 )
-from plimsoll_broker.server.dispatch import (
-    SERVING,
-    CloseConnection,
-    ConnectionState,
-    Dispatch,
-    Reply,
-    RequestContext,
-    Result,
-)
-from plimsoll_broker.server.replies import (
+from plimsoll_broker.server.connection_state import SERVING, CloseConnection, ConnectionState
+from plimsoll_broker.server.dispatch import Dispatch, Reply, RequestContext, Result
+from plimsoll_broker.server.requests_and_replies import (
     AT_ONCE,
     LATER,
+    LONG_REPLIES,
     SMALL_BYTES,
     Later,
     ReplyLater,
+    ReplySender,
     ReplySlot,
+    RequestReceiver,
     later,
     told,
 )
@@ -171,7 +166,7 @@ class SessionOwner:
             context.charges = quotas.mutating(context.charges, connection, client_id, began_ns)
         return context
 
-    def charges_of_steps(self, connection: ConnectionState) -> Charges | None:
+    def charges_of_steps(self, connection: ConnectionState) -> QuotaCharges | None:
         """Return the charges of a request that was allowed ahead."""
         return None if self.quotas is None else self.quotas.steps(connection)
 
@@ -201,7 +196,7 @@ class Session(asyncio.BufferedProtocol):
         self._admitted = False
         self._handling = -1
         self._loop = loop = asyncio.get_running_loop()
-        account = Account(self._replies, limits.output_bytes_max)
+        account = MemoryAccount(self._replies, limits.output_bytes_max)
         requests = RequestAccount(None if memory is None else memory.requests)
         self._connection = ConnectionState(account, owner.listener(), requests)
         self._sender = ReplySender(account, loop)
@@ -469,7 +464,7 @@ class Session(asyncio.BufferedProtocol):
             # The transport itself still has a view of the frame.
             self._loop.call_soon(self._receiver.free, slot, frame)
 
-    def _charge(self, charges: Charges, header: RequestHeader, result: Result) -> Result:
+    def _charge(self, charges: QuotaCharges, header: RequestHeader, result: Result) -> Result:
         """Charge the usage so far; the later steps of a request that waits are charged, too."""
         charges.took()
         if charges.throttle_ms:

@@ -27,7 +27,7 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from plimsoll_broker.server.client_quotas import in_charged_thread
-from plimsoll_broker.server.dispatch import SERVING, CloseConnection, WorkOwner
+from plimsoll_broker.server.connection_state import SERVING, CloseConnection, WorkOwner
 from plimsoll_core.quotas.fair_pool import FairPool
 from plimsoll_wire.parts import BETWEEN_PARTS
 

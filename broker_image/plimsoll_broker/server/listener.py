@@ -1,4 +1,4 @@
-"""Server: the broker's listener. It accepts connections and keeps them within its limits.
+"""BrokerListener: the broker's listener. It accepts connections and keeps them within its limits.
 
 Made by `node.client_listeners` and `node.broker` with a `Dispatch`. It never looks into a request.
 `connection_limits` decides which connection is evicted for a new one, and which one is overdue.
@@ -15,12 +15,13 @@ from plimsoll_broker.server.client_memory import ClientMemory
 from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.connection_limits import (
     AddressAdmission,
+    ConnectionOrder,
     ListenerLimits,
-    RequestOrder,
     overdue,
 )
 from plimsoll_broker.server.connection_session import ServerStats, Session, SessionOwner
-from plimsoll_broker.server.dispatch import ConnectionState, Dispatch
+from plimsoll_broker.server.connection_state import ConnectionState
+from plimsoll_broker.server.dispatch import Dispatch
 from plimsoll_broker.server.turn_budget import TurnBudget
 from plimsoll_core.addresses import to_listen
 from plimsoll_core.cluster import listener_peers
@@ -53,7 +54,7 @@ class ClientCertificates(Protocol):
         """A session has begun with this proof, in the turn in which it was judged."""
 
 
-class Server:
+class BrokerListener:
     """One listener. `port` is known after `start`."""
 
     def __init__(
@@ -80,7 +81,7 @@ class Server:
         self.limits = limits or ListenerLimits()
         self.memory = memory
         # The open connections.
-        self._open: RequestOrder[Session] = RequestOrder(self.limits.connections_max)
+        self._open: ConnectionOrder[Session] = ConnectionOrder(self.limits.connections_max)
         self._quotas = quotas
         self._server: asyncio.Server | None = None
         # TLS connections that are still in their handshake.

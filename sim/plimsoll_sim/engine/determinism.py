@@ -17,7 +17,7 @@ from weakref import WeakSet
 
 from plimsoll_broker.background import SLICE_S
 from plimsoll_broker.replication import periodic_chores
-from plimsoll_broker.server import rejected_sequences
+from plimsoll_broker.server import connection_state
 from plimsoll_core.groups import settings
 from plimsoll_sim.engine.loop import SimLoop
 from plimsoll_sim.engine.process import PROCESS
@@ -60,12 +60,12 @@ def shorter_minutes(minute_ms: int | None) -> Iterator[None]:
 def fewer_refused(most: int | None) -> Iterator[None]:
     """Limit the number of refused partitions and producers that a connection remembers. None: as
     shipped."""
-    before = rejected_sequences.REMEMBERED_MAX
-    rejected_sequences.REMEMBERED_MAX = before if most is None else most
+    before = connection_state.REMEMBERED_MAX
+    connection_state.REMEMBERED_MAX = before if most is None else most
     try:
         yield
     finally:
-        rejected_sequences.REMEMBERED_MAX = before
+        connection_state.REMEMBERED_MAX = before
 
 
 @contextmanager

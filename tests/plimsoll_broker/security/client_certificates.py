@@ -27,7 +27,7 @@ from plimsoll_broker.security.certificate_logins import CertificateLogins
 from plimsoll_broker.server.client_memory import ClientMemory, budgets_of
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch
-from plimsoll_broker.server.listener import Server
+from plimsoll_broker.server.listener import BrokerListener
 from plimsoll_core.cluster import records as r
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.security.acl import Acl
@@ -138,7 +138,7 @@ class Certified:
         self._files = 0
 
     @property
-    def server(self) -> Server:
+    def server(self) -> BrokerListener:
         return self.listeners.servers["tls"]
 
     async def settle(self) -> None:

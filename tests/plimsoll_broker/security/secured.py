@@ -21,7 +21,7 @@ from plimsoll_broker.security.audit_log import AuditLog
 from plimsoll_broker.security.authority import Authority
 from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.dispatch import Dispatch, Handler
-from plimsoll_broker.server.listener import Server
+from plimsoll_broker.server.listener import BrokerListener
 from plimsoll_core.cluster import records as r
 from plimsoll_core.cluster.image import apply
 from plimsoll_core.cluster.listeners import Listener
@@ -107,7 +107,7 @@ class Secured:
     @asynccontextmanager
     async def served(self, listener: Listener = SECURED):
         dispatch = Dispatch(guarded(self.handlers, self.authority, Aside()))
-        server = Server(dispatch, listener=listener, quotas=self.quotas)
+        server = BrokerListener(dispatch, listener=listener, quotas=self.quotas)
         await server.start("127.0.0.1", 0)
         try:
             yield server
@@ -191,7 +191,7 @@ class Connection:
 
 
 @asynccontextmanager
-async def connected(server: Server):
+async def connected(server: BrokerListener):
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     try:
         yield Connection(reader, writer)

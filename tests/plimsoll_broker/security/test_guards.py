@@ -17,7 +17,8 @@ from plimsoll_broker.handlers.long_work import Aside
 from plimsoll_broker.handlers.security.gate import GUARDS, IN_HANDLER, guarded
 from plimsoll_broker.handlers.security.guards import Asking, find_coordinator
 from plimsoll_broker.security.authority import Rights
-from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState, RequestContext
+from plimsoll_broker.server.connection_state import CloseConnection, ConnectionState
+from plimsoll_broker.server.dispatch import RequestContext
 from plimsoll_core.cluster import records as r
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey
 from plimsoll_core.errors import Code

@@ -21,7 +21,8 @@ from plimsoll_broker.handlers.long_work import Aside
 from plimsoll_broker.handlers.security import gate, guards
 from plimsoll_broker.handlers.security.gate import GUARDS, IN_HANDLER, guarded
 from plimsoll_broker.security.authority import Rights
-from plimsoll_broker.server.dispatch import ConnectionState, RequestContext
+from plimsoll_broker.server.connection_state import ConnectionState
+from plimsoll_broker.server.dispatch import RequestContext
 from plimsoll_core.errors import Code
 from plimsoll_core.security.acl import Acl, Pattern
 from plimsoll_core.security.state import Mode

@@ -15,7 +15,8 @@ from tests.plimsoll_broker.security.secured import Secured, a_rule
 from tests.plimsoll_core.security.scram_client import a_credential
 
 from plimsoll_broker.handlers.security import acls, client_quotas, scram_credentials
-from plimsoll_broker.server.dispatch import ConnectionState, RequestContext
+from plimsoll_broker.server.connection_state import ConnectionState
+from plimsoll_broker.server.dispatch import RequestContext
 from plimsoll_core.cluster import records as r
 from plimsoll_core.messages.requests import Refused
 from plimsoll_core.security.acl import AclOperation

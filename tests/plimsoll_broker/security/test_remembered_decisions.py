@@ -8,7 +8,7 @@ import pytest
 from tests.plimsoll_broker.security.secured import Secured, a_rule
 
 from plimsoll_broker.security.authority import NAME_MAX, OTHERS_MAX, Rights
-from plimsoll_broker.server.dispatch import ConnectionState
+from plimsoll_broker.server.connection_state import ConnectionState
 from plimsoll_core.security.acl import AclOperation, Pattern
 from plimsoll_core.security.state import Mode
 

@@ -29,7 +29,8 @@ from plimsoll_broker.handlers.cluster_view import ImageWatch
 from plimsoll_broker.handlers.long_work import Aside
 from plimsoll_broker.handlers.routes import routes
 from plimsoll_broker.handlers.security.gate import GUARDS, IN_HANDLER, guarded
-from plimsoll_broker.server.dispatch import ConnectionState, RequestContext
+from plimsoll_broker.server.connection_state import ConnectionState
+from plimsoll_broker.server.dispatch import RequestContext
 from plimsoll_broker.storage.log_store import NewLogs
 from plimsoll_core.cluster.image import apply
 from plimsoll_core.cluster.listener_peers import Port

@@ -24,7 +24,7 @@ from tests.plimsoll_core.security.token_issuer import AnIssuer, bearer
 
 from plimsoll_broker.security import authority as authorities
 from plimsoll_broker.security.token_signatures import verified
-from plimsoll_broker.server.dispatch import ConnectionState
+from plimsoll_broker.server.connection_state import ConnectionState
 from plimsoll_core.cluster import records as r
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.errors import Code

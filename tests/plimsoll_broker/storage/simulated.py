@@ -117,7 +117,7 @@ class Machine:
         self.volume.lose_power(cut)
 
     def retain(self, high_watermark: int) -> int:
-        """Retention by size, as upkeep does it."""
+        """Retention by size, as the chores do it."""
         log = self.store.logs[ORDERS]
         start = log.apply_retention(0, high_watermark)
         self.remove(synced=True)
@@ -136,7 +136,7 @@ class Machine:
         return log.remove_first(removable(log, self.store.saved_log_start(log), count_max))
 
     def remove_oldest(self) -> list[Segment]:
-        """As upkeep does it where no start can be saved."""
+        """As the chores do it where no start can be saved."""
         log = self.store.logs[ORDERS]
         self.store.beginnings.begin_forget_all()()
         return log.remove_first(removable_unsaved(log))

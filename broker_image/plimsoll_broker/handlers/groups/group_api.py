@@ -19,8 +19,8 @@ from plimsoll_broker.coordinator.answers import Asker
 from plimsoll_broker.coordinator.coordinators import Coordinators
 from plimsoll_broker.handlers.long_work import Aside, ConnectionLines, Served
 from plimsoll_broker.server.client_quotas import in_steps
-from plimsoll_broker.server.connection_buffers import ReplyRoom
 from plimsoll_broker.server.dispatch import Reply, RequestContext
+from plimsoll_broker.server.requests_and_replies import ReplyRoom
 from plimsoll_core.coordination.outcome import RefusedAsWhole
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.membership import CloseRequest, GroupJoined, JoinGroup, MembersLeft

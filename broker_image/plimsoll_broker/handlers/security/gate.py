@@ -35,7 +35,8 @@ from plimsoll_broker.handlers.security.guards import (
 )
 from plimsoll_broker.security.authority import Authority, Rights
 from plimsoll_broker.server.client_quotas import in_steps
-from plimsoll_broker.server.dispatch import CloseConnection, Handler, Reply, RequestContext
+from plimsoll_broker.server.connection_state import CloseConnection
+from plimsoll_broker.server.dispatch import Handler, Reply, RequestContext
 from plimsoll_core.errors import Code
 from plimsoll_core.security.acl import AclOperation
 from plimsoll_core.security.requirements import REQUIREMENTS

@@ -1,0 +1,380 @@
+"""ConnectionState: what handlers keep of one connection, for as long as it lasts.
+
+`RejectedSequences`: a batch that was sent behind a rejected one must not overtake it. A broker may
+reject the first of several batches in flight (too few replicas in sync, not the leader yet, topic
+not known yet), or truncate it because another broker led, and a moment later accept the next. A log
+accepts any sequence from a producer that it does not know. So it would begin in the middle, and the
+earlier batch could never be written. A log that knows the producer would answer "out of order";
+librdkafka then begins a new producer epoch, and batches of unknown outcome are written twice. So a
+batch that would overtake is rejected with the error of the first: clients send both again, in
+order. A client sends all batches in flight over one connection, so it is enough to remember
+rejections by connection. A connection remembers a bounded number of partitions and producers. Once
+that is exceeded, a batch that is not remembered and does not continue its log is rejected, too.
+Source: KIP-98; the protocol's rule for idempotent producers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, NamedTuple, Protocol
+
+from plimsoll_broker.server.client_memory import MemoryAccount, RequestAccount
+from plimsoll_core.addresses import network_of
+from plimsoll_core.cluster import listener_peers
+from plimsoll_core.cluster.listeners import Listener
+from plimsoll_core.cluster.topic_names import NAME_LENGTH_MAX
+from plimsoll_core.errors import Code
+from plimsoll_core.security.acl import ANONYMOUS
+from plimsoll_core.security.inside import Peer
+from plimsoll_core.security.sasl import SaslSession, mechanisms_of
+from plimsoll_wire.batches import BatchError, Buffer, parse_header
+
+REMEMBERED_MAX = 1_000
+"""Partitions and producers of one connection, at about 300 bytes each."""
+REMEMBERED_MS = 10_000
+"""Clients retry within a second. A rejection must not hold up for ever a batch whose predecessor
+was written elsewhere meanwhile."""
+IN_FLIGHT_MAX = 5
+"""An idempotent producer has at most five batches of a partition in flight. So many may stand in
+the connection behind the rejected one, however late a paused broker comes to them."""
+_SEQUENCES = 2**31
+
+# Transient errors. After any other error a client does not send the same batch again.
+_PASSES = frozenset(
+    {
+        Code.UNKNOWN_TOPIC_OR_PARTITION,
+        Code.NOT_LEADER_OR_FOLLOWER,
+        Code.REQUEST_TIMED_OUT,
+        Code.NOT_ENOUGH_REPLICAS,
+        Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        Code.KAFKA_STORAGE_ERROR,
+    }
+)
+
+_Where = tuple[str, int, int]
+"""Topic, partition and producer id."""
+_Producer = tuple[int, int, int]
+"""Producer id, epoch and base sequence."""
+
+
+class _Lowest(NamedTuple):
+    epoch: int
+    sequence: int
+    code: int
+    at_ms: int
+    # The number of later batches that were rejected behind it.
+    behind: int = 0
+
+
+class RejectedSequences:
+    """For one connection: by partition and producer, the lowest sequence that was rejected and not
+    accepted since, with its error. `_forgot`: the last error of an entry that was dropped; None:
+    none was."""
+
+    __slots__ = ("_forgot", "_lowest")
+
+    def __init__(self) -> None:
+        self._lowest: dict[_Where, _Lowest] = {}
+        self._forgot: int | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._lowest) or self._forgot is not None
+
+    def overtaken_by(
+        self,
+        topic: str,
+        index: int,
+        records: Buffer | None,
+        newest: Callable[[int], tuple[int, int] | None],
+        now_ms: int,
+    ) -> int | None:
+        """Return the error of a rejected batch that this one was sent behind, or None. `newest`:
+        epoch and last sequence of a producer in the log."""
+        found = _producer(records)
+        if found is None:
+            return None
+        producer_id, epoch, sequence = found
+        lowest = self._lowest.get((topic, index, producer_id))
+        if lowest is None and self._forgot is not None:
+            return self._unless_it_follows((topic, index, producer_id), found, newest, now_ms)
+        if lowest is None or lowest.epoch != epoch or not _after(sequence, lowest.sequence):
+            return None
+        if now_ms - lowest.at_ms >= REMEMBERED_MS and lowest.behind >= IN_FLIGHT_MAX - 1:
+            return None
+        last = newest(producer_id)
+        if last is not None and _taken(lowest, *last):
+            return None
+        self._lowest[topic, index, producer_id] = lowest._replace(behind=lowest.behind + 1)
+        return lowest.code
+
+    def _unless_it_follows(
+        self,
+        where: _Where,
+        producer: _Producer,
+        newest: Callable[[int], tuple[int, int] | None],
+        now_ms: int,
+    ) -> int | None:
+        """Reject the batch, as an earlier one may have been forgotten, unless it continues the
+        log."""
+        producer_id, epoch, sequence = producer
+        last_epoch, last = newest(producer_id) or (-1, -1)
+        if epoch != last_epoch:
+            follows = epoch < last_epoch or sequence == 0
+        else:
+            follows = not _after(sequence, (last + 1) % _SEQUENCES)
+        if follows or self._forgot is None:
+            return None
+        self._remember(where, _Lowest(epoch, sequence, self._forgot, now_ms))
+        return self._forgot
+
+    def answered(
+        self, topic: str, index: int, records: Buffer | None, code: int, now_ms: int
+    ) -> None:
+        """Note the result of a batch that overtook nothing."""
+        found = _producer(records)
+        if found is None:
+            return
+        producer_id, epoch, sequence = found
+        where = (topic, index, producer_id)
+        self._lowest.pop(where, None)
+        if code in _PASSES and len(topic) <= NAME_LENGTH_MAX:  # an invalid name never succeeds
+            self._remember(where, _Lowest(epoch, sequence, code, now_ms))
+
+    def not_committed(
+        self, topic: str, index: int, producer: _Producer, code: int, now_ms: int
+    ) -> None:
+        """An appended batch was answered with an error: the log may be truncated before the batches
+        behind it in the connection are read."""
+        producer_id, epoch, sequence = producer
+        where = (topic, index, producer_id)
+        known = self._lowest.get(where)
+        if known is not None and (
+            known.epoch > epoch or (known.epoch == epoch and not _after(known.sequence, sequence))
+        ):
+            return  # that entry holds back this batch, too
+        if code in _PASSES:
+            self._remember(where, _Lowest(epoch, sequence, code, now_ms))
+
+    def _remember(self, where: _Where, lowest: _Lowest) -> None:
+        remembered = self._lowest
+        if len(remembered) >= REMEMBERED_MAX and where not in remembered:
+            self._forgot = lowest.code
+            oldest = next(iter(remembered))
+            if lowest.at_ms - remembered[oldest].at_ms < REMEMBERED_MS:
+                return
+            del remembered[oldest]  # its client would have retried by now
+        remembered.pop(where, None)
+        remembered[where] = lowest  # newest last
+
+
+def _producer(records: Buffer | None) -> _Producer | None:
+    """Return id, epoch and base sequence of an idempotent producer's batch, or None."""
+    if not records:
+        return None
+    try:
+        header = parse_header(records)
+    except BatchError:
+        return None
+    if header.producer_id < 0 or header.base_sequence < 0:
+        return None
+    return header.producer_id, header.producer_epoch, header.base_sequence
+
+
+def _taken(lowest: _Lowest, epoch: int, sequence: int) -> bool:
+    """Return True if the log has the batch after all: it was written by another leader and
+    replicated here."""
+    if epoch < lowest.epoch:
+        return False
+    return epoch > lowest.epoch or not _after(lowest.sequence, sequence)
+
+
+def _after(sequence: int, other: int) -> bool:
+    """Return True if `sequence` is after `other`. Sequences wrap; those in flight are never half
+    the range apart."""
+    return 0 < (sequence - other) % _SEQUENCES < _SEQUENCES // 2
+
+
+class CloseConnection(Exception):
+    """A handler raises it to close the connection without a reply. The message is the reason."""
+
+
+class Closable(Protocol):
+    """An object that is closed with its connection."""
+
+    def close(self) -> None: ...
+
+
+class WorkOwner(Protocol):
+    """The connection for which work is done that takes longer than a turn of the event loop.
+
+    `holder`: the principal that the work is counted for. `waits`: work that waits for its turn,
+    closed when the connection is lost.
+    """
+
+    @property
+    def holder(self) -> str: ...
+
+    @property
+    def waits(self) -> dict[Closable, None]: ...
+
+
+SERVING: ContextVar[WorkOwner | None] = ContextVar("serving", default=None)
+"""The connection whose request is being served. Tasks that a handler creates inherit it."""
+
+
+def _nobody_to_cut_off(_: str) -> None:
+    """Default of `cut_off` for a connection without a session."""
+
+
+def _nobody_to_refuse() -> None:
+    """Default of `_refuse` for a connection without a session."""
+
+
+class ConnectionState:
+    """The state of one connection that handlers use, for as long as it lasts.
+
+    `fetch_replied_ms`: when the last reply to a follower's fetch was made. `fetch_session`: the
+    follower's incremental fetch session. `refused`: rejected batches that later ones must not
+    overtake. `account`: its share of the reply pool; `requests`: of the intake. `is_broker`: True
+    for a registered broker. `line`: the last produce, which later ones wait for. `listener`: the
+    listener that accepted it. `address`: the client's address, or the /64 of an IPv6 address.
+    `sasl`: the login state, None if no login is required. `login`: the fingerprint of the key of
+    its login (`OnBehalf`), or empty. `principal`, `host`, `client`: the identity of the peer.
+    `holder`: the principal that its usage is counted for: the user, or the address if there is no
+    login (yet). `inside_peer`: the identity in its certificate, None if it presented none.
+    `rights`: cached authorization decisions. `forget`: called when it is lost. `waits`: work that
+    waits for a thread, dropped when it is lost; `is_lost`: True after that. `ending`: the reason to
+    close it after its last reply, or empty. `limits`: the quotas of the peer, with their usage.
+    """
+
+    __slots__ = (
+        "_refuse",
+        "account",
+        "address",
+        "client",
+        "cut_off",
+        "ending",
+        "fetch_replied_ms",
+        "fetch_session",
+        "forget",
+        "holder",
+        "host",
+        "inside_peer",
+        "is_broker",
+        "is_lost",
+        "limits",
+        "line",
+        "listener",
+        "login",
+        "principal",
+        "refused",
+        "requests",
+        "rights",
+        "sasl",
+        "waits",
+    )
+
+    def __init__(
+        self,
+        account: MemoryAccount | None = None,
+        listener: Listener = listener_peers.IMPLICIT,
+        requests: RequestAccount | None = None,
+    ) -> None:
+        self.account = MemoryAccount(None, 0) if account is None else account
+        self.requests = RequestAccount(None) if requests is None else requests
+        self.listener = listener
+        self.fetch_replied_ms: int | None = None
+        self.fetch_session: Closable | None = None
+        self.is_broker = False
+        self.refused: RejectedSequences | None = None
+        self.line: asyncio.Task[Any] | None = None
+        self.sasl: SaslSession | None = None
+        if listener.authentication:
+            self.sasl = SaslSession(mechanisms_of(listener.authentication))
+        self.principal = ANONYMOUS
+        self.login = b""
+        self.host = self.address = self.client = self.holder = ""
+        self.inside_peer: Peer | None = None
+        self.rights: Any = None
+        self.limits: Any = None
+        self.ending = ""
+        # The session's callback that closes the connection.
+        self.cut_off: Callable[[str], None] = _nobody_to_cut_off
+        self._refuse: Callable[[], None] = _nobody_to_refuse
+        self.forget: Callable[[], None] | None = None
+        self.waits: dict[Closable, None] = {}
+        self.is_lost = False
+
+    @property
+    def listener_name(self) -> str:
+        return self.listener.name
+
+    @property
+    def let_in(self) -> bool:
+        """True if authenticated or no login is required; stays True during re-authentication."""
+        return self.sasl is None or self.sasl.identity is not None
+
+    def opened(
+        self,
+        transport: asyncio.BaseTransport,
+        cut_off: Callable[[str], None],
+        refuse: Callable[[], None],
+    ) -> None:
+        """Note the client's address.  `cut_off` closes the connection at once, `refuse` has no
+        further request served."""
+        self._refuse = refuse
+        peer = transport.get_extra_info("peername") or ("", 0)
+        self.host, self.client, self.cut_off = peer[0], f"{peer[0]}:{peer[1]}", cut_off
+        self.address = network_of(peer[0])
+        self._belongs_to_holder()
+
+    def logged_in_as(self, principal: str) -> None:
+        """Count what the connection holds for this principal from now on."""
+        self.principal = principal
+        self._belongs_to_holder()
+
+    def ends(self, reason: str) -> None:
+        """Serve no further request, and close the connection once its last reply is sent."""
+        self.ending = reason
+        self._refuse()
+
+    def _belongs_to_holder(self) -> None:
+        self.holder = self.address if self.principal == ANONYMOUS else self.principal
+        self.account.belongs_to(self.holder)
+        self.requests.belongs_to(self.holder)
+
+    def speaks_for(self, replica_id: int | None) -> bool:
+        """Return True if its certificate, if any, allows it to act as this broker."""
+        peer = self.inside_peer
+        return peer is None or peer.broker_id == replica_id
+
+    def check(self, api_key: int) -> None:
+        """Raise CloseConnection if the login state does not allow a request of this API."""
+        if self.sasl is not None and (why := self.sasl.refuses(api_key)):
+            raise CloseConnection(why)
+
+    def lost(self) -> None:
+        """The connection is lost for good: drop all that refers to it."""
+        self.is_lost = True
+        self.close()
+        for wait in tuple(self.waits):
+            wait.close()
+        self.cut_off, self._refuse = _nobody_to_cut_off, _nobody_to_refuse
+        self.rights = None
+        forget, self.forget = self.forget, None
+        if forget is not None:
+            forget()
+
+    def belongs_to_broker(self) -> None:
+        """Mark it as a follower's: it is outside of the clients' budget and never evicted."""
+        if not self.is_broker:
+            self.is_broker = True
+            self.account.close()
+
+    def close(self) -> None:
+        """Close the fetch session: the connection is lost, or the session is given up."""
+        session, self.fetch_session = self.fetch_session, None
+        if session is not None:
+            session.close()
