@@ -130,10 +130,10 @@ def main() -> int:
         logger.error("%s", error)
         return FINAL
     except (LifetimeOver, StorageError, OSError) as error:
-        logger.error("the broker ends: %s", error)
+        logger.error("the broker exits: %s", error)
         return 1
     except Exception:
-        logger.critical("the broker ends by a bug of its own; please report it", exc_info=True)
+        logger.critical("the broker exits on a bug of its own; please report it", exc_info=True)
         return 1
     return 0
 

@@ -48,8 +48,8 @@ class WallClock:
                 logger.warning("wall clock back in sync: time-based retention resumed")
             else:
                 logger.error(
-                    "the wall clock stepped by %d ms: no record goes for its age until it is set "
-                    "back, or this broker is started again",
+                    "the wall clock stepped by %d ms: records are not deleted by age until it is "
+                    "set back or this broker restarts; check the node's time service",
                     stepped_ms,
                 )
         return wall_ms if believed else None

@@ -1,7 +1,7 @@
 """Bugs of ours on the way from a request to its answer, and where they end.
 
-A handler's bug costs the connection whose request met it.  A bug where records are written, cut or
-committed ends the process: what is in memory and what is on the disk may not agree any more.
+A handler's bug costs the connection of the request that met it.  A bug where records are written,
+cut or committed ends the process: what is in memory and what is on the disk may not agree any more.
 Source: docs/design/009-exceptions.md.
 """
 
@@ -92,7 +92,11 @@ def surface(loop: asyncio.AbstractEventLoop, end: Callable[[BaseException], None
             level = logging.ERROR if COSTS in context else logging.WARNING
             logger.log(level, "%s", message, exc_info=context.get("exception"))
             return
-        logger.critical("%s: the process ends", message, exc_info=error)
+        logger.critical(
+            "%s: the process exits; please report this bug",
+            message,
+            exc_info=error,
+        )
         end(error)
 
     loop.set_exception_handler(handle)

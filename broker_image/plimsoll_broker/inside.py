@@ -1,6 +1,6 @@
-"""This broker's peers inside: whom it calls and how, and whom it lets in on the followers' port.
+"""This broker's peers inside: which it calls and how, and which it admits on the followers' port.
 
-What it shows comes from the files of its Secret, whom it believes from what is committed
+What it shows comes from the files of its Secret, the peers it trusts from what is committed
 (`plimsoll_core.security.inside`).  Both may change at any time: owners of connections ask
 `is_outdated` between requests and connect anew, so that no reply is lost.
 """
@@ -59,7 +59,7 @@ class InsidePeers:
 
     @property
     def only_tls(self) -> bool:
-        """Whether nobody is called in plaintext: by what is committed, or by the files, which a
+        """Whether no peer is called in plaintext: by what is committed, or by the files, which a
         broker has before it knows what is committed."""
         if self._files is None:
             return False
@@ -103,7 +103,7 @@ class InsidePeers:
             await asyncio.sleep(LOOK_S)
         await asyncio.Event().wait()
 
-    # --- whom it lets in --------------------------------------------------------------------------
+    # --- admission -----------------------------------------------------------------------------
 
     def refuses(self, peer: Peer | None, address: str = "") -> str:
         """Why a peer that shows a certificate is not let in; counted where an address is given."""
@@ -112,7 +112,7 @@ class InsidePeers:
             self.refusals.met(reason, address)
         return reason
 
-    # --- whom it calls ----------------------------------------------------------------------------
+    # --- calls -----------------------------------------------------------------------------------
 
     async def broker(
         self, protocol: Callable[[], P], address: PeerAddress, broker_id: BrokerId

@@ -80,4 +80,4 @@ async def test_disk_that_refuses_the_copy_does_not_keep_a_broker_from_stopping(
     async with stopped(tmp_path, monkeypatch) as copy:
         monkeypatch.setattr(os, "fdatasync", fsync)
     assert copy.closed
-    assert "the metadata's copy could not be brought to the disk" in caplog.text
+    assert "cannot sync the local copy of the metadata" in caplog.text

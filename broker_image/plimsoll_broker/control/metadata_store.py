@@ -205,10 +205,10 @@ def _decode_snapshot(name: str, stored: bytes, cluster_id: UUID) -> StoredMetada
             raise msgspec.ValidationError("the checksum differs")
         image = decode_image(encoded)
     except msgspec.DecodeError as error:
-        logger.warning("ignoring %s: %s", name, error)
+        logger.warning("ignoring unreadable metadata file %s: %s", name, error)
         return None
     if image.cluster_id != cluster_id or image.next_offset != header.end_offset:
-        logger.warning("ignoring %s: it is not what its name says", name)
+        logger.warning("ignoring metadata file %s: its contents do not match its name", name)
         return None
     return StoredMetadata(image=image, nonce=header.nonce, controller_epoch=header.controller_epoch)
 

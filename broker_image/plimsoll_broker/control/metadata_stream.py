@@ -108,9 +108,9 @@ class MetadataStream:
                     self._connected = None
                     connection.close("the stream ended")
             except (ConnectionError, TimeoutError, control.MalformedControlMessage) as error:
-                logger.info("the metadata stream from %s ended: %s", address, error)
+                logger.info("metadata stream from %s lost, reconnecting: %s", address, error)
             except OSError as error:
-                logger.info("no metadata stream from %s: %s", address, error)
+                logger.info("cannot open a metadata stream from %s, retrying: %s", address, error)
             progress = self.image.next_offset > applied
             delay_ms = RETRY_MS if progress else min(delay_ms * 2, RETRY_MS_MAX)
             await asyncio.sleep(delay_ms / 1000)
@@ -168,7 +168,9 @@ class MetadataStream:
 
     def _stop_applying(self, why: str) -> None:
         """Stop applying: the broker is cut off from decisions until it runs a newer release."""
-        logger.error("the broker applies no more metadata and serves on what it knew: %s", why)
+        logger.error(
+            "metadata no longer applied, upgrade this broker; it serves by what it knows: %s", why
+        )
         self.unknown = why
         self._client.cut_off(why)
 
@@ -211,7 +213,7 @@ class MetadataStream:
 
     def _fell_behind(self, error: StorageError) -> None:
         if not self._copy_is_behind:
-            logger.warning("the metadata's copy cannot be written: %s", error)
+            logger.warning("cannot write the local copy of the metadata, retrying: %s", error)
         self._copy_is_behind = True
 
     def _from_snapshot(self, update: MetadataUpdate) -> StoredMetadata:

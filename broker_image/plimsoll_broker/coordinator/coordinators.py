@@ -80,7 +80,7 @@ class InternalTopics:
         if isinstance(answer, Refused):
             if answer.message != self._said:
                 self._said = answer.message
-                logger.warning("%s cannot be made: %s", name, answer.message)
+                logger.warning("cannot create topic %s, retrying: %s", name, answer.message)
             await asyncio.sleep(AGAIN_S)
 
 

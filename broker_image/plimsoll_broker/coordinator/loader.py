@@ -147,7 +147,7 @@ class Rereading:
 
 
 def next_deletions(shard: GroupShard, memory: GroupMemory) -> list[str]:
-    """Return groups whose keys fit the memory reserved for deletions; at least one. Groups that
+    """Return groups with keys that fit the memory reserved for deletions; at least one. Groups that
     have been loaded meanwhile are deleted like any other."""
     for group_id in [one for one in shard.deletions if not shard.state.is_unloaded(one)]:
         for asker in shard.deletions.pop(group_id):
@@ -164,7 +164,7 @@ def next_deletions(shard: GroupShard, memory: GroupMemory) -> list[str]:
 
 
 async def delete_read(shard: GroupShard, rereading: Rereading) -> None:
-    """Delete the groups whose keys were read, and answer their askers."""
+    """Delete the groups with keys that were read, and answer their askers."""
     for group_id in list(rereading.names):
         if not shard.leads:
             return  # the shard has refused the askers
@@ -249,7 +249,7 @@ async def load(
 async def delete_asked(
     manager: ReplicaManager, shard: GroupShard, shards: Callable[[], list[GroupShard]]
 ) -> None:
-    """Delete some of the groups whose deletion waits for their keys. One pass through the log
+    """Delete some of the groups that wait for their keys to be read. One pass through the log
     serves as many as fit in memory."""
     memory = shard.state.memory.of_broker
     names = next_deletions(shard, memory)
@@ -273,8 +273,8 @@ async def load_again(
     *,
     unnamed: bool,
 ) -> None:
-    """Load groups for which there is memory now. `unnamed`: also groups whose names did not fit,
-    which succeeds once the cleaner has removed deleted ones from the log."""
+    """Load groups for which there is memory now. `unnamed`: also groups with names that did not
+    fit, which succeeds once the cleaner has removed deleted ones from the log."""
     shard.reload_due = False
     memory = shard.state.memory.of_broker
     names: list[str] | None = next_to_load(shard, memory)
@@ -289,7 +289,7 @@ async def load_again(
             shard.loaded_again(name)
         if names is None and shard.state.forgotten == forgotten:
             shard.state.more_unloaded = False
-        logger.info("%r: %d more groups are loaded", shard.hosted, len(rereading.names))
+        logger.info("%r: %d more groups loaded", shard.hosted, len(rereading.names))
         if shard.holds_back:
             _say_unloaded(shard)
     shard.rereading = None
@@ -330,15 +330,14 @@ async def _read(manager: ReplicaManager, reading: _Pass, end: int) -> bool:
 def _say_unloaded(shard: GroupShard) -> None:
     pool = shard.state.memory.of_broker.pool
     logger.warning(
-        "%r: no room for %s%d groups, whose clients are refused until there is (all groups take %d"
-        " of %d bytes, %s holds most): delete groups that are not used any more, these too, or give"
-        " the broker more memory",
+        "%r: no memory for %s%d groups; their clients are refused (all groups use %d of %d bytes,"
+        " most of them for %s): delete unused groups or raise the broker's memory",
         shard.hosted,
         "more than " if shard.state.more_unloaded else "",
         len(shard.state.unloaded),
         pool.used,
         pool.capacity,
-        pool.largest() or "nobody",
+        pool.largest() or "no client",
     )
 
 
@@ -420,7 +419,7 @@ def _say_unknown(shard: GroupShard, record: UnknownGroupRecord) -> None:
     if record not in shard.unknown and len(shard.unknown) < UNKNOWN_MAX:
         shard.unknown.add(record)
         logger.warning(
-            "%r holds records of type %d (version %s) that a newer release wrote: stepped over",
+            "%r: skipped records of unknown type %d (version %s) of a newer release",
             shard.hosted,
             record.record_type,
             record.version,

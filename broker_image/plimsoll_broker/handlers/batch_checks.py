@@ -6,8 +6,8 @@ decompressed and holds as many records as its header says; the records' contents
 Source: Kafka's LogValidator, as far as a tenth of the throughput pays for it (docs/guarantees.md
 lists what is not checked).
 
-Re-encodes a batch's records in another codec, for topics whose `compression.type` requires one.
-Everything else of the batch stays: offsets, times, producer and sequence. Source: Kafka's
+Re-encodes a batch's records in another codec, for topics with a `compression.type` that requires
+one. Everything else of the batch stays: offsets, times, producer and sequence. Source: Kafka's
 LogValidator.
 
 `InOrder`: produce requests that take long, in sequence for each connection. A large or compressed

@@ -115,7 +115,7 @@ def leader_code(image: ClusterImage, leader: BrokerId | None, asked: AskedOn) ->
 
 
 def offline(image: ClusterImage, replicas: tuple[BrokerId, ...]) -> list[int]:
-    """Return the replicas whose broker is fenced or unknown."""
+    """Return the replicas on fenced or unknown brokers."""
     found = []
     for replica in replicas:
         broker = image.brokers.get(replica)

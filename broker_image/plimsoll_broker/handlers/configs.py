@@ -13,7 +13,7 @@ answered once this broker sees the change. A broker's configs belong to its LogC
 have none: a request to set one is refused; a request to remove one that was never set here
 succeeds. Source: KIP-133, KIP-339; Kafka's ConfigAdminManager.
 
-`ListConfigResources`: the topics and brokers, whose configs can be described. Version 0 asks for
+`ListConfigResources`: the topics and brokers with configs to describe. Version 0 asks for
 client metrics subscriptions; there are none. Source: KIP-1142.
 """
 
@@ -108,7 +108,7 @@ _NAMES: dict[ConfigType, tuple[str, ...]] = {
     ),
     ConfigType.LIST: (*LISTS, "log.cleanup.policy"),
 }
-"""Configs whose type does not follow from their default; any other number is a LONG."""
+"""Configs with a type that does not follow from their default; any other number is a LONG."""
 
 _TYPES = {name: type_ for type_, names in _NAMES.items() for name in names}
 
@@ -287,7 +287,7 @@ def topic_configs(
 ) -> list[dict[str, Any]]:
     """Return every config of a topic: its own value, else the broker's, else the default. The min
     ISR is a topic's own if its client stated it or an object `declared` it; otherwise it is the
-    cluster's, reported as in Kafka 4.1, whose controller sets it for all brokers."""
+    cluster's, reported as in Kafka 4.1, where the controller sets it for all brokers."""
     entries = [_topic_entry(key, configs, broker_configs) for key in KEYS]
     source = _SOURCE_TOPIC if declared or MIN_ISR in configs else _SOURCE_DYNAMIC_DEFAULT
     synonyms = [
@@ -352,9 +352,9 @@ def _broker_configs(view: ClusterView) -> list[dict[str, Any]]:
 
 
 _DOCS_OF_NEW_TOPICS = {
-    NUM_PARTITIONS: "Partitions of a topic whose client states none.",
-    DEFAULT_FACTOR: "Replicas of a topic whose client states none.",
-    MIN_ISR: "How many in-sync replicas a commit needs in a topic whose client does not say.",
+    NUM_PARTITIONS: "Partitions of a topic if its client states none.",
+    DEFAULT_FACTOR: "Replicas of a topic if its client states none.",
+    MIN_ISR: "In-sync replicas that a commit needs in a topic if its client does not say.",
 }
 
 

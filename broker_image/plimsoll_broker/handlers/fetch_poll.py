@@ -243,7 +243,7 @@ class Poll:
         return FetchedPartition(one.partition.partition, Code.TOPIC_AUTHORIZATION_FAILED)
 
     def _read(self, one: Asked, left: int) -> FetchedPartition:
-        assert one.hosted is not None, "who is not here is refused"
+        assert one.hosted is not None, "a partition that is not here is refused"
         return read(self.manager, one.hosted, one.partition, left, for_follower=self.for_follower)
 
     def reply(self, read: Read) -> Reply:

@@ -177,7 +177,7 @@ class FetchSession:
         for followed in self._open:
             result = followed.refused
             if result is None:
-                assert followed.hosted is not None, "who is not here is refused"
+                assert followed.hosted is not None, "a partition that is not here is refused"
                 result = read(
                     self._manager, followed.hosted, followed.asked, left, for_follower=True
                 )

@@ -1,7 +1,7 @@
 """What handlers do with requests that take longer than a turn of the event loop.
 
 `Aside`: handlers' long work, in threads: parsing and encoding large messages, checking batches,
-searching logs. `FairWork` decides whose turn it is. Work in a thread reads only immutable values: a
+searching logs. `FairWork` decides the order. Work in a thread reads only immutable values: a
 request's bytes, an image, sealed segments. Short work is done at once, since a thread costs more.
 
 `ConnectionLines`: one line of requests for each connection, so that they do not overtake each

@@ -209,7 +209,7 @@ class AwaitedLeaders:
         self._watching: asyncio.Task[None] | None = None
 
     def some(self) -> Lost:
-        """Return the leaders whose fences are awaited now."""
+        """Return the leaders that are awaited to be fenced now."""
         lost = self._view.lost_leaders()
         found = awaited(self._view.image, lost) if lost else _NOBODY
         if not found:
@@ -326,7 +326,7 @@ REMEMBERED_MAX = 64
 REMEMBERED_BYTES_MAX = 16 * 1024 * 1024
 """Bytes of all remembered requests and replies."""
 ASKED_BYTES_MAX = 256 * 1024
-"""The largest request whose reply is remembered."""
+"""The largest request with a reply that is remembered."""
 OPENED_MS_MAX = 5_000
 """How long a client waits until there is a broker to name."""
 _TOPIC = ResourceType.TOPIC

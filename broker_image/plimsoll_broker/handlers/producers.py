@@ -4,7 +4,7 @@
 that the controller commits; the rest of a block that is lost with the broker is never used.
 Transactions are not served.
 
-`DescribeProducers`: the idempotent producers that a partition knows, to find out who writes to it.
+`DescribeProducers`: the idempotent producers that a partition knows, to find its writers.
 A broker reports its replica's state, leading or following, as in Kafka. There are no transactions.
 Source: KIP-664.
 """

@@ -241,7 +241,7 @@ class BrokerNode:
             stream, directory_id, previous, empty=meta_directory_id is None
         )
         self._epoch = registered.broker_epoch
-        logger.info("broker %d has epoch %d", self.config.id, self._epoch)
+        logger.info("broker %d registered with epoch %d", self.config.id, self._epoch)
         if meta_directory_id is None:
             self._store.format(self.config.cluster_id, self.config.id, directory_id)
         lease = LeaderLease()
@@ -297,7 +297,7 @@ class BrokerNode:
         except NoController:
             return False
         if isinstance(answer, Refused):
-            logger.warning("the endpoints cannot be registered yet: %s", answer.message)
+            logger.warning("cannot register the endpoints, retrying: %s", answer.message)
         return isinstance(answer, Registered)
 
     async def _register(
@@ -324,7 +324,7 @@ class BrokerNode:
             try:
                 answer = await self._client.command(request, REGISTER_MS_MAX)
             except NoController as error:
-                logger.warning("cannot register yet: %s", error)
+                logger.warning("cannot register, retrying: %s", error)
                 continue
             match answer:
                 case Registered():
@@ -333,7 +333,7 @@ class BrokerNode:
                     raise CannotStart(message)
                 case Refused(message=message):
                     if message != said:
-                        logger.warning("cannot register yet: %s", message)
+                        logger.warning("cannot register, retrying: %s", message)
                     said = message
                     await asyncio.sleep(REGISTER_RETRY_MS / 1000)
                 case other:
@@ -371,7 +371,7 @@ class BrokerNode:
         try:
             self._copy.close()
         except StorageError as error:
-            logger.warning("the metadata's copy could not be brought to the disk: %s", error)
+            logger.warning("cannot sync the local copy of the metadata: %s", error)
 
     # --- tasks ----------------------------------------------------------------------------------
 

@@ -224,7 +224,7 @@ class ClientListeners:
         if not why:
             self._unopened.pop(name, None)
         elif self._unopened.get(name) != why:
-            logger.warning("listener %s is not open: %s", name, why)
+            logger.warning("cannot open listener %s, retrying: %s", name, why)
             self._unopened[name] = why
 
     async def stop(self) -> None:

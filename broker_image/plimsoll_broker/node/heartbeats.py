@@ -158,11 +158,14 @@ class Heartbeats:
         match result.answer:
             case HeartbeatAnswer(is_fenced=is_fenced, should_shut_down=should_shut_down):
                 if is_fenced != self.fenced:
-                    logger.info("the controller says: %s", "fenced" if is_fenced else "unfenced")
+                    logger.info(
+                        "the controller reports this broker as %s",
+                        "fenced" if is_fenced else "unfenced",
+                    )
                 self.fenced = is_fenced
                 self.may_stop = self._want_shutdown and should_shut_down
                 self._changed.set()
             case Refused(reason=Reason.StaleBrokerEpoch.name, message=message):
                 raise LifetimeOver(message)
             case other:
-                logger.warning("heartbeat refused: %s", other)
+                logger.warning("controller refused a heartbeat: %s", other)

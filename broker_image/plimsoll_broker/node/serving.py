@@ -107,7 +107,7 @@ class DataPath:
 
 
 def is_settled(image: ClusterImage, own_id: BrokerId) -> bool:
-    """Return True if the broker is in the ISR of each of its partitions whose ISR is at or below
+    """Return True if the broker is in the ISR of each of its partitions with an ISR at or below
     min ISR, and is not about to be restarted. Otherwise its pod counts as unavailable, and no other
     one is evicted."""
     if image.restart_granted(own_id):

@@ -141,7 +141,7 @@ class CleaningProcess:
         only within one session."""
         if self.in_brokers_share:
             raise CleaningFailed(why)
-        logger.warning("logs are cleaned on the broker's share of the processors: %s", why)
+        logger.warning("log cleaning has no lower priority than the broker: %s", why)
         self.in_brokers_share = True
         await self.close()
 

@@ -89,12 +89,12 @@ class DiskShares:
 
     def _tell(self, all_bytes: int) -> None:
         if not self.short:
-            logger.warning("the disk has room again: %d bytes, clients may write", self._free)
+            logger.warning("disk has room again (%d bytes free): clients may write", self._free)
             return
-        (most, held), *_ = [*self._held.most_common(1), ("nobody", 0)]
+        (most, held), *_ = [*self._held.most_common(1), ("no client", 0)]
         logger.warning(
-            "the disk has %d of %d bytes free, less than the reserve of %d: clients' records are"
-            " refused, first of who holds most (%s: %d bytes). Delete records or topics, shorten"
+            "disk has %d of %d bytes free, less than its reserve of %d: refusing clients' records,"
+            " the largest holder's first (%s: %d bytes). Delete records or topics, shorten"
             " retention, or enlarge the volume",
             self._free,
             all_bytes,

@@ -72,7 +72,7 @@ link."""
 
 
 class _Lost(NamedTuple):
-    """A partition whose fetch offset is out of range. `nothing_shared`: its log and the leader's
+    """A partition with a fetch offset out of range. `nothing_shared`: its log and the leader's
     have no common prefix."""
 
     question: Question
@@ -384,15 +384,19 @@ class Fetcher:
         try:
             for header in iter_headers(reply.records):
                 if not check_crc(reply.records, position, header.length):
-                    logger.warning("%r: a batch at %d is damaged", hosted, header.base_offset)
+                    logger.warning(
+                        "%r: fetched batch at offset %d is corrupt, fetching it again",
+                        hosted,
+                        header.base_offset,
+                    )
                     break
                 headers.append(header)
                 position += header.length
         except BatchError as error:
-            logger.warning("%r: %s", hosted, error)
+            logger.warning("%r: fetched batch is corrupt, fetching again: %s", hosted, error)
         count = follower.appendable(headers, replica.partition.leader_epoch, hosted.log)
         if count is None:
-            logger.error("%r: leader %d sent batches that do not fit", hosted, self._leader)
+            logger.error("%r: batches of leader %d do not continue the log", hosted, self._leader)
             return []
         return headers[:count]
 

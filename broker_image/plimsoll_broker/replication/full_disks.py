@@ -131,7 +131,7 @@ class FullDisks:
 
     def _return(self, key: PartitionKey, log: Log | None) -> None:
         logger.info(
-            "%s: what its log lacked is there again, it goes back into service",
+            "%s: its log has room or descriptors again, going back online",
             self._manager.hosted(key) or key,
         )
         self._manager.open_again(key, log)

@@ -43,7 +43,7 @@ class _Due(NamedTuple):
 
 
 def sealed_segments(log: Log) -> list[SealedSegment]:
-    """Return all segments but the active one. A segment whose records have no time, or one in the
+    """Return all segments but the active one. A segment of records without a time, or one in the
     future, is as old as its file."""
     found = []
     for segment, following in pairwise(log.segments):
@@ -93,7 +93,7 @@ class LogCleaner:
             try:
                 await self.run()
             except StorageError as error:
-                logger.error("cleaning: %s", error)
+                logger.error("cleaning failed, trying again later: %s", error)
 
     async def run(self) -> None:
         try:
@@ -156,9 +156,9 @@ class LogCleaner:
         except CleaningFailed as error:
             if not self._manager.is_here(hosted) or not all(swap.holds() for swap in left):
                 # Files were cut or removed while they were read: the log is not damaged.
-                logger.info("%r is not cleaned, it changed meanwhile: %s", hosted, error)
+                logger.info("did not clean %r, its log changed meanwhile: %s", hosted, error)
                 return False
-            logger.error("%r is not cleaned: %s", hosted, error)
+            logger.error("cannot clean %r, trying again later: %s", hosted, error)
             stats.failures += 1
             if error.damaged:
                 here = {one.log for one in self._manager}
@@ -189,7 +189,7 @@ class LogCleaner:
             return False
         await in_thread(manager.store.cleaned_ends.begin_save({(log.topic, log.index): end}))
         self._stats.rounds += 1
-        logger.info("%r is cleaned to %d: %d of %d bytes are left", hosted, end, after, before)
+        logger.info("%r cleaned up to offset %d: %d of %d bytes left", hosted, end, after, before)
         return True
 
     def _swaps(self, log: Log, sealed: list[SealedSegment], end: int) -> list[SegmentSwap]:

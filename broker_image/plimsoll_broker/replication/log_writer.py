@@ -3,7 +3,7 @@
 Called by the replica manager, fetchers, the flusher, the periodic chores, and the handlers of
 Produce and DeleteRecords. It decides nothing: `plimsoll_core.replica` decides where to append, what
 to truncate and which requests to answer; its callers decide when to flush and what is old. A
-failing disk takes offline only the replica whose log it held. The store opens, closes and deletes
+failing disk takes offline only the replica of the log it held. The store opens, closes and deletes
 whole logs; the replica itself notes leader epochs that begin without a record (`LogView`).
 
 `Stepping`: steps the touched partitions once, at the end of a turn of the event loop. However many
@@ -108,7 +108,7 @@ class LogWriter:
         if not log.incomplete or hosted.replica.leader is None:
             return
         lost = "the beginning" if log.beginning_lost else "the last records of keys"
-        logger.warning("%r leads without %s that it lost", hosted, lost)
+        logger.warning("%r leads although its log lost %s", hosted, lost)
         try:
             log.notes.begins(log.log_start_offset)
             log.notes.supersedes_below(log.log_end_offset)
@@ -120,7 +120,7 @@ class LogWriter:
     def fail(self, hosted: Hosted, error: StorageError) -> None:
         """Take the replica offline: its disk failed, and its log is no longer trusted."""
         until = _UNTIL.get(error.fault, "the broker starts again")
-        logger.error("%r is out of service until %s: %s", hosted, until, error)
+        logger.error("%r is offline until %s: %s", hosted, until, error)
         hosted.log.give_up(error)  # it may be half truncated, so it is never closed cleanly
         hosted.replica.fail()
 
@@ -138,7 +138,7 @@ class LogWriter:
         return True
 
     def truncate(self, hosted: Hosted, offset: int) -> bool:
-        logger.info("%r is cut to %d of %d", hosted, offset, hosted.log.log_end_offset)
+        logger.info("%r truncated to offset %d from %d", hosted, offset, hosted.log.log_end_offset)
         self._note_cut(hosted, offset)
         try:
             hosted.log.truncate_to(offset)
@@ -152,7 +152,7 @@ class LogWriter:
         """Discard the log and start at the leader's start, or truncate to the leader's end."""
         if not reset.discard:
             return self.truncate(hosted, reset.offset)
-        logger.info("%r is discarded and starts again at %d", hosted, reset.offset)
+        logger.info("%r discarded its log and starts at offset %d", hosted, reset.offset)
         self._note_cut(hosted, hosted.log.log_start_offset)
         try:
             hosted.log.discard_to(reset.offset)
@@ -174,7 +174,7 @@ class LogWriter:
     def cannot_read(self, hosted: Hosted, offset: int, error: StorageError) -> None:
         """Handle unreadable records. If others are in sync the replica goes offline, and the next
         start truncates the log there; the only member of the ISR keeps serving the rest."""
-        logger.error("%r cannot be read at %d: %s", hosted, offset, error)
+        logger.error("cannot read %r at offset %d: %s", hosted, offset, error)
         if len(hosted.replica.partition.isr) < 2 or hosted.replica.failed:
             return
         if error.fault is StorageFault.CORRUPT:
@@ -241,7 +241,7 @@ class LogWriter:
 
     def cannot_reopen(self, hosted: Hosted, error: StorageError) -> None:
         """The log could not be reopened although there was room: keep this error as its fault."""
-        logger.error("%r cannot be opened again: %s", hosted, error)
+        logger.error("cannot reopen %r: %s", hosted, error)
         hosted.log.fault = error
 
     # --- what is old ----------------------------------------------------------------------------

@@ -107,7 +107,7 @@ class PeriodicChores:
                 await chore.run()
             except* StorageError as errors:
                 for error in errors.exceptions:
-                    logger.error("upkeep: %s", error)
+                    logger.error("periodic work failed, repeating it in its next period: %s", error)
 
     async def _slowly(self, visit: Callable[[Hosted], None]) -> None:
         """Visit every hosted partition, in slices."""
@@ -156,7 +156,7 @@ class PeriodicChores:
                 self._manager.driver.prune_snapshots(hosted)
 
     async def _flush(self) -> None:
-        """Make new logs durable, and flush logs whose flush.ms has passed."""
+        """Make new logs durable, and flush logs after their flush.ms."""
         manager = self._manager
         if make_durable := manager.store.begin_new():
             await in_thread(make_durable)
@@ -186,7 +186,7 @@ class PeriodicChores:
             try:
                 await in_thread(partial(store.disk.remove_tree, path))
             except StorageError as error:
-                logger.error("upkeep: %s", error)
+                logger.error("cannot remove a deleted log's directory, retrying: %s", error)
                 store.deleted.again(path, now_ms)
 
     async def _retain(self) -> None:

@@ -87,7 +87,7 @@ class SeenShrinks:
 
 
 class Proposed(NamedTuple):
-    """A proposal, and the partition whose leader made it."""
+    """A proposal, and the partition of the leader that made it."""
 
     hosted: Hosted
     proposal: IsrProposal

@@ -73,7 +73,7 @@ class Reopening:
         try:
             self._store.delete_log(log, self._now_ms())
         except StorageError as error:
-            logger.error("%s-%d will be deleted by a later start: %s", log.topic, log.index, error)
+            logger.error("the next start deletes %s-%d: %s", log.topic, log.index, error)
 
     def must_wait(self, key: PartitionKey, topic: str) -> bool:
         """Return True if the directory's name is claimed; the partition is opened afterwards."""

@@ -203,7 +203,10 @@ class ReplicaManager:
             if directory.damaged and directory.topic in image.topic_ids:
                 continue  # `open_log` decides whether a new log may take its place
             if not known or image.topic_ids.get(directory.topic) != topic_id:
-                logger.warning("%s is not hosted here: set aside", directory.path)
+                logger.warning(
+                    "moved %s aside: its partition is not assigned to this broker",
+                    directory.path,
+                )
                 self.store.set_aside(directory.path, self.now_ms())
         self._opens_all = True
         self.apply_image(None, image)
@@ -297,7 +300,7 @@ class ReplicaManager:
         try:
             log = self.store.open_log(topic.name, topic.id, partition.index, config, self.now_ms())
         except StorageError as error:
-            logger.error("%s-%d cannot be opened: %s", topic.name, partition.index, error)
+            logger.error("cannot open %s-%d: %s", topic.name, partition.index, error)
             self.broken[partition.key] = error
             return None
         # After a crash more may be committed than the checkpoint says.

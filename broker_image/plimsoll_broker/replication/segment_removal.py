@@ -3,9 +3,9 @@ remove.
 
 Run by `PeriodicChores` after retention, so it also serves log starts that a client or the leader
 moved. A segment is removed only if all of it is below a log start that is on the disk: a power cut
-may bring back removed files, and the next start ignores those below that log start. A segment whose
-own name may be lost in a power cut never becomes the first: the log would appear to begin after it.
-`storage.retention` and the replicas decide where a log begins; LogWriter removes. Source: the
+may bring back removed files, and the next start ignores those below that log start. A segment if
+its own name may be lost in a power cut never becomes the first: the log would appear to begin after
+it. `storage.retention` and the replicas decide where a log begins; LogWriter removes. Source: the
 protocol's local storage rules (4.9).
 """
 

@@ -1,7 +1,7 @@
 """ServingLease: whether a leader may answer what another leader could know better.
 
 Asked by the handlers of reads and acks=0/1 if the cluster wants them to stop (`onControllerLoss:
-StopServing`), and by coordinators, whose answers from memory always need it.
+StopServing`), and by coordinators: their answers from memory always need it.
 `plimsoll_core.replica.leader_lease` holds the rule.
 """
 
@@ -66,8 +66,8 @@ class ServingLease:
         if not self._refusing:
             self._refusing = True
             logger.warning(
-                "no controller has confirmed this broker for %d ms: what another leader may know "
-                "better is refused where not every electable replica follows, %r is the first",
+                "no controller confirmed this broker for %d ms: refusing requests of partitions "
+                "that another broker may lead, first of %r",
                 lease.window_ms,
                 hosted,
             )

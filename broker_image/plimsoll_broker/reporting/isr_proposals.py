@@ -78,13 +78,13 @@ class ProposalSender:
         try:
             answer = await self._controller.command(request)
         except NoController as error:
-            logger.warning("%d proposals unanswered: %s", len(request.proposals), error)
+            logger.warning("%d ISR proposals unanswered: %s", len(request.proposals), error)
             return {}
         match answer:
             case PartitionsAnswer():
                 return {PartitionKey(a.topic_id, a.index): a for a in answer.partitions}
             case Refused():
-                logger.warning("proposals refused: %s (%d)", answer.message, answer.code)
+                logger.warning("ISR proposals refused: %s (code %d)", answer.message, answer.code)
                 return {}
             case _:
                 raise AssertionError(f"AlterPartition answered with {type(answer).__name__}")

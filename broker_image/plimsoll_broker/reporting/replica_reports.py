@@ -238,10 +238,10 @@ class RecoveryReports:
 
     async def _report(self, request: Report) -> bool:
         """Whether it was heard."""
-        logger.info("telling the controller: %s", type(request).__name__)
+        logger.info("sending the controller a %s", type(request).__name__)
         try:
             answer = await self._client.command(request, LOGS_ANSWER_MS_MAX)
         except NoController as error:
-            logger.warning("%s not reported: %s", type(request).__name__, error)
+            logger.warning("%s unanswered, sending it again: %s", type(request).__name__, error)
             return False
         return isinstance(answer, Done)

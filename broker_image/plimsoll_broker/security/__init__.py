@@ -1,1 +1,1 @@
-"""Who is connected to a broker, and what each may do: the committed rules, applied here."""
+"""The identities of connected clients and their rights, by the committed rules."""

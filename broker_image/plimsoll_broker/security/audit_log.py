@@ -56,7 +56,7 @@ class AuditEvent(NamedTuple):
 
     @property
     def holder(self) -> str:
-        """The principal whose room it uses; its address if it has no name."""
+        """The principal that is charged for the line; its address if it has no name."""
         return network_of(self.host) if self.principal in ("", ANONYMOUS) else self.principal
 
 

@@ -84,7 +84,7 @@ class Decisions(NamedTuple):
 
 
 PRINCIPALS_MAX = 64
-"""Principals whose visible topics are cached."""
+"""Principals with cached visible topics."""
 ASKED_MAX = 2
 """Requests for all topics that are cached for each principal: clients of one kind send the same."""
 ASKED_BYTES_MAX = 64
@@ -464,7 +464,8 @@ class Authority:
         self._review()
 
     def _review(self) -> None:
-        """Close connections whose credentials are no longer valid; re-run at the next expiry."""
+        """Close connections with credentials that are no longer valid; re-run at the next
+        expiry."""
         if self._reviewing is not None:
             self._reviewing.cancel()
             self._reviewing = None

@@ -172,7 +172,7 @@ class Pool:
                 del self._waiting[principal]
 
     def wake_one(self) -> bool:
-        """Wake the longest waiting connection of the principal whose turn it is. Return True if
+        """Wake the longest waiting connection of the next principal. Return True if
         another one could be woken, too."""
         if (principal := self._could_serve()) is not None:
             waiting = self._waiting.pop(principal)
@@ -231,7 +231,7 @@ class Pool:
 
 
 class _Starved(NamedTuple):
-    """A waiter for `size` bytes, whose frame holds `held` bytes of the intake already."""
+    """A waiter for `size` bytes; its frame holds `held` bytes of the intake already."""
 
     size: int
     held: int

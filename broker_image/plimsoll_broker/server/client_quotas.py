@@ -210,7 +210,7 @@ _paying = _Paying()
 
 
 class _Measured(Coroutine[Any, Any, _T]):
-    """A coroutine whose steps are charged. A generator that is closed before its first step never
+    """A coroutine with charged steps. A generator that is closed before its first step never
     closes the awaitable inside; this class does."""
 
     __slots__ = ("_begun", "_inner", "_steps")
@@ -266,7 +266,7 @@ def measured(charges: QuotaCharges, awaitable: Awaitable[_T]) -> Coroutine[Any, 
 
 
 async def in_charged_thread(work: Callable[[], _R]) -> _R:
-    """Run `work` in a thread and charge its processor time to the request whose step calls this."""
+    """Run `work` in a thread and charge its processor time to the calling request."""
     charges = _paying.charges
     if charges is None:
         return await in_thread(work)

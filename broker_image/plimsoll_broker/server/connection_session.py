@@ -3,8 +3,8 @@
 Made by `BrokerListener`. Requests are handled as they arrive and may be pipelined. A request that
 waits delays only the replies behind it. The resources of a client are bounded: requests in flight,
 unsent replies (the session stops reading) and, with all other clients, memory. A client that breaks
-the protocol is disconnected, counted by reason, and so is one whose request meets a bug; no other
-connection is affected. A client that half-closes still gets its replies.
+the protocol is disconnected, counted by reason, and so is one with a request that meets a bug; no
+other connection is affected. A client that half-closes still gets its replies.
 
 `ServerStats`: a listener's counts of connections and requests, and the requests' durations.
 
@@ -456,7 +456,7 @@ class Session(asyncio.BufferedProtocol):
         self._wait_for(slot, slot.future, frame)
 
     def _wait_for(self, slot: ReplySlot, future: Later, frame: bytearray) -> None:
-        """Queue a request whose reply comes later; replies behind it wait."""
+        """Queue a request that is answered later; replies behind it wait."""
         self._flow.add(slot, long=slot.header.api_key in LONG_REPLIES)
         self._owner.stats.waiting += 1
         future.add_done_callback(partial(self._completed, slot))
@@ -516,7 +516,7 @@ class Session(asyncio.BufferedProtocol):
                 slot.held = self._sender.hold(slot.reply)
 
     def _send_what_is_due(self) -> None:
-        """Send every reply whose turn it is, as long as the peer takes them."""
+        """Send every reply that is next, as long as the peer takes them."""
         flow = self._flow
         while (slot := flow.next_due()) is not None:
             future = slot.future

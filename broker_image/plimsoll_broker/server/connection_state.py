@@ -34,7 +34,7 @@ from plimsoll_wire.batches import BatchError, Buffer, parse_header
 REMEMBERED_MAX = 1_000
 """Partitions and producers of one connection, at about 300 bytes each."""
 REMEMBERED_MS = 10_000
-"""Clients retry within a second. A rejection must not hold up for ever a batch whose predecessor
+"""Clients retry within a second. A rejection must not hold up for ever a batch if its predecessor
 was written elsewhere meanwhile."""
 IN_FLIGHT_MAX = 5
 """An idempotent producer has at most five batches of a partition in flight. So many may stand in
@@ -221,7 +221,7 @@ class WorkOwner(Protocol):
 
 
 SERVING: ContextVar[WorkOwner | None] = ContextVar("serving", default=None)
-"""The connection whose request is being served. Tasks that a handler creates inherit it."""
+"""The connection of the request that is being served. Tasks that a handler creates inherit it."""
 
 
 def _nobody_to_cut_off(_: str) -> None:

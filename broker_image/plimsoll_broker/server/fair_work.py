@@ -41,9 +41,9 @@ WAITING_MAX = 8192
 three KiB."""
 WAITING_FLOOR = 16
 SHOWN_MAX = 20
-"""The number of principals whose processor time metrics show."""
+"""The number of principals in the metrics of processor time."""
 REMEMBERED_MAX = 1000
-"""The number of principals whose processor time is remembered. Beyond it, the smallest are counted
+"""The number of principals with a remembered processor time. Beyond it, the smallest are counted
 together."""
 
 RESTS = 3
@@ -132,7 +132,7 @@ class FairWork:
         self.threads = FairPool(threads, floor=1)
         self.waiting = FairPool(waiting_max, floor=min(WAITING_FLOOR, waiting_max))
         self.dropped = 0
-        """Pieces of work whose clients disconnected before their turn; a metric."""
+        """Pieces of work dropped before their turn, since their clients disconnected; a metric."""
         self.waited_s = 0.0
         """Total time that work has waited for its turn; a metric."""
         self.rested_s = 0.0

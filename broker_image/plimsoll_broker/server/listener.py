@@ -177,7 +177,7 @@ class BrokerListener:
     @property
     def plaintext(self) -> int:
         """The number of brokers' connections without a certificate. Strangers do not count: anybody
-        who connects could delay the step to Required, which closes them."""
+        a client that connects could delay the step to Required, which closes them."""
         open_ = list(self._open)
         return sum(session.is_broker and session.inside_peer is None for session in open_)
 

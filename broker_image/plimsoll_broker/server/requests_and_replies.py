@@ -8,7 +8,7 @@ bytes arrive, and given back when nothing refers to the frame any more.
 future would deliver it one turn of the event loop later; for a small record with acks=all that
 costs the leader a turn for each of two replies. Other code awaits it like a future.
 
-`ReplySlot`: a request whose reply cannot be sent yet, and its place in the order of replies.
+`ReplySlot`: a request with a reply that cannot be sent yet, and its place in the order of replies.
 
 `ReplySender`: a session's replies that the transport holds and the peer has not taken. A reply is
 held on the connection's account from when it is ready until the kernel has it. It also reports how
@@ -156,7 +156,7 @@ def later(result: Any) -> Later:
 
 
 class ReplySlot:
-    """A request whose reply cannot be sent yet. `kept`: its bytes of the intake. `held`: its
+    """A request that cannot be answered yet. `kept`: its bytes of the intake. `held`: its
     reply's bytes on the connection's account; None: not counted. `began_ns`: when it was read.
     `charges`: its quota usage."""
 
@@ -486,7 +486,7 @@ LONG_REPLIES = frozenset(
         )
     }
 )
-"""APIs whose replies grow with the cluster's contents, and those that change something. Other
+"""APIs with replies that grow with the cluster's contents, and those that change something. Other
 replies are bounded by what their requests name, and Fetches by their accounts' grants."""
 
 

@@ -61,7 +61,7 @@ class TurnBudget:
         self._waiting.setdefault(principal, deque()).append(resume)
 
     def _next(self) -> Callable[[], None]:
-        """Return the next callback of the principal whose turn it is, and move that principal to
+        """Return the next callback of the next principal, and move that principal to
         the end."""
         principal, line = self._waiting.popitem(last=False)
         resume = line.popleft()

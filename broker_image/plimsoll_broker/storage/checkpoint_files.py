@@ -9,7 +9,7 @@ value must be on disk before the log changes, since less of the log can be relie
 that `begin_save` and `begin_replace` return may run in a thread, and never overwrite what was saved
 after they began.
 
-`Beginnings`: the noted start of each log; a log whose first file starts later has lost its
+`Beginnings`: the noted start of each log; a log with a first file that starts later has lost its
 beginning. The note is on the disk before a log starts later, hence before any of its files is
 removed or discarded: an old note would mark a whole log as damaged. If a full disk cannot take a
 note, all notes are removed (which needs no room) before any file: a log without a note is trusted.

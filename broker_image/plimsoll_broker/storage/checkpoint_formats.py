@@ -141,7 +141,7 @@ def _rows(data: bytes, columns: int) -> list[list[str]] | None:
     return rows if all(len(row) == columns for row in rows) else None
 
 
-# --- whose volume this is -----------------------------------------------------------------------
+# --- the owner of a volume ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -152,7 +152,7 @@ class _EntryFile:
             self.let_go()
 
     def let_go(self) -> None:
-        """Close the file as soon as nobody uses it; it is opened again on its next use."""
+        """Close the file as soon as it is unused; it is opened again on its next use."""
         self.open_file = None
         self._disk.files.closed(self)
 

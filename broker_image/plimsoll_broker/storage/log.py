@@ -243,7 +243,7 @@ class Log:
 
     def append(self, data: Buffer, headers: Sequence[BatchHeader], *, keep: bool = False) -> None:
         """Write whole batches verbatim. `headers`: theirs, as stamped. `keep`: it is one batch
-        whose bytes no longer change, so `recent` may hold them. Raises StorageError if the disk
+        with bytes that no longer change, so `recent` may hold them. Raises StorageError if the disk
         fails: then nothing of it is in the log, and the log is offline."""
         if self.fault is not None:
             raise self.fault
@@ -341,7 +341,7 @@ class Log:
     # --- cutting --------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> None:
-        """Cut whole batches whose last offset is at or after `offset`, and the leader epochs from
+        """Cut whole batches with a last offset at or after `offset`, and the leader epochs from
         there, even if no record goes. The checkpoints are lowered first; `settled` must follow
         before anything relies on it."""
         try:

@@ -8,9 +8,9 @@ else, and written after everything else.
 day later. A stray's name holds the time since when it is one, so that it is removed even if the
 broker restarts every day.
 
-`NewLogs`: logs whose identity a power cut may still remove; it must be durable before their first
-record. A thread removes logs that it made durable, while the event loop may give the same name to
-another topic's log.
+`NewLogs`: logs with an identity that a power cut may still remove; it must be durable before their
+first record. A thread removes logs that it made durable, while the event loop may give the same
+name to another topic's log.
 """
 
 from __future__ import annotations
@@ -157,7 +157,8 @@ class NewLogs:
         return partial(self._make_durable, new) if new else None
 
     def _make_durable(self, partitions: Iterable[Partition]) -> None:
-        """Make logs durable. A log whose sync fails stays new; the others do not wait for it."""
+        """Make logs durable. A log that cannot be synced stays new; the others do not wait for
+        it."""
         wanted = [at for at in partitions if at not in self._undurable]
         paths = {at: path for at in wanted if (path := self._new.get(at)) is not None}
         failed = {at: error for at, path in paths.items() if (error := _sync(self._disk, path))}
@@ -227,7 +228,7 @@ class LogStore(CheckpointFiles):
         self.new_logs = NewLogs(self.disk, directory)
         self._unopened: set[Partition] = set()
 
-    # --- whose volume -----------------------------------------------------------------------------
+    # --- owner -----------------------------------------------------------------------------------
 
     def open(self) -> VolumeRefused | None:
         """Take the lock, or return the refusal."""
@@ -393,7 +394,7 @@ class LogStore(CheckpointFiles):
             self._forget(partition)
         self.deleted.move(path, STRAY, now_ms)
 
-    # --- a log whose disk was full ----------------------------------------------------------------
+    # --- after a full disk ------------------------------------------------------------------------
 
     def begin_reopen(self, log: Log) -> Callable[[], Log]:
         """Return a function that opens the log anew, as after a crash, and may run in a thread. Its
@@ -461,7 +462,7 @@ def _other_topic(store: LogStore, partition: Partition, path: Path, topic_id: UU
     gone = not exists and store.flushed_at_stop(partition) is not None
     untold = found is None and (data is not None or (exists and _counted_on(store, partition)))
     if store.clean_epoch is not None and (gone or untold):
-        why = "it is gone" if gone else "its partition.metadata does not say whose log it is"
+        why = "it is gone" if gone else "its partition.metadata does not name its partition"
         raise StorageError(StorageFault.CORRUPT, path, why)
     return exists and found != topic_id
 
@@ -490,7 +491,7 @@ def _loaded(place: LogPlace, config: LogConfig, known: Known, notes: LogNotes) -
     except StorageError:
         raise
     except Exception as error:
-        logger.exception("%s cannot be read", place.directory)
+        logger.exception("cannot load %s, its replica stays offline", place.directory)
         why = f"{type(error).__name__}: {error}"
         raise StorageError(StorageFault.CORRUPT, place.directory, why) from error
 

@@ -59,7 +59,7 @@ class LogNotes(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class LogContents:
-    """What was found or made in a log's directory. `rebuilt`: segments whose indexes were rebuilt
+    """What was found or made in a log's directory. `rebuilt`: segments with rebuilt indexes
     and may not be on the disk. `beginning_lost`: it was noted to start earlier."""
 
     segments: list[Segment]
@@ -101,7 +101,7 @@ class Flush:
     """The files that a flush must sync. `sync` may run in a thread, `Log.flushed` may not.
 
     `cuts`: the number of truncations when it began. `active`: the active segment and its size then.
-    `indexes`: sealed segments whose indexes are among the files. `names`: the directory, if files
+    `indexes`: sealed segments with their indexes among the files. `names`: the directory, if files
     were made or removed since its last sync; `renames`: their number. `terms`: the leader epochs'
     file, if it is newer, with its version. `snapshot`: a checkpoint's, written after everything
     else.

@@ -59,7 +59,7 @@ class _SegmentWalk:
 def first_at_or_after(
     segments: list[Segment], log_start_offset: int, timestamp: int
 ) -> Iterator[Step]:
-    """The first record whose time is at least `timestamp` is what the first step finds that finds
+    """The first record with a time of at least `timestamp` is what the first step finds that finds
     one; no step does: all are older.  `segments` may lose some between the steps."""
     for segment in _left(segments, log_start_offset):
         if segment.max_timestamp < timestamp or not segment.size or segment not in segments:

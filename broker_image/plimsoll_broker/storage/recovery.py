@@ -215,7 +215,7 @@ def check_ends(place: LogPlace, contents: LogContents, known: Known) -> None:
     if known.clean and (why := _missing(contents, known.saved_start, known.recovery_point)):
         raise StorageError(StorageFault.CORRUPT, place.directory, why)
     if contents.beginning_lost:
-        lost = "%s begins at %d, and began at %s: it has lost its beginning"
+        lost = "%s lost its beginning: it starts at %d, and should at %s"
         base = contents.segments[0].base_offset
         logger.error(lost, place.directory.name, base, known.noted_start)
 
@@ -241,7 +241,7 @@ _DIGITS = 20
 class _Scan:
     """The result of a scan: leader epochs of the part that was read, the log end, and the producers
     at it (None: not enough was read). `leader_epoch`: of the last batch before. `rebuilt`: segments
-    whose indexes were rebuilt."""
+    with rebuilt indexes."""
 
     end_offset: int
     read_from: int
@@ -269,7 +269,7 @@ def load_log(place: LogPlace, config: LogConfig, known: Known, notes: LogNotes) 
             if known.clean:
                 raise StorageError(StorageFault.CORRUPT, place.directory, str(found)) from found
             offset = found.extent.next_offset
-            logger.error("%s is cut at %d: %s", place.directory.name, offset, found)
+            logger.error("%s truncated at offset %d: %s", place.directory.name, offset, found)
             _cut(place, segments, found)
     else:
         raise StorageError(StorageFault.CORRUPT, place.directory, "its segments disagree")
@@ -524,7 +524,7 @@ def _check(segments: list[Segment], number: int, scan: _Scan, position: int) -> 
         if error.reason is BadBatch.EPOCH:
             extent = Extent(end_position, scan.end_offset, error=error)
             raise damaged(segments, segment, extent) from error
-        logger.warning("%s is cut at %d: %s", segment.path, scan.end_offset, error)
+        logger.warning("%s truncated at offset %d: %s", segment.path, scan.end_offset, error)
         segment.size = end_position
         segment.drop_tail()
         return False

@@ -345,7 +345,7 @@ class Segment:
     # --- cutting --------------------------------------------------------------------------------
 
     def cut(self, position: int, offset: int) -> None:
-        """Cut everything from `position`, whose first offset is at least `offset`.
+        """Cut everything from `position`, which begins at `offset` or later.
 
         The caller syncs the file before the next append: after a roll at `offset` no flush would,
         and a power cut could restore the old records beneath the recovery point.

@@ -177,7 +177,7 @@ class Unsynced:
 
     def believable(self, segments: Sequence[Segment], offset: int) -> int:
         """Return the highest recovery point up to `offset`: not beyond the first sealed segment
-        whose indexes are not synced, since it rolled during a flush and is read again."""
+        with unsynced indexes, since it rolled during a flush and is read again."""
         for segment, following in pairwise(segments):
             if segment in self._indexes:
                 return offset if offset < following.base_offset else segment.base_offset

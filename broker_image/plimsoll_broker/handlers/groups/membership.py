@@ -14,7 +14,7 @@ Source: KIP-345, KIP-800; docs/protocol.md §5.8.1.
 
 Refuse members of group protocols that are not served: KIP-848 consumer groups and share groups.
 Their heartbeats are advertised and answered with UNSUPPORTED_VERSION (35), as by an Apache Kafka
-whose `group.coordinator.rebalance.protocols` is `classic`. librdkafka looks for the heartbeat in
+with `group.coordinator.rebalance.protocols` `classic`. librdkafka looks for the heartbeat in
 ApiVersions and waits in silence where it is missing; told 35, it ends with a sentence. Nothing else
 of these protocols is advertised. No request is decoded, so no right is required.
 """

@@ -3,7 +3,7 @@
 `gate` assigns guards to APIs. Codes and order are Kafka's: `KafkaApis`, `ControllerApis`,
 `ConfigHelper`, `AclApis` of 4.1.
 
-Asking and Guarded: one request whose rights are decided, and a guard's verdict. The vocabulary of
+Asking and Guarded: one request under authorization, and a guard's verdict. The vocabulary of
 guards. A guard passes a request on unchanged if all of it is allowed. Otherwise it removes what is
 not, and adds refusals to the answer. It returns a `Guarded`, which `gate` carries out.
 """

@@ -103,7 +103,7 @@ class NewestKeys:
         return ChunkMarks(records)
 
     def note(self, marks: ChunkMarks, first: int, found: BatchKeys) -> bool:
-        """Add the keys of a batch, whose first record has the number `first`, and mark its records
+        """Add the keys of a batch that begins with record number `first`, and mark its records
         that no later one supersedes. Return False if there is no memory for the keys."""
         keys = self._shortened(found)
         fresh = set(keys).difference(self._keys)

@@ -79,7 +79,7 @@ class SegmentSwap:
 
     def install(self) -> None:
         """Make the log read the cleaned segment, and remove the others' files, except the first
-        one's, whose name the cleaned one gets."""
+        one's, since the cleaned one gets its name."""
         log, cleaned = self._log, self._cleaned
         assert cleaned is not None, "it was committed"
         first, *others = self._group
@@ -114,7 +114,7 @@ def finish_swaps(place: LogPlace) -> None:
     for base in bases:
         path = directory / file_name(base, swap.LOG + swap.SWAP)
         end = _end(disk.open(path, make=False), base)
-        logger.info("%s: the cleaned segment of [%d, %d) is put in place", directory, base, end)
+        logger.info("%s: completed the swap of the cleaned segment [%d, %d)", directory, base, end)
         _finish(disk, place, base, end)
 
 
@@ -140,5 +140,5 @@ def _end(file: DiskFile, base: int) -> int:
             end = header.next_offset
             position += header.length
     except BatchError as error:
-        logger.error("%s is damaged at %d: %s", file.path, position, error)
+        logger.error("%s is corrupt at position %d: %s", file.path, position, error)
     return end
