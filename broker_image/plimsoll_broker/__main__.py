@@ -29,12 +29,11 @@ from plimsoll_broker.node.memory_limit import memory_limit
 from plimsoll_broker.replication.cleaning_work import CleaningProcess
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_core.cluster.cluster_configs import OWN_DEFAULTS
-from plimsoll_process.collector import tune
 from plimsoll_process.hang_watch import HangWatch, waited_ms
 from plimsoll_process.log_lines import LineOutput
 from plimsoll_process.loop_watch import LoopWatch
 from plimsoll_process.parent import die_with_parent
-from plimsoll_process.thread_turns import switch_soon
+from plimsoll_process.process_tuning import switch_soon, tune
 
 logger = logging.getLogger("plimsoll.broker")
 

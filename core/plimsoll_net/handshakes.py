@@ -4,6 +4,8 @@ Admission comes before any cryptography: connections without a session are few i
 one address, each has so many seconds, and a few steps of handshakes are computed in a turn of the
 event loop, in the order in which their bytes came.  So a storm of clients delays others by
 milliseconds, and a peer that is slow on purpose holds only its own place.
+
+Reads the certificate that a client showed in a completed handshake, and its trust anchor.
 """
 
 from __future__ import annotations
@@ -14,17 +16,44 @@ import ssl
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from plimsoll_core.addresses import network_of
 from plimsoll_core.late_timers import LateTimer
 from plimsoll_core.security.inside import Peer
 from plimsoll_net.inside_identity import peer_of
-from plimsoll_net.peer_chain import PeerChain, peer_chain
 from plimsoll_net.tls_connection import NotTls, TlsConnection
 from plimsoll_net.tls_policy import asking_context
 
 logger = logging.getLogger("plimsoll.handshakes")
+
+
+class PeerChain(NamedTuple):
+    """Both are DER.  `anchor`: the trusted certificate at the end of the chain; None: a session of
+    TLS 1.2 was resumed, for which no chain is verified."""
+
+    certificate: bytes
+    anchor: bytes | None
+
+
+def peer_chain(tls: ssl.SSLObject) -> PeerChain | None:
+    """Return None if the peer showed no certificate."""
+    certificate = tls.getpeercert(binary_form=True)
+    if certificate is None:
+        return None
+    chain = _verified(tls)
+    return PeerChain(certificate, chain[-1] if chain else None)
+
+
+def _verified(tls: Any) -> tuple[bytes, ...]:
+    """Public from Python 3.13 on; before, the same function of the object within."""
+    inner = tls if hasattr(tls, "get_verified_chain") else tls._sslobj
+    found = inner.get_verified_chain() or ()
+    return tuple(
+        one if isinstance(one, bytes) else ssl.PEM_cert_to_DER_cert(one.public_bytes())
+        for one in found
+    )
+
 
 HANDSHAKE_S_MAX = 10.0
 HALF_OPEN_MAX = 1024

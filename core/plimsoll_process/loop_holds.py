@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import NamedTuple
 
-from plimsoll_process.line_limit import LineLimit
+from plimsoll_process.log_lines import LineLimit
 
 HELD_S_MAX = 0.05
 """No request and no chore holds the loop longer."""

@@ -21,12 +21,7 @@ from plimsoll_core.groups.records import (
     OffsetForgotten,
     StoredMember,
 )
-from plimsoll_wire.coordinator_schema import (
-    group_metadata_key,
-    group_metadata_value,
-    offset_commit_key,
-    offset_commit_value,
-)
+from plimsoll_wire import coordinator_schema
 from plimsoll_wire.decoding import decoder
 from plimsoll_wire.encoding import Values, encoder
 from plimsoll_wire.primitives import BytesReader, MalformedMessage
@@ -37,21 +32,21 @@ _NUMBER = struct.Struct(">h")
 OFFSET_COMMIT = 1
 GROUP_METADATA = 2
 
-_OFFSET_KEY = offset_commit_key.OffsetCommitKeyV0
-_GROUP_KEY = group_metadata_key.GroupMetadataKeyV0
+_OFFSET_KEY = coordinator_schema.OffsetCommitKeyV0
+_GROUP_KEY = coordinator_schema.GroupMetadataKeyV0
 _OFFSET_VALUES: tuple[type, ...] = (
-    offset_commit_value.OffsetCommitValueV0,
-    offset_commit_value.OffsetCommitValueV1,
-    offset_commit_value.OffsetCommitValueV2,
-    offset_commit_value.OffsetCommitValueV3,
-    offset_commit_value.OffsetCommitValueV4,
+    coordinator_schema.OffsetCommitValueV0,
+    coordinator_schema.OffsetCommitValueV1,
+    coordinator_schema.OffsetCommitValueV2,
+    coordinator_schema.OffsetCommitValueV3,
+    coordinator_schema.OffsetCommitValueV4,
 )
 _GROUP_VALUES: tuple[type, ...] = (
-    group_metadata_value.GroupMetadataValueV0,
-    group_metadata_value.GroupMetadataValueV1,
-    group_metadata_value.GroupMetadataValueV2,
-    group_metadata_value.GroupMetadataValueV3,
-    group_metadata_value.GroupMetadataValueV4,
+    coordinator_schema.GroupMetadataValueV0,
+    coordinator_schema.GroupMetadataValueV1,
+    coordinator_schema.GroupMetadataValueV2,
+    coordinator_schema.GroupMetadataValueV3,
+    coordinator_schema.GroupMetadataValueV4,
 )
 _OFFSET_WRITTEN = 4
 _OFFSET_WITH_EXPIRY = 1

@@ -5,21 +5,48 @@ typed values.  Any peer may have sent the bytes: no length is believed before it
 the message, unknown tagged fields are stepped over (KIP-482), and whatever else is wrong is
 `MalformedMessage`.  (kio's native reader makes room for as many items as an array says it has, so
 that a few bytes could end the process, and it stops at unknown tags.)
+
+The imports from kio: its generated schemas and error codes. Where hypothesis can be imported, kio
+imports it to register its types with it: no less than all the rest that a broker imports, so it
+would double the time until a broker of a development environment serves. It is hidden while kio is
+imported, unless it is imported already: its importer may want the types (the tests).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import struct
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, NamedTuple
 
 from plimsoll_wire.encoding import FIXED, shape
-from plimsoll_wire.kio_schemas import ErrorCode
 from plimsoll_wire.parts import PART, in_parts
 from plimsoll_wire.primitives import BytesReader, MalformedMessage
+
+
+@contextmanager
+def _hidden(name: str) -> Iterator[None]:
+    """Hide a module from imports, unless it is imported already."""
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+
+
+with _hidden("hypothesis"):
+    from kio.index import load_request_schema, load_response_schema
+    from kio.schema.errors import ErrorCode
+
+__all__ = ["ErrorCode", "load_request_schema", "load_response_schema"]
+
 
 _ERROR_CODES = {int(code): code for code in ErrorCode}
 _EPOCH = datetime.fromtimestamp(0, UTC)

@@ -12,9 +12,13 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from plimsoll_wire.decoding import NUMBERS_LIKE_ONE, decoder
+from plimsoll_wire.decoding import (
+    NUMBERS_LIKE_ONE,
+    decoder,
+    load_request_schema,
+    load_response_schema,
+)
 from plimsoll_wire.encoding import Encode, Values, encoder
-from plimsoll_wire.kio_schemas import load_request_schema, load_response_schema
 from plimsoll_wire.primitives import BytesReader
 
 Decoder = Callable[[bytes | bytearray | memoryview], Any]

@@ -46,11 +46,10 @@ from plimsoll_operator.process.view_access import ViewAccess
 from plimsoll_operator.process_clocks import monotonic_ms, wall_ms
 from plimsoll_operator.status.operator_metrics import Metrics
 from plimsoll_operator.status.status_writer import WRITES_AT_ONCE
-from plimsoll_process.collector import tune
 from plimsoll_process.hang_watch import HangWatch, waited_ms
 from plimsoll_process.log_lines import LineOutput
 from plimsoll_process.loop_watch import LoopWatch
-from plimsoll_process.thread_turns import switch_soon
+from plimsoll_process.process_tuning import switch_soon, tune
 
 logger = logging.getLogger("plimsoll")
 

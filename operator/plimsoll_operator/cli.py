@@ -40,8 +40,7 @@ from plimsoll_operator.preflight.checks import FAIRNESS
 from plimsoll_operator.preflight.facts import NotRead, Verdict, Wishes
 from plimsoll_operator.preflight.gather import Gatherer
 from plimsoll_operator.shipped_files import ExampleName, example_text, installed_version
-from plimsoll_process.collector import tune
-from plimsoll_process.thread_turns import switch_soon
+from plimsoll_process.process_tuning import switch_soon, tune
 
 app = typer.Typer(
     name="plimsoll",

@@ -19,7 +19,7 @@ from tests.integration.tenant_client import LOST, Login, Peer, Place, Refused
 
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.batches import BatchHeader, seal
-from plimsoll_wire.kio_schemas import ErrorCode
+from plimsoll_wire.decoding import ErrorCode
 
 TOPIC, GROUP = "victim.orders", "victim.readers"
 OPERATIONS = ("produce", "group", "admin", "login")

@@ -17,7 +17,7 @@ MADE_IN = {
     "broker_image/plimsoll_broker/server/connection_limits.py": 1,  # connections of …
     "broker_image/plimsoll_broker/server/fair_work.py": 2,  # threads, long work
     "core/plimsoll_core/groups/memory.py": 3,  # group memory, groups, members
-    "core/plimsoll_process/line_room.py": 1,  # audit
+    "core/plimsoll_process/log_lines.py": 1,  # audit
     # What threads have on the way to the loop's: there for a turn of the loop.
     "broker_image/plimsoll_broker/security/audit_log.py": 1,
     # The controller's, for one decision; brokers tell of their partitions.

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from plimsoll_broker.__main__ import COLLECTOR
-from plimsoll_process.collector import tune
+from plimsoll_process.process_tuning import tune
 
 PARKED = 13_000 * 20
 """As many objects as 200 consumers with 64 long polls each leave with a broker."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from plimsoll_process.hang_judge import HUNG_S, LOOK_EVERY_S, STARVED_S, HangJudge, LoopInterval
+from plimsoll_process.hang_watch import HUNG_S, LOOK_EVERY_S, STARVED_S, HangJudge, LoopInterval
 
 
 def silent(waited_s: float = 0.0, *, interval_s: float = LOOK_EVERY_S, on_disk: bool = False):

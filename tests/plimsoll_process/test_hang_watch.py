@@ -20,10 +20,11 @@ from plimsoll_process.loop_holds import LoopHolds
 
 PROGRAM = """
 import asyncio, sys, time
-from plimsoll_process import hang_judge, hang_watch
+from plimsoll_process import hang_watch
+from plimsoll_process import hang_watch
 from plimsoll_process.loop_holds import LoopHolds
 
-hang_judge.HUNG_S, hang_watch.SILENT_CPU_S = 0.5, {silent_cpu_s}
+hang_watch.HUNG_S, hang_watch.SILENT_CPU_S = 0.5, {silent_cpu_s}
 
 async def main():
     hang_watch.HangWatch(LoopHolds(), every_s=0.05).start()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plimsoll_process.line_room import QUIET_S, DueLine, LineRoom
+from plimsoll_process.log_lines import QUIET_S, DueLine, LineRoom
 
 
 def written(room: LineRoom[str], now_s: float, most: int = 100) -> list[DueLine[str]]:

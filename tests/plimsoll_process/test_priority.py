@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll_process import priority
+from plimsoll_process import process_tuning
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def test_priority_of_background_work_is_of_the_process_and_of_its_session(
 ) -> None:
     session = tmp_path / "autogroup"
     session.write_text("")
-    assert priority.work_in_background(session) is None
+    assert process_tuning.work_in_background(session) is None
     assert (nice, session.read_text()) == ([19], "10")
 
 
@@ -40,18 +40,18 @@ def test_session_priority_that_may_not_be_set_yet_is_tried_again_for_two_seconds
         said.append(text)
 
     monkeypatch.setattr(Path, "write_text", write)
-    why = priority.work_in_background()
+    why = process_tuning.work_in_background()
     assert (why is None) == (written is not None)
     assert (nice, said) == ([19], [] if written is None else [written])
 
 
 def test_kernel_without_priorities_of_sessions_is_fine(tmp_path: Path, nice: list[int]) -> None:
-    assert priority.work_in_background(tmp_path / "no such directory" / "autogroup") is None
+    assert process_tuning.work_in_background(tmp_path / "no such directory" / "autogroup") is None
     assert nice == [19]
 
 
 def test_session_priority_that_is_refused_is_told(tmp_path: Path, nice: list[int]) -> None:
-    why = priority.work_in_background(tmp_path)  # a directory stands for any refusal
+    why = process_tuning.work_in_background(tmp_path)  # a directory stands for any refusal
     assert why is not None
     assert why.endswith("cannot be written (Is a directory)")
     assert nice == [19]

@@ -58,7 +58,7 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import CreateTopics, NewTopic
 from plimsoll_core.messages.security import OnBehalf
 from plimsoll_core.security.acl import ResourceType
-from plimsoll_process.line_room import LineRoom
+from plimsoll_process.log_lines import LineRoom
 from plimsoll_process.waits import heard
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import decode_request, encode_response

@@ -71,7 +71,7 @@ async def _done(work: Callable[[], T]) -> T:
 
 
 _PROGRAM = (
-    "from plimsoll_process.priority import {work}; why = {work}(); "
+    "from plimsoll_process.process_tuning import {work}; why = {work}(); "
     "import sys; from plimsoll_broker.storage.cleaner.process import main; sys.exit(main(why))"
 )
 """It lowers its priority before any other import: the imports take some tenths of a second of a
@@ -156,7 +156,7 @@ class CleaningProcess:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 # So that its priority counts against all processes, see
-                # `plimsoll_process.priority`.
+                # `plimsoll_process.process_tuning`.
                 start_new_session=not self.in_brokers_share,
                 env=_environment(),
             )

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from plimsoll_core.addresses import network_of
 from plimsoll_core.quotas.fair_pool import FairPool
 from plimsoll_core.security.acl import ANONYMOUS
-from plimsoll_process.line_room import FLOOR, LineRoom
+from plimsoll_process.log_lines import FLOOR, LineRoom
 
 logger = logging.getLogger("plimsoll.audit")
 

@@ -25,8 +25,7 @@ from plimsoll_core.security.client_certificates import (
     fingerprint,
 )
 from plimsoll_core.security.sasl import by_certificate
-from plimsoll_net.handshakes import REFUSED
-from plimsoll_net.peer_chain import PeerChain
+from plimsoll_net.handshakes import REFUSED, PeerChain
 
 ANCHORS_MAX = 20_000
 """As many as the sessions that OpenSSL keeps: a TLS 1.2 client that resumes one presents no

@@ -29,8 +29,7 @@ from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.late_timers import LateTimer
 from plimsoll_core.security.client_certificates import CertificateProof
 from plimsoll_core.security.inside import PLAINTEXT
-from plimsoll_net.handshakes import Accepting, HandshakeQueue
-from plimsoll_net.peer_chain import PeerChain
+from plimsoll_net.handshakes import Accepting, HandshakeQueue, PeerChain
 from plimsoll_net.shown_certificate import ShownCertificate
 
 _SWEPT_MIN, _SWEEP_PORTIONS = 32, 128

@@ -44,7 +44,7 @@ from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.controller.forwarded_requests import ForwardedRequests
 from plimsoll_operator.controller.inside_server import InsideServer
 from plimsoll_operator.controller.refusals import refused
-from plimsoll_process.line_limit import LineLimit
+from plimsoll_process.log_lines import LineLimit
 from plimsoll_wire import control
 from plimsoll_wire.control import CommandReply
 from plimsoll_wire.framing import Framer, FrameTooLarge

@@ -59,7 +59,7 @@ from plimsoll_operator.metalog.interface import (
     SnapshotRequired,
     UnknownRecord,
 )
-from plimsoll_process.hang_judge import is_starved
+from plimsoll_process.hang_watch import is_starved
 from plimsoll_process.waits import heard, set_within
 
 

@@ -24,7 +24,7 @@ from plimsoll_operator.api.conditions import micro_timestamp, milliseconds
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Unavailable
 from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import LEASES, Kind
-from plimsoll_process.hang_judge import is_starved
+from plimsoll_process.hang_watch import is_starved
 
 FACTOR_MAX = 6
 """Maximum factor of all durations. A Lease lasts 30 s at most; after a holder dies on a slow node,

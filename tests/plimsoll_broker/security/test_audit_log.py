@@ -13,7 +13,7 @@ from tests.plimsoll_broker.security.secured import Secured, connected
 from plimsoll_broker.node.broker_metrics import security_metrics
 from plimsoll_broker.node.metric_rows import PREFIX
 from plimsoll_broker.security.audit_log import LINES_MAX, AuditEvent, AuditLog
-from plimsoll_process.line_room import ROOM
+from plimsoll_process.log_lines import ROOM
 
 
 def events(caplog: pytest.LogCaptureFixture) -> list[dict[str, object]]:

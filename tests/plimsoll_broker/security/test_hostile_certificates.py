@@ -26,7 +26,7 @@ from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.security.client_certificates import CertificateRefusal
 from plimsoll_core.security.state import Security
 from plimsoll_net import handshakes
-from plimsoll_net.peer_chain import PeerChain
+from plimsoll_net.handshakes import PeerChain
 from plimsoll_operator.pki.authority import KeyPair, new_authority
 
 AUTHORITY = new_authority("clients", 1_800_000_000_000)
