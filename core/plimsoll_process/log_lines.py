@@ -19,6 +19,7 @@ from collections.abc import Hashable, Iterator
 from typing import Generic, Literal, NamedTuple, TypeVar
 
 from plimsoll_core.quotas.fair_pool import FairPool
+from plimsoll_core.quotas.principal_turns import PrincipalTurns
 
 logger = logging.getLogger("plimsoll.log_lines")
 LINES_EVERY_S = 1.0
@@ -72,8 +73,8 @@ class LineRoom(Generic[T]):
         # holds a place of the pool.
         self._counts: dict[tuple[str, T], int] = {}
         self._written_s: OrderedDict[tuple[str, T], float] = OrderedDict()
-        # Entries that are due, by principal; the first principal is next.
-        self._ready: OrderedDict[str, OrderedDict[T, None]] = OrderedDict()
+        # Entries that are due.
+        self._ready: PrincipalTurns[T, None] = PrincipalTurns()
         self._left_out: Counter[str] = Counter()
 
     def __bool__(self) -> bool:
@@ -97,7 +98,7 @@ class LineRoom(Generic[T]):
                 if self.pool.held(principal):
                     self._left_out[principal] += 1
                 return
-            self._ready.setdefault(principal, OrderedDict())[what] = None
+            self._ready.add(principal, what, None)
         self._counts[key] = 1
 
     def _forget(self, now_s: float) -> None:
@@ -109,7 +110,7 @@ class LineRoom(Generic[T]):
             del self._written_s[key]
             principal, what = key
             if key in self._counts:
-                self._ready.setdefault(principal, OrderedDict())[what] = None
+                self._ready.add(principal, what, None)
                 continue
             self.pool.give_back(principal, 1)
             if not self.pool.held(principal):
@@ -121,11 +122,7 @@ class LineRoom(Generic[T]):
         for _ in range(most):
             if not self._ready:
                 return
-            principal, waiting = self._ready.popitem(last=False)
-            what, _none = waiting.popitem(last=False)
-            if waiting:
-                self._ready[principal] = waiting
-            key = principal, what
+            key = principal, what = self._ready.take()
             self._written_s[key] = now_s
             yield DueLine(what, self._counts.pop(key), self._left_out.pop(principal, 0))
 
@@ -133,7 +130,7 @@ class LineRoom(Generic[T]):
         """Yield all counted lines, at the end."""
         for key in self._written_s:
             if key in self._counts:
-                self._ready.setdefault(key[0], OrderedDict())[key[1]] = None
+                self._ready.add(*key, None)
         self._written_s.clear()
         return self.due(now_s, len(self._counts))
 

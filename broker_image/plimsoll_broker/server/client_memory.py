@@ -27,6 +27,7 @@ from typing import NamedTuple, Protocol
 
 from plimsoll_core.groups.memory import BYTES_ASSUMED
 from plimsoll_core.quotas.fair_pool import FairPool
+from plimsoll_core.quotas.principal_turns import PrincipalTurns
 from plimsoll_core.replica.producer_states import PRODUCER_BYTES, PRODUCERS_ASSUMED
 
 MIB = 1024 * 1024
@@ -120,9 +121,9 @@ class Pool:
         self.refused = 0
         self._notify = notify
         # By principal: waiters for replies other than fetches, with the bytes that each needs.
-        self._waiting: dict[str, dict[Waiter, int]] = {}
+        self._waiting: PrincipalTurns[Waiter, int] = PrincipalTurns()
         # By principal: accounts with waiting fetches.
-        self._accounts: dict[str, dict[MemoryAccount, None]] = {}
+        self._accounts: PrincipalTurns[MemoryAccount, None] = PrincipalTurns()
 
     @property
     def used(self) -> int:
@@ -158,36 +159,19 @@ class Pool:
 
     def wait(self, waiter: Waiter, principal: str, size: int = 1) -> None:
         """Queue a waiter for a reply other than a fetch."""
-        waiting = self._waiting.setdefault(principal, {})
-        if waiter not in waiting:
-            self.refused += 1
-            waiting[waiter] = size
+        self.refused += self._waiting.add(principal, waiter, size)
 
     def forget(self, waiter: Waiter) -> None:
-        """Remove a waiter from all queues: it may have been queued before login, under another
-        principal."""
-        for principal, waiting in tuple(self._waiting.items()):
-            waiting.pop(waiter, None)
-            if not waiting:
-                del self._waiting[principal]
+        """Remove a waiter, whatever its principal was: it may have been queued before login."""
+        self._waiting.forget(waiter)
 
     def wake_one(self) -> bool:
         """Wake the longest waiting connection of the next principal. Return True if
         another one could be woken, too."""
         if (principal := self._could_serve()) is not None:
-            waiting = self._waiting.pop(principal)
-            waiter = next(iter(waiting))
-            del waiting[waiter]
-            if waiting:
-                self._waiting[principal] = waiting  # behind the others
-            waiter.wake()
+            self._waiting.take(principal)[1].wake()
         elif (principal := self._could_fetch()) is not None:
-            accounts = self._accounts.pop(principal)
-            account = next(iter(accounts))
-            del accounts[account]
-            if accounts:
-                self._accounts[principal] = accounts
-            account.wake_one()
+            self._accounts.take(principal)[1].wake_one()
         return self._could_wake()
 
     def _could_wake(self) -> bool:
@@ -220,14 +204,10 @@ class Pool:
         return 0 if free <= 0 or room <= 0 else max(1, min(wanted, free // _GRANT_PART, room))
 
     def enqueue(self, account: MemoryAccount) -> None:
-        self._accounts.setdefault(account.principal, {}).setdefault(account)
+        self._accounts.add(account.principal, account, None)
 
     def dequeue(self, account: MemoryAccount) -> None:
-        accounts = self._accounts.get(account.principal)
-        if accounts is not None:
-            accounts.pop(account, None)
-            if not accounts:
-                del self._accounts[account.principal]
+        self._accounts.forget(account, account.principal)
 
 
 class _Starved(NamedTuple):
@@ -255,7 +235,7 @@ class Intake:
         self.refused = 0
         self._notify = notify
         # By principal, in order of arrival.
-        self._waiting: dict[str, dict[Waiter, _Starved]] = {}
+        self._waiting: PrincipalTurns[Waiter, _Starved] = PrincipalTurns()
         # The account whose frame goes ahead, or None.
         self._ahead: RequestAccount | None = None
 
@@ -304,18 +284,11 @@ class Intake:
             self._notify()
 
     def wait(self, waiter: Waiter, principal: str, size: int, held: int) -> None:
-        waiting = self._waiting.setdefault(principal, {})
-        if waiter not in waiting:
-            self.refused += 1
-        waiting[waiter] = _Starved(size, held)
+        self.refused += self._waiting.add(principal, waiter, _Starved(size, held))
 
     def forget(self, waiter: Waiter) -> None:
-        """Remove a waiter from all queues: it may have been queued before login, under another
-        principal."""
-        for principal, waiting in tuple(self._waiting.items()):
-            waiting.pop(waiter, None)
-            if not waiting:
-                del self._waiting[principal]
+        """Remove a waiter, whatever its principal was: it may have been queued before login."""
+        self._waiting.forget(waiter)
 
     def wake_all(self) -> None:
         """Wake all waiters that have room; those of a principal in the order in which they came."""

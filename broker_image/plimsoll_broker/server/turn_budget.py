@@ -2,17 +2,17 @@
 
 uvloop serves every readable connection before it runs a timer, so a thousand requests that arrive
 at once would be one turn. `Session` asks before each frame. Once the budget is spent, sessions wait
-here for later turns and are not read meanwhile. Principals go in turn, one session each; the
-sessions of a principal in order of arrival. So no client waits for more than one request of another
-principal, however many connections that has. It decides nothing about what is served.
+here for later turns (`PrincipalTurns`) and are not read meanwhile. It decides nothing about what is
+served.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict, deque
 from collections.abc import Callable
+
+from plimsoll_core.quotas.principal_turns import PrincipalTurns
 
 BUDGET_S = 0.005
 """Requests are served for this long in one turn; the request in progress then finishes."""
@@ -22,9 +22,8 @@ class TurnBudget:
     """The budget of one listener."""
 
     def __init__(self) -> None:
-        # By principal, the next one first: callbacks of sessions that wait for a later turn. No
-        # line is empty.
-        self._waiting: OrderedDict[str, deque[Callable[[], None]]] = OrderedDict()
+        # Callbacks of sessions that wait for a later turn.
+        self._waiting: PrincipalTurns[Callable[[], None], None] = PrincipalTurns()
         # The end of this turn's budget.
         self._until_s = 0.0
         # True if this turn has a budget already. A clock cannot tell turns apart: uvloop's advances
@@ -58,16 +57,7 @@ class TurnBudget:
         """Call `resume` in a later turn. Each session waits once at a time."""
         if not self._waiting and not self._resuming:
             loop.call_soon(self._resume, loop)
-        self._waiting.setdefault(principal, deque()).append(resume)
-
-    def _next(self) -> Callable[[], None]:
-        """Return the next callback of the next principal, and move that principal to
-        the end."""
-        principal, line = self._waiting.popitem(last=False)
-        resume = line.popleft()
-        if line:
-            self._waiting[principal] = line
-        return resume
+        self._waiting.add(principal, resume, None)
 
     def _resume(self, loop: asyncio.AbstractEventLoop) -> None:
         """In a new turn, resume sessions one after another while the budget lasts."""
@@ -75,7 +65,7 @@ class TurnBudget:
         self._resuming = True
         try:
             while self._waiting and time.monotonic() < self._until_s:
-                self._next()()
+                self._waiting.take()[1]()
         finally:
             self._resuming = False
             if self._waiting:
