@@ -39,19 +39,6 @@ class Framer:
     A frame is a bytearray with one owner, which may write into it.
     """
 
-    __slots__ = (
-        "_alike",
-        "_alike_bytes_max",
-        "_begin",
-        "_chunk",
-        "_end",
-        "_frame",
-        "_frame_bytes_max",
-        "_got",
-        "_length",
-        "growth",
-    )
-
     def __init__(self, frame_bytes_max: int) -> None:
         self._frame_bytes_max = frame_bytes_max
         self._chunk = bytearray()

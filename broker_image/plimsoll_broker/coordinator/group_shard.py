@@ -55,11 +55,6 @@ AT_ONCE = 20
 class DeadlineTimer:
     """`due` is called for each deadline that has passed."""
 
-    __slots__ = (
-        "_at_ms", "_deadlines", "_due", "_expected_ms", "_handle", "_late", "_not_before_ms",
-        "_now_ms",
-    )  # fmt: skip
-
     def __init__(
         self,
         deadlines: Deadlines,

@@ -140,20 +140,6 @@ class Growth:
 class Poll:
     """A request, parked or not; partitions wake it."""
 
-    __slots__ = (
-        "asked",
-        "charges",
-        "connection",
-        "future",
-        "growth",
-        "manager",
-        "request",
-        "rights",
-        "timer",
-        "version",
-        "watched",
-    )
-
     def __init__(
         self,
         manager: ReplicaManager,
@@ -379,8 +365,6 @@ class Poll:
 
 class LongPoll(Poll):
     """A poll of many partitions; `run` returns the reply."""
-
-    __slots__ = ("_listening", "_woken")
 
     def __init__(
         self,

@@ -119,18 +119,6 @@ Results = list[tuple[str, list[ProducedPartition]]]
 class ProduceAnswer:
     """One request's results, complete once `whole` was called and no partition is pending."""
 
-    __slots__ = (
-        "_charges",
-        "_errors",
-        "_future",
-        "_remaining",
-        "denied",
-        "failed",
-        "request",
-        "results",
-        "version",
-    )
-
     def __init__(
         self,
         context: RequestContext,

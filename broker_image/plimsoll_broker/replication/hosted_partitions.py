@@ -67,25 +67,6 @@ class Hosted:
     fetched from, the leader epoch, and the limit of its copy (None: no limit). `bytes_in`,
     `records_in` and `bytes_out` count producers' and consumers' traffic since it was hosted."""
 
-    __slots__ = (
-        "applied",
-        "bytes_in",
-        "bytes_out",
-        "demand",
-        "key",
-        "log",
-        "log_append_time",
-        "max_message_bytes",
-        "name",
-        "records_in",
-        "replica",
-        "source",
-        "time_limits",
-        "topic",
-        "topic_id_bytes",
-        "writer",
-    )
-
     def __init__(self, topic: Topic, partition: Partition, log: Log, replica: Replica) -> None:
         self.key: PartitionKey = partition.key
         self.topic_id_bytes = topic.id.bytes

@@ -13,19 +13,6 @@ from plimsoll_process.durations import Durations
 class CleaningStats:
     """The first five only grow; the others are as of the cleaner's last look."""
 
-    __slots__ = (
-        "bytes_read",
-        "bytes_written",
-        "dirtiest",
-        "due_bytes",
-        "due_logs",
-        "failures",
-        "in_brokers_share",
-        "rounds",
-        "spent_ms",
-        "uncleanable_logs",
-    )
-
     def __init__(self) -> None:
         # Bytes of segments that were read, and of what was left of them.
         self.bytes_read = self.bytes_written = 0
@@ -44,24 +31,6 @@ class CleaningStats:
 
 class Traffic:
     """Counters that only grow; the metrics read them."""
-
-    __slots__ = (
-        "bytes_in",
-        "bytes_out",
-        "cleaning",
-        "errors",
-        "flushes",
-        "isr_expands",
-        "load_s",
-        "moved_in",
-        "records_in",
-        "replicated_in",
-        "replicated_out",
-        "room_again",
-        "truncated_records",
-        "truncations",
-        "unleased_refusals",
-    )
 
     def __init__(self) -> None:
         self.bytes_in = self.bytes_out = self.replicated_in = self.replicated_out = 0

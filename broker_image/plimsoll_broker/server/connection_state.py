@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from plimsoll_broker.server.client_memory import MemoryAccount, RequestAccount
@@ -224,88 +225,63 @@ SERVING: ContextVar[WorkOwner | None] = ContextVar("serving", default=None)
 """The connection of the request that is being served. Tasks that a handler creates inherit it."""
 
 
-def _nobody_to_cut_off(_: str) -> None:
+def _no_session_to_close(_: str) -> None:
     """Default of `cut_off` for a connection without a session."""
 
 
-def _nobody_to_refuse() -> None:
+def _no_session_to_refuse() -> None:
     """Default of `_refuse` for a connection without a session."""
 
 
+@dataclass(slots=True, eq=False)
 class ConnectionState:
-    """The state of one connection that handlers use, for as long as it lasts.
+    """The state of one connection that handlers use, for as long as it lasts."""
 
-    `fetch_replied_ms`: when the last reply to a follower's fetch was made. `fetch_session`: the
-    follower's incremental fetch session. `refused`: rejected batches that later ones must not
-    overtake. `account`: its share of the reply pool; `requests`: of the intake. `is_broker`: True
-    for a registered broker. `line`: the last produce, which later ones wait for. `listener`: the
-    listener that accepted it. `address`: the client's address, or the /64 of an IPv6 address.
-    `sasl`: the login state, None if no login is required. `login`: the fingerprint of the key of
-    its login (`OnBehalf`), or empty. `principal`, `host`, `client`: the identity of the peer.
-    `holder`: the principal that its usage is counted for: the user, or the address if there is no
-    login (yet). `inside_peer`: the identity in its certificate, None if it presented none.
-    `rights`: cached authorization decisions. `forget`: called when it is lost. `waits`: work that
-    waits for a thread, dropped when it is lost; `is_lost`: True after that. `ending`: the reason to
-    close it after its last reply, or empty. `limits`: the quotas of the peer, with their usage.
-    """
+    account: MemoryAccount = field(default_factory=lambda: MemoryAccount(None, 0))
+    """Its share of the reply pool."""
+    listener: Listener = listener_peers.IMPLICIT
+    requests: RequestAccount = field(default_factory=lambda: RequestAccount(None))
+    """Its share of the intake."""
+    fetch_replied_ms: int | None = field(default=None, init=False)
+    """When the last reply to a follower's fetch was made."""
+    fetch_session: Closable | None = field(default=None, init=False)
+    is_broker: bool = field(default=False, init=False)
+    """True for a registered broker."""
+    refused: RejectedSequences | None = field(default=None, init=False)
+    """Rejected batches that later ones must not overtake."""
+    line: asyncio.Task[Any] | None = field(default=None, init=False)
+    """The last produce, which later ones wait for."""
+    sasl: SaslSession | None = field(default=None, init=False)
+    """The login state; None if no login is required."""
+    principal: str = field(default=ANONYMOUS, init=False)
+    login: bytes = field(default=b"", init=False)
+    """The fingerprint of the key of its login (`OnBehalf`), or empty."""
+    host: str = field(default="", init=False)
+    address: str = field(default="", init=False)
+    """The client's address, or the /64 of an IPv6 address."""
+    client: str = field(default="", init=False)
+    holder: str = field(default="", init=False)
+    """The principal that its usage is counted for: the user, or the address without a login."""
+    inside_peer: Peer | None = field(default=None, init=False)
+    """The identity in its certificate; None if it presented none."""
+    rights: Any = field(default=None, init=False)
+    """Cached authorization decisions."""
+    limits: Any = field(default=None, init=False)
+    """The quotas of the peer, with their usage."""
+    ending: str = field(default="", init=False)
+    """The reason to close it after its last reply, or empty."""
+    cut_off: Callable[[str], None] = field(default=_no_session_to_close, init=False)
+    """The session's callback that closes the connection."""
+    _refuse: Callable[[], None] = field(default=_no_session_to_refuse, init=False)
+    forget: Callable[[], None] | None = field(default=None, init=False)
+    """Called when the connection is lost."""
+    waits: dict[Closable, None] = field(default_factory=dict, init=False)
+    """Work that waits for a thread, dropped when the connection is lost."""
+    is_lost: bool = field(default=False, init=False)
 
-    __slots__ = (
-        "_refuse",
-        "account",
-        "address",
-        "client",
-        "cut_off",
-        "ending",
-        "fetch_replied_ms",
-        "fetch_session",
-        "forget",
-        "holder",
-        "host",
-        "inside_peer",
-        "is_broker",
-        "is_lost",
-        "limits",
-        "line",
-        "listener",
-        "login",
-        "principal",
-        "refused",
-        "requests",
-        "rights",
-        "sasl",
-        "waits",
-    )
-
-    def __init__(
-        self,
-        account: MemoryAccount | None = None,
-        listener: Listener = listener_peers.IMPLICIT,
-        requests: RequestAccount | None = None,
-    ) -> None:
-        self.account = MemoryAccount(None, 0) if account is None else account
-        self.requests = RequestAccount(None) if requests is None else requests
-        self.listener = listener
-        self.fetch_replied_ms: int | None = None
-        self.fetch_session: Closable | None = None
-        self.is_broker = False
-        self.refused: RejectedSequences | None = None
-        self.line: asyncio.Task[Any] | None = None
-        self.sasl: SaslSession | None = None
-        if listener.authentication:
-            self.sasl = SaslSession(mechanisms_of(listener.authentication))
-        self.principal = ANONYMOUS
-        self.login = b""
-        self.host = self.address = self.client = self.holder = ""
-        self.inside_peer: Peer | None = None
-        self.rights: Any = None
-        self.limits: Any = None
-        self.ending = ""
-        # The session's callback that closes the connection.
-        self.cut_off: Callable[[str], None] = _nobody_to_cut_off
-        self._refuse: Callable[[], None] = _nobody_to_refuse
-        self.forget: Callable[[], None] | None = None
-        self.waits: dict[Closable, None] = {}
-        self.is_lost = False
+    def __post_init__(self) -> None:
+        if self.listener.authentication:
+            self.sasl = SaslSession(mechanisms_of(self.listener.authentication))
 
     @property
     def listener_name(self) -> str:
@@ -361,7 +337,7 @@ class ConnectionState:
         self.close()
         for wait in tuple(self.waits):
             wait.close()
-        self.cut_off, self._refuse = _nobody_to_cut_off, _nobody_to_refuse
+        self.cut_off, self._refuse = _no_session_to_close, _no_session_to_refuse
         self.rights = None
         forget, self.forget = self.forget, None
         if forget is not None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from plimsoll_broker.server.connection_state import CloseConnection, ConnectionState
+from plimsoll_core.errors import Code
 from plimsoll_core.quotas.rates import Allowance
 from plimsoll_wire.api_versions import SUPPORTED, ApiKey, Versions
 from plimsoll_wire.messages import decode_request, encode_response
@@ -21,8 +22,6 @@ Buffer = bytes | bytearray | memoryview
 Reply = Buffer | Sequence[Buffer]
 """A response body, in one piece or several."""
 
-_UNSUPPORTED_VERSION = 35
-_INVALID_REQUEST = 42
 _SOFTWARE_VERSION = 3
 """From this version on a client states the name and version of its software (KIP-511)."""
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
@@ -39,18 +38,6 @@ class RequestContext:
     usage; None if no quota applies or it was allowed ahead; then its time is taken off
     `time_ahead`.
     """
-
-    __slots__ = (
-        "api_key",
-        "api_version",
-        "body",
-        "charges",
-        "client_id",
-        "connection",
-        "correlation_id",
-        "rights",
-        "time_ahead",
-    )
 
     def __init__(
         self,
@@ -108,7 +95,7 @@ class Dispatch:
     def _api_versions(self, context: RequestContext) -> bytes:
         version = context.api_version
         if version >= _SOFTWARE_VERSION and not _tells_its_software(version, context.body):
-            values = {"error_code": _INVALID_REQUEST, "api_keys": []}
+            values = {"error_code": Code.INVALID_REQUEST, "api_keys": []}
             return encode_response(ApiKey.API_VERSIONS, version, values)
         return self.api_versions(version, 0)
 
@@ -130,7 +117,7 @@ class Dispatch:
         the list of versions. Raises CloseConnection for any other API."""
         if key != ApiKey.API_VERSIONS:
             raise CloseConnection("unsupported-version")
-        return self.api_versions(0, _UNSUPPORTED_VERSION)
+        return self.api_versions(0, Code.UNSUPPORTED_VERSION)
 
 
 def _tells_its_software(version: int, body: Buffer) -> bool:

@@ -188,17 +188,6 @@ class RequestReceiver(Framer):
     one: each read of a socket passes here.
     """
 
-    __slots__ = (
-        "_account",
-        "_charged",
-        "_held_back",
-        "_limits",
-        "_owing_s",
-        "_progress",
-        "_serves",
-        "starved",
-    )
-
     def __init__(
         self,
         limits: ListenerLimits,
@@ -344,19 +333,6 @@ def size_of(reply: Reply) -> int:
 
 class ReplySender:
     """Made with the session; `connected` gives it the transport."""
-
-    __slots__ = (
-        "_account",
-        "_began",
-        "_flushed",
-        "_loop",
-        "_moved",
-        "_parts",
-        "_progress",
-        "_settling",
-        "_transport",
-        "_written",
-    )
 
     def __init__(self, account: MemoryAccount, loop: asyncio.AbstractEventLoop) -> None:
         self._account = account

@@ -19,19 +19,6 @@ _PENDING_ENTRIES_MAX = 64
 class _EntryFile:
     """Fixed-size entries in a file, the newest of them still in memory."""
 
-    __slots__ = (
-        "__weakref__",
-        "_disk",
-        "_entry",
-        "_last",
-        "_made",
-        "_pending",
-        "_written",
-        "open_file",
-        "path",
-        "used",
-    )
-
     def __init__(self, disk: Disk, path: Path, entry: struct.Struct) -> None:
         self._disk = disk
         self._entry = entry
@@ -160,8 +147,6 @@ class _EntryFile:
 class OffsetIndex(_EntryFile):
     """Last offset of a batch → where the batch starts."""
 
-    __slots__ = ("_base_offset",)
-
     def __init__(self, disk: Disk, path: Path, base_offset: int) -> None:
         super().__init__(disk, path, struct.Struct(">ii"))
         self._base_offset = base_offset
@@ -192,8 +177,6 @@ class OffsetIndex(_EntryFile):
 
 class TimeIndex(_EntryFile):
     """Largest timestamp so far → last offset of the batch that has it."""
-
-    __slots__ = ("_base_offset",)
 
     def __init__(self, disk: Disk, path: Path, base_offset: int) -> None:
         super().__init__(disk, path, struct.Struct(">qi"))

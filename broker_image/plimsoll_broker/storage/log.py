@@ -150,32 +150,6 @@ class Log:
     values of cleaned keys.
     """
 
-    __slots__ = (
-        "_disk",
-        "_epoch_file",
-        "_snapshots",
-        "beginning_lost",
-        "config",
-        "directory",
-        "epochs",
-        "fault",
-        "flushed_end",
-        "index",
-        "log_end_offset",
-        "log_start_offset",
-        "make_durable",
-        "notes",
-        "producers",
-        "reader",
-        "recent",
-        "recovery_point",
-        "segments",
-        "superseding_lost",
-        "topic",
-        "topic_id",
-        "unsynced",
-    )
-
     def __init__(
         self,
         place: LogPlace,

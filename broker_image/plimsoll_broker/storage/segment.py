@@ -40,29 +40,6 @@ _CUT_PART = 8
 class Segment:
     """The file `<base offset>.log` with `.index` and `.timeindex` beside it."""
 
-    __slots__ = (
-        "__weakref__",
-        "_begun",
-        "_disk",
-        "_found_bytes",
-        "_gone",
-        "_index_interval_bytes",
-        "_noted_bytes",
-        "base_offset",
-        "beside",
-        "bytes_since_index",
-        "first_timestamp",
-        "holes",
-        "max_timestamp",
-        "max_timestamp_offset",
-        "offset_index",
-        "open_file",
-        "path",
-        "size",
-        "time_index",
-        "used",
-    )
-
     def __init__(
         self,
         disk: Disk,
@@ -201,23 +178,7 @@ class Segment:
         Raises BatchError at a batch that is torn, invalid or not where the previous one ends. CRCs
         are not checked.
         """
-        chunk, start = b"", position
-        next_offset = self.base_offset if not position else None
-        while position < self.size:
-            if position - start + HEADER_SIZE > len(chunk):
-                file = file or self.file
-                chunk, start = file.pread(_SCAN_BYTES, position), position
-            try:
-                header = peek_header(chunk, position - start)
-            except BatchError as error:
-                raise BatchError(error.reason, position) from None
-            if position + header.length > self.size:
-                raise BatchError(BadBatch.TORN, position)
-            if next_offset is not None and not self._follows(header, next_offset):
-                raise BatchError(BadBatch.PLACE, position)
-            next_offset = header.next_offset
-            yield position, header
-            position += header.length
+        return self._scan(position, None if position else self.base_offset, file or self.file)
 
     def checked_headers(
         self, position: int, next_offset: int, leader_epoch: int = -1
@@ -225,30 +186,45 @@ class Segment:
         """As `headers`, but read every byte: CRCs must match, the first batch begins at
         `next_offset`, and no leader epoch is below the previous batch's (`leader_epoch`: before the
         first)."""
+        return self._scan(position, next_offset, self.file, leader_epoch, checked=True)
+
+    def _scan(
+        self,
+        position: int,
+        next_offset: int | None,
+        file: DiskFile,
+        leader_epoch: int = -1,
+        *,
+        checked: bool = False,
+    ) -> Iterator[tuple[int, BatchHeader]]:
         chunk, start = b"", position
         while position < self.size:
             if position - start + HEADER_SIZE > len(chunk):
-                chunk, start = self.file.pread(_SCAN_BYTES, position), position
-            try:
-                header = peek_header(chunk, position - start)
-            except BatchError as error:
-                raise BatchError(error.reason, position) from None
-            if position + header.length > self.size:
-                raise BatchError(BadBatch.TORN, position)
-            if not self._follows(header, next_offset):
+                chunk, start = file.pread(_SCAN_BYTES, position), position
+            header = self._whole(chunk, position - start, position)
+            if next_offset is not None and not self._follows(header, next_offset):
                 raise BatchError(BadBatch.PLACE, position)
-            if header.last_offset - self.base_offset > POSITION_MAX:
-                raise BatchError(BadBatch.OFFSETS, position)
-            if header.leader_epoch < leader_epoch:
-                raise BatchError(BadBatch.EPOCH, position)
-            if position - start + header.length > len(chunk):
-                size = max(_SCAN_BYTES, header.length)
-                chunk, start = self.file.pread(size, position), position
-            if not check_crc(chunk, position - start, header.length):
-                raise BatchError(BadBatch.CRC, position)
+            if checked:
+                if header.last_offset - self.base_offset > POSITION_MAX:
+                    raise BatchError(BadBatch.OFFSETS, position)
+                if header.leader_epoch < leader_epoch:
+                    raise BatchError(BadBatch.EPOCH, position)
+                if position - start + header.length > len(chunk):
+                    chunk, start = file.pread(max(_SCAN_BYTES, header.length), position), position
+                if not check_crc(chunk, position - start, header.length):
+                    raise BatchError(BadBatch.CRC, position)
             next_offset, leader_epoch = header.next_offset, header.leader_epoch
             yield position, header
             position += header.length
+
+    def _whole(self, chunk: bytes, at: int, position: int) -> BatchHeader:
+        try:
+            header = peek_header(chunk, at)
+        except BatchError as error:
+            raise BatchError(error.reason, position) from None
+        if position + header.length > self.size:
+            raise BatchError(BadBatch.TORN, position)
+        return header
 
     def _follows(self, header: BatchHeader, next_offset: int) -> bool:
         """Return True if the batch may follow one that ends at `next_offset`."""

@@ -20,19 +20,6 @@ from plimsoll_broker.storage.segment import Segment
 class Unsynced:
     """`cuts` counts truncations: a flush that began before one proves nothing."""
 
-    __slots__ = (
-        "_directory",
-        "_disk",
-        "_flushed",
-        "_indexes",
-        "_made",
-        "_names_synced",
-        "_removed",
-        "cuts",
-        "renames",
-        "unsettled",
-    )
-
     def __init__(self, disk: Disk, directory: Path) -> None:
         self._disk = disk
         self._directory = directory
