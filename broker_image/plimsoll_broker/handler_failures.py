@@ -24,7 +24,7 @@ TRACEBACK_EVERY_S = 1.0
 
 
 class CommitPathFailed(Exception):
-    """Something unexpected in the middle of writing, cutting or committing: no way to go on."""
+    """An unexpected error while records were written, cut or committed: the process must end."""
 
 
 class HandlerFailures:
@@ -35,7 +35,7 @@ class HandlerFailures:
         self._said: dict[str, float] = {}
 
     def met(self, api_key: int, error: BaseException) -> None:
-        """Count it, and say it with its traceback, but not more often than once a second."""
+        """Count a failure, and log it with its traceback, at most once a second."""
         api = ApiKey(api_key).name if api_key in SERVED else str(api_key)
         self.counts[api] += 1
         loop = asyncio.get_running_loop()
@@ -51,7 +51,7 @@ SERVED = frozenset(int(key) for key in ApiKey)
 
 
 class Answerable(Protocol):
-    """What is waited for."""
+    """An answer that is waited for."""
 
     def done(self) -> bool: ...
     def set_exception(self, error: Any, /) -> None: ...
@@ -83,7 +83,7 @@ class Answering:
 
 
 def surface(loop: asyncio.AbstractEventLoop, end: Callable[[BaseException], None]) -> None:
-    """From now on no exception of a callback or a task is swallowed by the loop."""
+    """Have the loop report every exception of a callback or a task from now on."""
 
     def handle(loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
         error = ends_process(context)

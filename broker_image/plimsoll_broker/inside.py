@@ -33,7 +33,8 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
 class InsidePeers:
-    """`directory`: of the files; None: everything is in plaintext, for good."""
+    """`directory`: the folder of the certificate files; None: everything is in plaintext, for
+    good."""
 
     def __init__(self, cluster_id: UUID, directory: str | None = None) -> None:
         self._cluster_id = cluster_id
@@ -50,7 +51,7 @@ class InsidePeers:
 
     @property
     def may_change(self) -> bool:
-        """Whether there may be certificates, now or later."""
+        """True if there may be certificates, now or later."""
         return self._files is not None
 
     @property
@@ -59,7 +60,7 @@ class InsidePeers:
 
     @property
     def only_tls(self) -> bool:
-        """Whether no peer is called in plaintext: by what is committed, or by the files, which a
+        """True if no peer is called in plaintext: by what is committed, or by the files, which a
         broker has before it knows what is committed."""
         if self._files is None:
             return False
@@ -71,7 +72,7 @@ class InsidePeers:
 
     @property
     def figures(self) -> InsideFigures:
-        """What heartbeats tell of it."""
+        """The figures that heartbeats report."""
         identity = self.identity
         plaintext = self._dialler.plaintext + self.let_in_plaintext()
         return InsideFigures(
@@ -83,7 +84,7 @@ class InsidePeers:
 
     @property
     def error(self) -> str:
-        """Why the newest files cannot be used; empty: they are, or there are none."""
+        """The error of the newest files; empty if they are in use, or if there are none."""
         return "" if self._files is None else self._files.error
 
     def update(self, old: ClusterImage, new: ClusterImage) -> None:
@@ -97,7 +98,7 @@ class InsidePeers:
             self.changed()
 
     async def run(self) -> None:
-        """Until cancelled: look for files that were renewed."""
+        """Look for renewed files until cancelled."""
         while self._files is not None:
             self._files.look()
             await asyncio.sleep(LOOK_S)
@@ -106,7 +107,8 @@ class InsidePeers:
     # --- admission -----------------------------------------------------------------------------
 
     def refuses(self, peer: Peer | None, address: str = "") -> str:
-        """Why a peer that shows a certificate is not let in; counted where an address is given."""
+        """Return the reason to refuse a peer with this certificate, or "". A refusal is counted if
+        an address is given."""
         reason = refuses_broker(self._committed, self._cluster_id, peer)
         if reason and address:
             self.refusals.met(reason, address)
@@ -117,19 +119,19 @@ class InsidePeers:
     async def broker(
         self, protocol: Callable[[], P], address: PeerAddress, broker_id: BrokerId
     ) -> tuple[P, Link]:
-        """A connection to this very broker.  Raises OSError."""
+        """Connect to this broker. Raises OSError."""
         refuses = partial(self._is_not_broker, broker_id)
         return await self._dialler.dial(protocol, address, "", refuses)
 
     async def controller(self, protocol: Callable[[], P], address: PeerAddress) -> tuple[P, Link]:
-        """Raises OSError."""
+        """Connect to a controller. Raises OSError."""
         name = controller_name(self._cluster_id)
         refuses = partial(refuses_controller, self._cluster_id)
         return await self._dialler.dial(protocol, address, name, refuses)
 
     def is_outdated(self, link: Link | None) -> bool:
-        """Whether its owner should connect anew: with TLS, with another certificate of ours, or
-        because the peer's is not believed any more."""
+        """Return True if the connection should be made anew: to use TLS, our new certificate, or
+        because the peer's is no longer trusted."""
         if link is None:
             return False
         if self._dialler.is_outdated(link):

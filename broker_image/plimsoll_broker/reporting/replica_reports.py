@@ -148,7 +148,8 @@ Report = ReportFailedReplicas | ReportReplicaLogs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What the controller of this epoch heard of these logs; `at_ms`: all of them the last time."""
+    """The last report: the epoch of its controller, and its logs. `at_ms`: when all of them were
+    reported."""
 
     at_ms: int
     epoch: int
@@ -177,7 +178,7 @@ class RecoveryReports:
             self._manager.report_due.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         while True:
             self._manager.report_due.clear()
             for failed in self._failed():
@@ -186,7 +187,7 @@ class RecoveryReports:
             await set_within(self._manager.report_due, LOGS_PERIOD_MS / 1000)
 
     def _failed(self) -> list[Report]:
-        """What still counts on a log that is out of service."""
+        """Return reports of offline logs that are still in an ISR."""
         manager = self._manager
         keys = [hosted.key for hosted in manager if hosted.replica.failed] + list(manager.broken)
         partitions = manager.image.partitions if manager.image is not None else {}
@@ -205,7 +206,7 @@ class RecoveryReports:
         ]
 
     async def _tell(self, found: dict[PartitionKey, ReplicaLog]) -> None:
-        """What is new; everything to another controller, and once in a while."""
+        """Report new positions; all of them to a new controller, and once in a while."""
         now_ms, image, told = self._manager.now_ms(), self._manager.image, self._told
         epoch = image.controller_epoch if image is not None else -1
         again = told.epoch != epoch or now_ms - told.at_ms >= REPEAT_MS
@@ -237,7 +238,7 @@ class RecoveryReports:
         return found
 
     async def _report(self, request: Report) -> bool:
-        """Whether it was heard."""
+        """Send a report. Return True if the controller answered."""
         logger.info("sending the controller a %s", type(request).__name__)
         try:
             answer = await self._client.command(request, LOGS_ANSWER_MS_MAX)

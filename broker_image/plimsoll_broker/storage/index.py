@@ -36,7 +36,7 @@ class _EntryFile:
             self._open().truncate(self._written * entry.size)
 
     def _open(self) -> DiskFile:
-        """One that was written is there: if not, its log's files are not what they were."""
+        """Open the file. Raises StorageError if one that was written is missing."""
         self.used = True
         file = self.open_file
         return file if file is not None else self._opened()
@@ -67,7 +67,7 @@ class _EntryFile:
             self.write()
 
     def write(self) -> None:
-        """Hand what is pending to the operating system; makes the file when there is none."""
+        """Write the pending entries; create the file if there is none."""
         if self._pending or not self._made:
             self._open().append(self._pending)
             self._written += len(self._pending) // self._entry.size
@@ -84,7 +84,7 @@ class _EntryFile:
             del self._pending[(count - self._written) * self._entry.size :]
 
     def drop(self, at: int) -> None:
-        """Forget one entry: the search only starts earlier without it."""
+        """Drop one entry; searches then start earlier."""
         self._last = None
         size = self._entry.size
         if at >= self._written:
@@ -97,7 +97,7 @@ class _EntryFile:
         self._written -= 1
 
     def grows(self) -> bool:
-        """Whether the entries are in order, as they were written: a power cut may leave others."""
+        """Return True if the entries are in order; a power cut may leave others."""
         data = (self._disk.read(self.path) or b"")[: self._written * self._entry.size]
         before = (-(2**63), -(2**63))
         for entry in self._entry.iter_unpack(data + self._pending):
@@ -107,7 +107,7 @@ class _EntryFile:
         return True
 
     def count_until(self, value: int, column: int) -> int:
-        """How many leading entries have `column` <= value.  The columns never decrease."""
+        """Return how many leading entries have `column` <= value. The columns never decrease."""
         low, high = 0, len(self)
         while low < high:
             middle = (low + high) // 2
@@ -119,11 +119,11 @@ class _EntryFile:
 
     @property
     def file(self) -> DiskFile:
-        """To be synced by its owner."""
+        """The file, which its owner syncs."""
         return self._open()
 
     def close(self) -> None:
-        """Write what is pending and give the descriptor back; opened again when needed."""
+        """Write the pending entries and close the file; it is opened again when needed."""
         self.write()
         self.release()
 
@@ -134,7 +134,7 @@ class _EntryFile:
             self.open_file.path = path
 
     def release(self) -> None:
-        """Give the descriptor back, unless it will soon be needed."""
+        """Close the file, unless it will soon be needed."""
         if not self._pending:
             self.let_go()
 
@@ -155,8 +155,8 @@ class OffsetIndex(_EntryFile):
         self.append(last_offset - self._base_offset, position)
 
     def entry_for(self, offset: int) -> tuple[int, int, int] | None:
-        """The last entry at or before `offset`: which it is, the last offset of the batch it names,
-        and where that starts."""
+        """Return the last entry at or before `offset`: its number, the last offset of its batch,
+        and the position of that batch."""
         count = self.count_until(offset - self._base_offset, 0)
         if not count:
             return None
@@ -164,11 +164,11 @@ class OffsetIndex(_EntryFile):
         return count - 1, relative + self._base_offset, position
 
     def truncate_to(self, offset: int) -> None:
-        """Forget the entries at or above `offset`."""
+        """Drop the entries at or above `offset`."""
         self.truncate(self.count_until(offset - 1 - self._base_offset, 0))
 
     def sane(self, log_size: int) -> bool:
-        """Whether the ends of the index could belong to a log of this size."""
+        """Return True if the ends of the index fit a log of this size."""
         if not len(self):
             return True
         first, last = self[0], self[len(self) - 1]
@@ -184,7 +184,7 @@ class TimeIndex(_EntryFile):
 
     @property
     def last(self) -> tuple[int, int] | None:
-        """Timestamp and absolute offset of the newest entry."""
+        """Return timestamp and absolute offset of the newest entry."""
         if self._last is None:
             if not len(self):
                 return None
@@ -193,7 +193,7 @@ class TimeIndex(_EntryFile):
         return timestamp, relative + self._base_offset
 
     def add(self, timestamp: int, last_offset: int) -> None:
-        """Skipped unless the timestamp grows: the index stays strictly monotone."""
+        """Add an entry, unless the timestamp does not grow: the index stays strictly monotone."""
         newest = self.last
         if timestamp < 0:
             return
@@ -201,8 +201,8 @@ class TimeIndex(_EntryFile):
             self.append(timestamp, last_offset - self._base_offset)
 
     def entry_for(self, timestamp: int) -> tuple[int, int, int] | None:
-        """The last entry at or before `timestamp`: which it is, its time, and the last offset of
-        the batch that has it."""
+        """Return the last entry at or before `timestamp`: its number, its time, and the last offset
+        of its batch."""
         count = self.count_until(timestamp, 0)
         if not count:
             return None
@@ -210,11 +210,11 @@ class TimeIndex(_EntryFile):
         return count - 1, newest, relative + self._base_offset
 
     def truncate_to(self, offset: int) -> None:
-        """Forget the entries at or above `offset`."""
+        """Drop the entries at or above `offset`."""
         self.truncate(self.count_until(offset - 1 - self._base_offset, 1))
 
     def sane(self) -> bool:
-        """Whether the ends of the index are in order."""
+        """Return True if the ends of the index are in order."""
         if not len(self):
             return True
         first, last = self[0], self[len(self) - 1]

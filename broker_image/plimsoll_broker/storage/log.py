@@ -78,7 +78,7 @@ def _is_due(segment: Segment, config: LogConfig, last: BatchHeader) -> bool:
 
 
 class Due(NamedTuple):
-    """Records below `offset` may go. `active`: that is the whole log, including the last
+    """Records below `offset` may be deleted. `active`: that is the whole log with its last
     segment."""
 
     offset: int
@@ -92,8 +92,8 @@ def retained(
     now_ms: int | None,
     high_watermark: int,
 ) -> Due:
-    """Return what is too old or too much. `now_ms` None: the time is unknown, and nothing is
-    old."""
+    """Return the records that retention deletes. `now_ms` None: the time is not trusted, so no
+    record is too old."""
     offset = segments[0].base_offset
     if not config.delete:
         return Due(offset, active=False)
@@ -118,8 +118,8 @@ def retained(
 
 
 def note_written(segments: Sequence[Segment], since_ms: int) -> None:
-    """Files written since the last check, at `since_ms`, are no older than that: records without a
-    time age by their file's time, which may come from a wrong clock."""
+    """Raise the file times of segments that were written since the last check, at `since_ms`, to
+    that time: records without a time age by it, and it may come from a wrong clock."""
     for segment in reversed(segments):
         if not segment.note_written(since_ms):
             break
@@ -204,13 +204,14 @@ class Log:
 
     @property
     def countable_end(self) -> int:
-        """The offset up to which it may be acknowledged: below its end while a flush is due."""
+        """The offset up to which records may be acknowledged; below the end while a flush is
+        due."""
         messages, end = self.config.flush_messages, self.log_end_offset
         return end if messages is None else countable_end(end, self.flushed_end, messages)
 
     @property
     def cuts(self) -> int:
-        """How often its end was cut off since it was opened."""
+        """Truncations since it was opened."""
         return self.unsynced.cuts
 
     # --- appending ------------------------------------------------------------------------------
@@ -252,8 +253,7 @@ class Log:
             epochs.truncate_from_start(start, self.log_end_offset)
 
     def _fail(self, error: StorageError) -> None:
-        """Cut a half-written tail now, or leave it to the next start: the log never closes
-        cleanly."""
+        """Cut a half-written tail, or leave it to the next start: the log never closes cleanly."""
         self.give_up(error)
         try:
             self.segments[-1].drop_tail()
@@ -294,8 +294,8 @@ class Log:
     # --- reading --------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, up_to_offset: int) -> bytes | memoryview:
-        """Whole batches from the one that holds `offset`, or the next; none that reaches
-        `up_to_offset`.  At least one batch, even above `max_bytes`."""
+        """Return whole batches from the one that holds `offset`, or the next, below `up_to_offset`.
+        At least one batch, even above `max_bytes`."""
         assert offset >= self.log_start_offset, "the caller answers OFFSET_OUT_OF_RANGE"
         end = self.log_end_offset
         if offset >= up_to_offset or offset >= end:
@@ -369,12 +369,12 @@ class Log:
         self.beginning_lost = self.superseding_lost = False
 
     def begin_settle(self) -> Settling | None:
-        """After a cut: what must be synced before the next append, which does so itself if no
-        thread has.  None: nothing."""
+        """Return what must be synced after a truncation, or None. The next append syncs it if no
+        thread has."""
         return self.unsynced.begin_settle()
 
     def settled(self, settling: Settling) -> None:
-        """It has."""
+        """Note that the sync of `begin_settle` is done."""
         if self.unsynced.settled(settling) and not self.size:
             self.recovery_point = self.flushed_end = self.log_end_offset
 
@@ -399,7 +399,7 @@ class Log:
             self.unsynced.removed(segment)
 
     def distrust(self, offset: int) -> None:
-        """What is there is not what was written: the next start reads it, and cuts."""
+        """Trust nothing from `offset` on: the next start reads it and truncates."""
         self.recovery_point = min(self.recovery_point, offset)
         self.flushed_end = min(self.flushed_end, offset)
         self.notes.before_cut(offset)
@@ -442,14 +442,14 @@ class Log:
         return removed
 
     def prune_snapshots(self) -> None:
-        """Remove those that no recovery needs any more."""
+        """Remove producer snapshots that no recovery needs."""
         self._snapshots.prune(frozenset(segment.base_offset for segment in self.segments))
 
     # --- durability -----------------------------------------------------------------------------
 
     @property
     def unflushed_bytes(self) -> int:
-        """How much a start after a crash would have to read, at most."""
+        """Return the most bytes that a start after a crash reads."""
         return self.unsynced.bytes(self.segments)
 
     def begin_flush(self, *, checkpoint: bool = False) -> Flush:
@@ -463,7 +463,7 @@ class Log:
         return self.unsynced.begin(self.segments, self.recovery_point, end, terms, snapshot)
 
     def flushed(self, flush: Flush) -> None:
-        """The files are synced: move the recovery point, unless something was cut meanwhile."""
+        """Move the recovery point after a sync, unless the log was truncated meanwhile."""
         if not self.unsynced.done(flush):
             return
         self._epoch_file.synced(flush.terms)
@@ -484,8 +484,8 @@ class Log:
         self.flushed(flush)
 
     def close(self, clean: bool) -> None:
-        """`clean`: everything is on disk, with a producer snapshot; raises if that fails.  If not,
-        nothing is written: what is missing, the next start makes up for."""
+        """Close the log. `clean`: sync everything and take a producer snapshot; raises if that
+        fails. Otherwise write nothing; the next start recovers."""
         self.reader.forget()
         if self.fault is not None and clean:
             raise self.fault
