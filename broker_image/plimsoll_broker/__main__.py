@@ -93,7 +93,8 @@ def tune_malloc() -> None:
 
 
 def _within_its_container(config: BrokerConfig) -> BrokerConfig:
-    """As many descriptors as may be had, and told how many, and how much memory there is."""
+    """Raise the limit of descriptors, and return the config with the limits of descriptors and
+    memory."""
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
     return msgspec.structs.replace(

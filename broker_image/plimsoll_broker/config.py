@@ -75,7 +75,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def reachable(self) -> Address:
-        """What is told to clients and peers."""
+        """The address that clients and peers are given."""
         assert self.advertised is not None, "checked when it was read"
         return self.advertised
 

@@ -57,8 +57,8 @@ _TRY_EVERY_S = 0.1
 
 
 def work_in_background(session: Path = SESSION) -> str | None:
-    """For a process that leads a session of its own.  A sentence: the session has no low priority,
-    and with it as much processor time as any other; a kernel without such groups is fine."""
+    """Lower the priority of a process that leads a session of its own.  Return a sentence if the
+    session kept its priority; None if it is low, or if the kernel has no such groups."""
     os.nice(LOWEST)
     try:
         _write(session, str(SESSION_NICE))
@@ -70,7 +70,7 @@ def work_in_background(session: Path = SESSION) -> str | None:
 
 
 def work_within() -> None:
-    """For a process in the session of its parent: its priority counts against those of it alone."""
+    """Lower the priority of a process in its parent's session, against that session alone."""
     os.nice(LOWEST)
 
 

@@ -179,7 +179,7 @@ class Coordinators:
 
     @property
     def loading_ms(self) -> int:
-        """How long the oldest load has been waiting, in ms."""
+        """Return the wait of the oldest load, in ms."""
         now_ms = self._manager.now_ms()
         loading = (s for s in self._shards.values() if s.phase is ShardPhase.LOADING)
         return max((now_ms - shard.begun_ms for shard in loading), default=0)

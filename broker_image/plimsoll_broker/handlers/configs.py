@@ -57,7 +57,7 @@ NUM_PARTITIONS, DEFAULT_FACTOR = "num.partitions", "default.replication.factor"
 
 
 class ConfigType(IntEnum):
-    """As DescribeConfigs numbers them."""
+    """The numbers of types in DescribeConfigs."""
 
     BOOLEAN = 1
     STRING = 2

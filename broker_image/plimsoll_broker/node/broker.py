@@ -125,7 +125,7 @@ class BrokerNode:
 
     @property
     def unknown_metadata(self) -> str:
-        """Why no more metadata are applied: a newer release wrote them; otherwise empty."""
+        """The error of metadata that only a newer release knows, or empty."""
         return self._stream.unknown if self._stream is not None else ""
 
     @property
@@ -155,7 +155,7 @@ class BrokerNode:
 
     @property
     def listeners(self) -> Mapping[str, BrokerListener]:
-        """By name; empty until this lifetime serves."""
+        """The open listeners by name; empty until this lifetime serves."""
         return {} if self._serving is None else self._serving.listeners
 
     @property

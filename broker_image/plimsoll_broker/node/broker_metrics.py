@@ -208,7 +208,7 @@ class MeasuredNode(Protocol):
 
     @property
     def holds(self) -> LoopHolds | None:
-        """How long the event loop was held; None if it is not watched."""
+        """The times for which the event loop was held; None if it is not watched."""
 
     @property
     def handler_failures(self) -> Mapping[str, int]:
@@ -219,7 +219,7 @@ class MeasuredNode(Protocol):
 
     @property
     def unknown_metadata(self) -> str:
-        """Why no more metadata are applied; empty while it goes on."""
+        """The error of metadata that only a newer release knows, or empty."""
 
 
 class BrokerCollector(Collector):

@@ -84,7 +84,8 @@ class ClientListeners:
 
     @property
     def closed(self) -> dict[str, str]:
-        """Why a wanted listener is not open, by name, shortened for status reports."""
+        """The errors of wanted listeners that are not open, by name, shortened for status
+        reports."""
         return {name: why[:WHY_CHARACTERS_MAX] for name, why in self._unopened.items()}
 
     @property

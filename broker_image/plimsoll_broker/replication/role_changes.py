@@ -73,7 +73,7 @@ class StateChanges:
 
     @property
     def pending_ms(self) -> int:
-        """How long the oldest has been pending, in ms."""
+        """Return the age of the oldest pending change, in ms."""
         oldest = next(iter(self._pending.values()), None)
         return 0 if oldest is None else self._now_ms() - oldest.since_ms
 

@@ -40,7 +40,7 @@ class ProposalTarget(Protocol):
 
 
 class ProposalSender:
-    """At most one request in flight; newer proposals gather meanwhile, one per partition."""
+    """Has one request in flight; newer proposals gather meanwhile, one per partition."""
 
     def __init__(
         self,

@@ -69,7 +69,7 @@ from plimsoll_wire.primitives import MalformedMessage
 
 
 class RequestTimes(dict[int, Durations]):
-    """By API key: the time from reading a request until its reply was handed to the socket, or,
+    """Durations by API key, from reading a request until its reply was handed to the socket, or,
     without a reply, until its handler returned."""
 
     def __missing__(self, api_key: int) -> Durations:

@@ -70,9 +70,9 @@ class _Lowest(NamedTuple):
 
 
 class RejectedSequences:
-    """For one connection: by partition and producer, the lowest sequence that was rejected and not
-    accepted since, with its error. `_forgot`: the last error of an entry that was dropped; None:
-    none was."""
+    """The rejections of one connection: by partition and producer, the lowest sequence that was
+    rejected and not accepted since, with its error. `_forgot`: the last error of an entry that was
+    dropped, or None."""
 
     __slots__ = ("_forgot", "_lowest")
 

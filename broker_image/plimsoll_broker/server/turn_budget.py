@@ -60,7 +60,7 @@ class TurnBudget:
         self._waiting.add(principal, resume, None)
 
     def _resume(self, loop: asyncio.AbstractEventLoop) -> None:
-        """In a new turn, resume sessions one after another while the budget lasts."""
+        """Resume sessions one after another, in a new turn, while its budget lasts."""
         self._begin(loop)
         self._resuming = True
         try:

@@ -123,7 +123,7 @@ _SYNC_FILE_RANGE_WRITE = 2
 
 
 class StorageFault(Enum):
-    """What is wrong with the disk; the value is the end of a sentence."""
+    """A kind of fault; the value is the end of a sentence."""
 
     FULL = "the disk is full"
     DESCRIPTORS = "no descriptor is left to open it with"

@@ -19,7 +19,7 @@ _SEGMENT_BYTES_MAX = 2**31 - 1
 
 
 class TimeLimits(NamedTuple):
-    """How far behind and ahead of the broker's clock a producer's timestamps may be, in
+    """The limits of producers' timestamps behind and ahead of the broker's clock, in
     milliseconds."""
 
     before_ms: int = 2**63 - 1

@@ -58,7 +58,8 @@ class DeletedDirectories:
         self.unsynced = False
 
     def found(self, path: Path, now_ms: int) -> bool:
-        """At a start: return True if this is such a directory; its removal is scheduled again."""
+        """Return True if this is such a directory, found at a start; its removal is scheduled
+        again."""
         if path.name.endswith(DELETE):
             self._due_ms[path] = now_ms
         elif path.name.endswith(STRAY):
@@ -148,7 +149,7 @@ class NewLogs:
         return [at for at in partitions if at in self._new] if self._new else []
 
     def begin_of(self, partitions: Iterable[Partition]) -> Callable[[], None]:
-        """As `begin`, for these."""
+        """As `begin`, for these partitions."""
         return partial(self._make_durable, partitions)
 
     def begin(self) -> Callable[[], None] | None:

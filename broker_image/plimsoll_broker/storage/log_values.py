@@ -60,7 +60,7 @@ class LogNotes(Protocol):
 @dataclass(slots=True, kw_only=True)
 class LogContents:
     """What was found or made in a log's directory. `rebuilt`: segments with rebuilt indexes
-    and may not be on the disk. `beginning_lost`: it was noted to start earlier."""
+    that may not be on the disk. `beginning_lost`: it was noted to start earlier."""
 
     segments: list[Segment]
     rebuilt: list[Segment]
