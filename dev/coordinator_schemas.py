@@ -174,14 +174,20 @@ class Message:
 
 
 def classes_of(schema: dict[str, Any]) -> str:
-    """The source of one schema's classes, all versions."""
+    """The source of one schema's classes, all versions; one that equals an earlier is its alias."""
     first, _, last = schema["validVersions"].partition("-")
-    classes = [
-        text
-        for version in range(int(first), int(last or first) + 1)
-        for text in Message(schema, version).classes()
-    ]
-    return "\n\n\n".join(dict.fromkeys(classes))
+    found: dict[str, str] = {}
+    names: dict[str, str] = {}
+    for version in range(int(first), int(last or first) + 1):
+        for text in Message(schema, version).classes():
+            name = re.findall(r"class (\w+):", text)[0]
+            fields = text.partition('"""\n')[2]
+            for alias, original in names.items():
+                fields = re.sub(rf"\b{alias}\b", original, fields)
+            head = name.rpartition("V")[0] + fields
+            names[name] = found.setdefault(head, name)
+            found.setdefault(name, text if names[name] == name else f"{name} = {names[name]}")
+    return "\n\n\n".join(found[name] for name in names)
 
 
 def _formatted(source: str) -> str:

@@ -36,14 +36,7 @@ class OffsetCommitValueV1:
     expire_timestamp: int = field(metadata={"kafka_type": "int64"}, default=-1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetCommitValueV2:
-    """Version 2 of OffsetCommitValue."""
-
-    __flexible__: ClassVar[bool] = False
-    offset: int = field(metadata={"kafka_type": "int64"})
-    metadata: str = field(metadata={"kafka_type": "string"})
-    commit_timestamp: int = field(metadata={"kafka_type": "int64"})
+OffsetCommitValueV2 = OffsetCommitValueV0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,18 +121,7 @@ class GroupMetadataValueV1:
     members: tuple[GroupMetadataValueMemberMetadataV1, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupMetadataValueMemberMetadataV2:
-    """Of version 2 of GroupMetadataValue."""
-
-    __flexible__: ClassVar[bool] = False
-    member_id: str = field(metadata={"kafka_type": "string"})
-    client_id: str = field(metadata={"kafka_type": "string"})
-    client_host: str = field(metadata={"kafka_type": "string"})
-    rebalance_timeout: int = field(metadata={"kafka_type": "int32"}, default=-1)
-    session_timeout: int = field(metadata={"kafka_type": "int32"})
-    subscription: bytes = field(metadata={"kafka_type": "bytes"})
-    assignment: bytes = field(metadata={"kafka_type": "bytes"})
+GroupMetadataValueMemberMetadataV2 = GroupMetadataValueMemberMetadataV1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
