@@ -19,49 +19,14 @@ import msgspec
 
 from plimsoll_core.ids import ControllerEpoch, MetadataOffset
 from plimsoll_core.messages.broker_figures import LogOutput, TopicDefaults
-from plimsoll_core.messages.elections import (
-    ElectLeaders,
-)
 from plimsoll_core.messages.metadata_stream import FetchMetadata, MetadataUpdate
-from plimsoll_core.messages.reassignments import AlterReassignments, ReportCopies
-from plimsoll_core.messages.requests import (
-    AllocateProducerIds,
-    AlterPartition,
-    Answer,
-    CreateTopics,
-    DeleteTopics,
-    Heartbeat,
-    Refused,
-    RegisterBroker,
-    ReportFailedReplicas,
-    ReportReplicaLogs,
-)
-from plimsoll_core.messages.security import SecurityChange
-from plimsoll_core.messages.topic_changes import EnsureInternalTopic, TopicChange
+from plimsoll_core.messages.requests import Answer, BrokerRequest, Refused
 
 VERSION = 0
 REQUEST_BYTES_MAX = 16 * 1024 * 1024
 """No request is larger: a proposal for 100,000 partitions fits."""
 REPLY_BYTES_MAX = 256 * 1024 * 1024
 """A compressed image of 100,000 partitions, with room."""
-
-BrokerRequest = (
-    RegisterBroker
-    | Heartbeat
-    | AlterPartition
-    | AllocateProducerIds
-    | ReportReplicaLogs
-    | ReportFailedReplicas
-    | ReportCopies
-    | CreateTopics
-    | DeleteTopics
-    | TopicChange
-    | ElectLeaders
-    | AlterReassignments
-    | EnsureInternalTopic
-    | SecurityChange
-)
-"""Requests that arrive over the network; the operator's own requests never do."""
 
 
 class ControlKey(IntEnum):

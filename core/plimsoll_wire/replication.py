@@ -23,6 +23,7 @@ from plimsoll_wire.fetch import (
     TAIL_BEGINS,
     TAIL_GOES_ON,
 )
+from plimsoll_wire.primitives import BytesReader, MalformedMessage, uvarint
 
 FETCH_KEY, FETCH_VERSION = 1, 15
 LIST_OFFSETS_KEY, LIST_OFFSETS_VERSION = 2, 5
@@ -39,7 +40,6 @@ _END_OFFSET = struct.Struct(">iq")
 _OFFSET_REPLY = struct.Struct(">ihqqi")
 
 _NO_RACK = b"\x01"
-_UVARINT_BYTES_MAX = 5
 
 
 class FetchSessionKey(NamedTuple):
@@ -107,15 +107,6 @@ class FetchReply(NamedTuple):
     session_id: int = 0
 
 
-def _uvarint(value: int) -> bytes:
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
-
-
 def _frame(key: int, version: int, correlation_id: int, client_id: bytes, body: bytes) -> bytes:
     length = _HEADER.size - 4 + len(client_id) + len(body)
     return _HEADER.pack(length, key, version, correlation_id, len(client_id)) + client_id + body
@@ -140,7 +131,7 @@ def encode_fetch(
     for topic_id, partitions in topics:
         count += 1
         parts.append(topic_id)
-        parts.append(_uvarint(len(partitions) + 1))
+        parts.append(uvarint(len(partitions) + 1))
         for index, leader_epoch, offset, last_epoch, log_start in partitions:
             last = -1 if last_epoch is None else last_epoch
             parts.append(
@@ -154,7 +145,7 @@ def encode_fetch(
         (
             b"\0",  # the request header's tags
             _FETCH.pack(limits.wait_ms_max, 1, limits.bytes_max, 0, *session),
-            _uvarint(count + 1),
+            uvarint(count + 1),
             *parts,
             _encode_forgotten(forgotten),
             _NO_RACK,
@@ -190,61 +181,16 @@ def _of_one_fetch(
 
 def _encode_forgotten(forgotten: Iterable[tuple[bytes, Sequence[int]]]) -> bytes:
     topics = [
-        b"".join((topic_id, _uvarint(len(each) + 1), *map(_INT.pack, each), b"\0"))
+        b"".join((topic_id, uvarint(len(each) + 1), *map(_INT.pack, each), b"\0"))
         for topic_id, each in forgotten
     ]
-    return _uvarint(len(topics) + 1) + b"".join(topics)
-
-
-class _Reader:
-    """Walks a flexible-version buffer; `struct.error` and `IndexError` mean that it is torn."""
-
-    __slots__ = ("data", "position")
-
-    def __init__(self, data: memoryview, position: int) -> None:
-        self.data = data
-        self.position = position
-
-    def uvarint(self) -> int:
-        data, position = self.data, self.position
-        byte = data[position]
-        if byte < 0x80:  # as nearly all are
-            self.position = position + 1
-            return byte
-        value = shift = 0
-        for _ in range(_UVARINT_BYTES_MAX):
-            byte = data[position]
-            position += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                self.position = position
-                return value
-            shift += 7
-        raise MalformedReply("a length of more than five bytes")
-
-    def take(self, size: int) -> memoryview:
-        end = self.position + size
-        if end > len(self.data):
-            raise MalformedReply("the reply ends inside a field")
-        view = self.data[self.position : end]
-        self.position = end
-        return view
-
-    def integer(self) -> int:
-        (value,) = _INT.unpack(self.take(4))
-        return int(value)
-
-    def tags(self) -> dict[int, memoryview]:
-        if self.data[self.position] == 0:
-            self.position += 1
-            return {}
-        return {self.uvarint(): self.take(self.uvarint()) for _ in range(self.uvarint())}
+    return uvarint(len(topics) + 1) + b"".join(topics)
 
 
 def decode_fetch(frame: memoryview, correlation_id: int) -> FetchReply:
     try:
         return _decode_fetch(frame, correlation_id)
-    except (struct.error, IndexError) as error:
+    except (struct.error, MalformedMessage) as error:
         raise MalformedReply(str(error)) from error
 
 
@@ -254,10 +200,10 @@ def _decode_fetch(frame: memoryview, correlation_id: int) -> FetchReply:
         raise MalformedReply(f"correlation id {got} instead of {correlation_id}")
     if (one := _of_one(frame, code, session_id)) is not None:
         return one
-    reader = _Reader(frame, _REPLY.size)
+    reader = BytesReader(frame, True, _REPLY.size)
     replies: list[PartitionReply] = []
     for _ in range(reader.uvarint() - 1):
-        topic_id = bytes(reader.take(16))
+        topic_id = bytes(reader.view(16))
         count = reader.uvarint() - 1
         replies.extend(_decode_partition(reader, topic_id) for _ in range(count))
         reader.tags()
@@ -279,24 +225,22 @@ def _of_one(frame: memoryview, code: int, session_id: int) -> FetchReply | None:
     *ends, controller_epoch = ONE_ENDS.unpack_from(frame, end)
     if (topics, count, aborted) != (2, 2, 0) or tuple(ends) != ONE_ENDS_WITH:
         return None
-    reader = _Reader(frame, begin)
+    reader = BytesReader(frame, True, begin)
     size = max(reader.uvarint() - 1, 0)
     if reader.position + size != end:
         return None
-    records = reader.take(size)
+    records = reader.view(size)
     one = PartitionReply(topic_id, index, said, high_watermark, log_start, None, records)
     return FetchReply(code, [one], controller_epoch, session_id)
 
 
-def _decode_partition(reader: _Reader, topic_id: bytes) -> PartitionReply:
-    index, code, high_watermark, _, log_start = _PARTITION_REPLY.unpack(
-        reader.take(_PARTITION_REPLY.size)
-    )
+def _decode_partition(reader: BytesReader, topic_id: bytes) -> PartitionReply:
+    index, code, high_watermark, _, log_start = reader.unpack(_PARTITION_REPLY)
     for _ in range(reader.uvarint() - 1):  # aborted transactions
-        reader.take(16)
+        reader.view(16)
         reader.tags()
-    reader.take(4)  # the preferred read replica
-    records = reader.take(max(reader.uvarint() - 1, 0))
+    reader.view(4)  # the preferred read replica
+    records = reader.view(max(reader.uvarint() - 1, 0))
     tags = reader.tags()
     diverging = None
     if 0 in tags:

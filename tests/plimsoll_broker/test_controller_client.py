@@ -26,6 +26,7 @@ from plimsoll_core.messages.broker_figures import TopicDefaults
 from plimsoll_core.messages.requests import (
     AllocateProducerIds,
     Answer,
+    BrokerRequest,
     CreateTopics,
     Done,
     Heartbeat,
@@ -56,7 +57,7 @@ class FakeController:
         self.epoch = epoch
         self.answer = answer
         self.unconfirmed = False
-        self.heard: list[control.BrokerRequest] = []
+        self.heard: list[BrokerRequest] = []
         self.streams = 0
         self.topic_defaults: TopicDefaults | None = None
         self.connections = 0

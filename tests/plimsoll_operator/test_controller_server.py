@@ -18,6 +18,7 @@ from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataOf
 from plimsoll_core.messages.broker_figures import TopicDefaults
 from plimsoll_core.messages.metadata_stream import FetchMetadata
 from plimsoll_core.messages.requests import (
+    BrokerRequest,
     Heartbeat,
     HeartbeatAnswer,
     LogPosition,
@@ -51,7 +52,7 @@ class Peer:
 
     async def command(
         self,
-        request: control.BrokerRequest,
+        request: BrokerRequest,
         cluster_id: UUID = CLUSTER,
         *,
         controller_epoch: int = 0,

@@ -18,6 +18,7 @@ from plimsoll_core.ids import BrokerId, ControllerEpoch
 from plimsoll_core.messages.requests import (
     AlterPartition,
     Answer,
+    BrokerRequest,
     CreateTopics,
     Heartbeat,
     PartitionsAnswer,
@@ -46,7 +47,7 @@ def listening(controller: Controller) -> list[Request]:
 
 
 def send(
-    peer: Peer, correlation_id: int, request: control.BrokerRequest, controller_epoch: int = 0
+    peer: Peer, correlation_id: int, request: BrokerRequest, controller_epoch: int = 0
 ) -> None:
     """Ask without waiting for the answer."""
     command = control.Command(

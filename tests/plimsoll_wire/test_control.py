@@ -20,6 +20,7 @@ from plimsoll_core.ids import (
 from plimsoll_core.messages.metadata_stream import FetchMetadata, MetadataBatchCopy, MetadataUpdate
 from plimsoll_core.messages.requests import (
     AlterPartition,
+    BrokerRequest,
     FailedReplica,
     Heartbeat,
     HeartbeatAnswer,
@@ -43,7 +44,7 @@ def a_heartbeat() -> Heartbeat:
     return Heartbeat(broker_id=BrokerId(1), broker_epoch=BrokerEpoch(5), position=POSITION)
 
 
-def requests() -> list[control.BrokerRequest]:
+def requests() -> list[BrokerRequest]:
     proposal = IsrProposal(
         topic_id=uuid4(),
         index=2,
@@ -73,7 +74,7 @@ def requests() -> list[control.BrokerRequest]:
 
 
 @pytest.mark.parametrize("request_", requests(), ids=lambda r: type(r).__name__)
-def test_command_arrives_as_it_was_sent(request_: control.BrokerRequest) -> None:
+def test_command_arrives_as_it_was_sent(request_: BrokerRequest) -> None:
     command = control.Command(
         cluster_id=CLUSTER, controller_epoch=ControllerEpoch(3), request=request_
     )

@@ -33,7 +33,13 @@ from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset
 from plimsoll_core.messages.broker_figures import LogOutput, TopicDefaults
 from plimsoll_core.messages.metadata_stream import FetchMetadata
-from plimsoll_core.messages.requests import AllocateProducerIds, Answer, Heartbeat, Refused
+from plimsoll_core.messages.requests import (
+    AllocateProducerIds,
+    Answer,
+    BrokerRequest,
+    Heartbeat,
+    Refused,
+)
 from plimsoll_net.dialling import Link, PeerAddress
 from plimsoll_wire import control
 from plimsoll_wire.framing import Framer, FrameTooLarge
@@ -257,7 +263,7 @@ class ControllerClient:
         return True
 
     async def command(
-        self, request: control.BrokerRequest, timeout_ms: int = 30_000, *, once: bool = False
+        self, request: BrokerRequest, timeout_ms: int = 30_000, *, once: bool = False
     ) -> Answer:
         """Return the committed answer. Raises NoController at the deadline.
 
@@ -281,7 +287,7 @@ class ControllerClient:
             raise NoController(f"no controller answered within {timeout_ms} ms") from None
 
     async def _attempt(
-        self, connection: ControlConnection, request: control.BrokerRequest, *, once: bool
+        self, connection: ControlConnection, request: BrokerRequest, *, once: bool
     ) -> control.CommandReply | None:
         """Return the reply, or None if the controller must be looked for and asked again."""
         try:
@@ -347,7 +353,7 @@ class ControllerClient:
 
     # --- finding the controller -----------------------------------------------------------------
 
-    def _envelope(self, request: control.BrokerRequest) -> control.Command:
+    def _envelope(self, request: BrokerRequest) -> control.Command:
         return control.Command(
             cluster_id=self.peers.cluster_id,
             controller_epoch=self.highest_epoch,

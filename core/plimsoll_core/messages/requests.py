@@ -248,7 +248,7 @@ class BrokerProvenDead(Message, frozen=True, kw_only=True):
     evidence: str
 
 
-Request = (
+BrokerRequest = (
     RegisterBroker
     | Heartbeat
     | AlterPartition
@@ -262,6 +262,12 @@ Request = (
     | ElectLeaders
     | AlterReassignments
     | EnsureInternalTopic
+    | SecurityChange
+)
+"""Requests that arrive over the network; the operator's own requests never do."""
+
+Request = (
+    BrokerRequest
     | DeclareTopic
     | TopicObjectGone
     | DetachTopic
@@ -270,7 +276,6 @@ Request = (
     | ReassignmentObjectGone
     | RebalanceRequest
     | LimitMovement
-    | SecurityChange
     | SecurityDeclaration
     | DeclareListeners
     | InsideRequest

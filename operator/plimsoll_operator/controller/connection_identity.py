@@ -16,9 +16,8 @@ from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_core.messages.metadata_stream import FetchMetadata
-from plimsoll_core.messages.requests import Refused
+from plimsoll_core.messages.requests import BrokerRequest, Refused
 from plimsoll_operator.controller.refusals import refused
-from plimsoll_wire.control import BrokerRequest
 
 
 class ConnectionIdentity:

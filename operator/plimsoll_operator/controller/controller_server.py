@@ -26,6 +26,7 @@ from plimsoll_core.messages.metadata_stream import FetchMetadata
 from plimsoll_core.messages.requests import (
     AlterPartition,
     Answer,
+    BrokerRequest,
     Forwarded,
     Refused,
     RegisterBroker,
@@ -365,7 +366,7 @@ class ServerConnection(asyncio.Protocol):
             self._forwarded.begun(forwarded, work)
         return work
 
-    def _may_propose(self, sessions: BrokerSessions, request: control.BrokerRequest) -> bool:
+    def _may_propose(self, sessions: BrokerSessions, request: BrokerRequest) -> bool:
         if not isinstance(request, AlterPartition):
             return True
         return sessions.may_propose(self._number, (request.broker_id, request.broker_epoch))
