@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from plimsoll_process.loop_holds import HELD_S_MAX
+from plimsoll_process.loop_watch import HELD_S_MAX
 
 
 @dataclass

@@ -29,8 +29,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from plimsoll_process.loop_holds import LoopHolds
-from plimsoll_process.loop_watch import where_runs
+from plimsoll_process.loop_watch import LoopHolds, where_runs
 
 logger = logging.getLogger("plimsoll.hang_watch")
 LOOK_EVERY_S = 5.0

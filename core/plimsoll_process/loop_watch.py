@@ -1,31 +1,200 @@
 """A watch over an event loop: how long each turn holds it, and what was running when it was long.
 
-Entry points start one in the loop.  A timer says by how much it ran late, how much CPU time the
+Entry points start one in the loop. A timer says by how much it ran late, how much CPU time the
 loop's thread used meanwhile, and how long it waited for a processor; a thread looks at what the
-loop runs when the timer does not come, and sleeps else.  It costs 50 timers a second, and an idle
-loop half as many.  What is counted is `loop_holds`' to say.
+loop runs when the timer does not come, and sleeps else. It costs 50 timers a second, and an idle
+loop half as many.
+
+`Alarm` rings for the thread when the loop has not put it off. While the loop puts it off in time
+the thread sleeps in the kernel and never asks for the interpreter's lock: a thread that looked at a
+clock 40 times a second cost a busy broker as many changes of threads, and an idle one a third of
+its processor time. Where there is no timerfd (Linux has it) it rings at every interval.
+
+`LoopHolds` counts how long the loop was held, and decides which holds are logged. One turn of a
+loop is what runs between two chances for a timer: no other connection is served meanwhile, no
+heartbeat is sent. Pure.
+
+`ThreadWaits` reads how long one thread has waited for a processor. A kernel without these figures
+tells of no waits. What a container's CPU limit takes is not in them (`hang_watch` counts both).
 """
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import logging
+import os
 import sys
 import threading
 import time
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
+from typing import Any, NamedTuple
 
 from prometheus_client.core import Metric
 
-from plimsoll_process.loop_holds import HELD_S_MAX, LoopHolds, LoopTurn
+from plimsoll_process.log_lines import LineLimit
 from plimsoll_process.metric_table import MetricTable, loop_rows
-from plimsoll_process.processor_waits import ThreadWaits
-from plimsoll_process.put_off_alarm import Alarm
 
 logger = logging.getLogger("plimsoll.loop_watch")
+_LIBRARY = ctypes.PyDLL(None)  # both calls return at once, so they keep the interpreter's lock
+_CREATE = getattr(_LIBRARY, "timerfd_create", None)
+_SET_TIME: Any = getattr(_LIBRARY, "timerfd_settime", None)
+_CLOCK_MONOTONIC = 1
+_CLOSE_ON_EXEC = 0o2000000
+_NS = 1_000_000_000
+_COUNT_BYTES = 8
+
+
+class _Times(ctypes.Structure):
+    """A `struct itimerspec`: the interval after the first time, and when that is."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_long) for name in ("every_s", "every_ns", "first_s", "first_ns")
+    )
+
+
+class Alarm:
+    """Rings unless it is put off in time, then again every `every_s` until it is put off."""
+
+    def __init__(self, every_s: float) -> None:
+        self._every_s = every_s
+        self._times = _Times(0, int(every_s * _NS), 0, 0)
+        self._reference = ctypes.byref(self._times)
+        # None: there is no timer.
+        self._fd: int | None = None
+        if _CREATE is not None and (fd := _CREATE(_CLOCK_MONOTONIC, _CLOSE_ON_EXEC)) >= 0:
+            self._fd = fd
+
+    def put_off(self, first_s: float) -> None:
+        """Delay the alarm by this time, below a second; called from the loop."""
+        if self._fd is not None:
+            self._times.first_ns = int(first_s * _NS)
+            _SET_TIME(self._fd, 0, self._reference, None)
+
+    def ring(self) -> None:
+        """Ring at once."""
+        self.put_off(1 / _NS)
+
+    def wait(self) -> None:
+        """Block the thread until the alarm rings."""
+        if self._fd is None:
+            time.sleep(self._every_s)
+        else:
+            os.read(self._fd, _COUNT_BYTES)
+
+    def close(self) -> None:
+        """Called by the thread, once it is not put off any more."""
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            os.close(fd)
+
+
+HELD_S_MAX = 0.05
+"""No request and no chore holds the loop longer."""
+BOUNDS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+RECENT_S = 60.0
+
+
+class LoopTurn(NamedTuple):
+    """`late_s`: by how much a timer ran late; `cpu_s`: how much of that the loop's thread computed;
+    `waited_s`: how much of it the thread waited for a processor.
+
+    A machine that gives the process no turn makes it late as well, and that is no fault of ours.
+    The rest is a wait for the interpreter's lock, for a disk, or for the end of a CPU limit.
+    """
+
+    late_s: float
+    cpu_s: float
+    waited_s: float = 0.0
+
+
+class LoopHolds:
+    """Statistics of holds of the event loop. All but `recent_max_s` only grow."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS_S) + 1)
+        self.sum_s = 0.0
+        self.too_long = 0
+        self.worst_cpu_s = 0.0
+        self.waited_s = 0.0
+        """Time in which the loop's thread waited for a processor; `hang_watch` counts it."""
+        self._maxima = (0.0, 0.0)
+        self._window_began_s = 0.0
+        self._limit = LineLimit()
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+    @property
+    def recent_max_s(self) -> float:
+        """The longest hold of the last one to two minutes."""
+        return max(self._maxima)
+
+    def cumulative(self) -> list[tuple[float, int]]:
+        """Return the number of turns up to each bound; Prometheus' buckets, without the last."""
+        total, found = 0, []
+        for bound, count in zip(BOUNDS_S, self.counts[:-1], strict=True):
+            total += count
+            found.append((bound, total))
+        return found
+
+    def note(self, turn: LoopTurn, now_s: float, where: str) -> str | None:
+        """Count it; the line to log, if it is worth one.  `where`: what was seen running."""
+        self.counts[bisect_left(BOUNDS_S, turn.late_s)] += 1
+        self.sum_s += turn.late_s
+        self.worst_cpu_s = max(self.worst_cpu_s, turn.cpu_s)
+        if now_s - self._window_began_s >= RECENT_S:
+            self._window_began_s = now_s
+            self._maxima = (0.0, self._maxima[0])
+        self._maxima = (max(self._maxima[0], turn.late_s), self._maxima[1])
+        if turn.late_s <= HELD_S_MAX:
+            return None
+        if turn.cpu_s > HELD_S_MAX:
+            self.too_long += 1
+        return self._line(turn, now_s, where)
+
+    def _line(self, turn: LoopTurn, now_s: float, where: str) -> str | None:
+        more = self._limit.due(now_s)
+        if more is None:
+            return None
+        late_ms, cpu_ms, waited_ms = (round(seconds * 1000) for seconds in turn)
+        without = f", {waited_ms} ms without a processor" if waited_ms else ""
+        held = f"the event loop was held for {late_ms} ms, {cpu_ms} ms of CPU{without}"
+        return f"{held}: {where}{more}"
+
+
+_THREADS = Path("/proc/self/task")
+_BYTES_MAX = 100
+
+
+class ThreadWaits:
+    """`thread_id`: the native one."""
+
+    def __init__(self, thread_id: int, threads: Path = _THREADS) -> None:
+        self._file = -1
+        try:
+            self._file = os.open(threads / str(thread_id) / "schedstat", os.O_RDONLY)
+        except FileNotFoundError:
+            return
+
+    def seconds(self) -> float:
+        """Return the waits since the thread began; 0.0 if the kernel does not tell."""
+        if self._file < 0:
+            return 0.0
+        _, waited_ns, *_ = os.pread(self._file, _BYTES_MAX, 0).split()
+        return int(waited_ns) / 1e9
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
 
 TICK_S = 0.02
 IDLE_TICK_S = 0.04

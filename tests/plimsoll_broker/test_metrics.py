@@ -19,7 +19,7 @@ from plimsoll_broker.security.authority import Authority
 from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.fair_work import FairWork
 from plimsoll_core.messages.requests import Answer
-from plimsoll_process.loop_holds import LoopHolds
+from plimsoll_process.loop_watch import LoopHolds
 
 NOBODY_LAGS_MS = 3_600_000
 """However long what a test does first takes on a busy machine."""

@@ -34,7 +34,7 @@ from plimsoll_operator.status import gauges
 from plimsoll_operator.status.cluster_counts import CountedImage, count
 from plimsoll_operator.status.metric_rows import ROWS
 from plimsoll_operator.status.unclean_recovery_condition import UncleanElections
-from plimsoll_process.loop_holds import LoopHolds
+from plimsoll_process.loop_watch import LoopHolds
 
 WHERE = {"namespace": "kafka", "cluster": "main"}
 ROWS_OF_THREE = ((0, 1, 2), (1, 2, 0), (2, 0, 1))

@@ -16,13 +16,13 @@ from tests.plimsoll_broker.test_replication import until
 
 from plimsoll_process import hang_watch
 from plimsoll_process.hang_watch import EXIT_HUNG, HangWatch, read_times
-from plimsoll_process.loop_holds import LoopHolds
+from plimsoll_process.loop_watch import LoopHolds
 
 PROGRAM = """
 import asyncio, sys, time
 from plimsoll_process import hang_watch
 from plimsoll_process import hang_watch
-from plimsoll_process.loop_holds import LoopHolds
+from plimsoll_process.loop_watch import LoopHolds
 
 hang_watch.HUNG_S, hang_watch.SILENT_CPU_S = 0.5, {silent_cpu_s}
 

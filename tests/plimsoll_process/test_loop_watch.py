@@ -17,7 +17,7 @@ from tests.holding import nothing_holds_the_loop
 from tests.plimsoll_broker.test_replication import until
 
 from plimsoll_process import loop_watch
-from plimsoll_process.loop_holds import LoopHolds, LoopTurn
+from plimsoll_process.loop_watch import LoopHolds, LoopTurn
 
 
 def compute(seconds: float) -> None:

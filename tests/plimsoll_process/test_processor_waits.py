@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from plimsoll_process.processor_waits import ThreadWaits
+from plimsoll_process.loop_watch import ThreadWaits
 
 
 def test_waits_are_read_anew_each_time(tmp_path: Path) -> None:

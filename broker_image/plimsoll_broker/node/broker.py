@@ -48,7 +48,7 @@ from plimsoll_core.messages.broker_figures import BrokerFigures, LogOutput
 from plimsoll_core.messages.requests import Refused, RegisterBroker, Registered
 from plimsoll_core.release import RELEASE
 from plimsoll_core.replica.leader_lease import LeaderLease
-from plimsoll_process.loop_holds import LoopHolds
+from plimsoll_process.loop_watch import LoopHolds
 
 logger = logging.getLogger("plimsoll.broker")
 

@@ -44,8 +44,7 @@ from plimsoll_core.security.tokens import TokenRefusal
 from plimsoll_net.dialling import HANDSHAKE_FAILED
 from plimsoll_net.handshakes import REASONS as TLS_REASONS
 from plimsoll_process.durations import Durations
-from plimsoll_process.loop_holds import LoopHolds
-from plimsoll_process.loop_watch import loop_metrics
+from plimsoll_process.loop_watch import LoopHolds, loop_metrics
 from plimsoll_wire.api_versions import ApiKey
 
 _TOLD_FROM_THE_START = (

@@ -35,8 +35,7 @@ from plimsoll_operator.status.commit_counters import CommitCounters
 from plimsoll_operator.status.gauges import ImageGauges, IsrSizes, object_gauges
 from plimsoll_operator.status.metric_rows import PREFIX, TABLE
 from plimsoll_operator.status.unclean_recovery_condition import UncleanElections
-from plimsoll_process.loop_holds import LoopHolds
-from plimsoll_process.loop_watch import loop_metrics
+from plimsoll_process.loop_watch import LoopHolds, loop_metrics
 
 PEER_REASONS = (*inside.REASONS, *handshakes.REASONS)
 """Causes to reject a peer at the controllers' port, in the handshake or after it."""
