@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.forward import ask_for_changes, behalf_of
-from plimsoll_broker.handlers.long_work import THINGS_AT_ONCE, is_short, things
+from plimsoll_broker.handlers.long_work import THINGS_AT_ONCE, is_short
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_core.cluster.cluster_configs import BROKER_DEFAULTS, OWN_KEYS
 from plimsoll_core.cluster.config_keys import ConfigKey
@@ -403,9 +403,7 @@ def alter_configs(view: ClusterView) -> Handler:
 
     async def handle(context: RequestContext) -> bytes:
         key, version, aside = context.api_key, context.api_version, view.aside
-        request = await aside.decoded(context)
-        many = things(context)
-        context.body.release()
+        request, many = await aside.received(context)
         replace = key == ApiKey.ALTER_CONFIGS
         asked = await aside.some(many, partial(_asked, view, request, replace))
         told: dict[str, TopicChanged] = {}

@@ -56,6 +56,13 @@ class Aside:
         work = partial(decode_request, context.api_key, context.api_version, body)
         return work() if is_short(context) else await self.do(work)
 
+    async def received(self, context: RequestContext) -> tuple[Any, int]:
+        """Return the request, and roughly how many items it names (`things`); release its body."""
+        request = await self.decoded(context)
+        many = things(context)
+        context.body.release()
+        return request, many
+
 
 def is_short(context: RequestContext) -> bool:
     return len(context.body) <= BYTES_AT_ONCE

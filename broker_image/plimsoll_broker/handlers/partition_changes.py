@@ -12,13 +12,13 @@ broker's image. Source: the protocol's rule for reassignments; KIP-455.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any
 
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.forward import behalf_of, forward, timeout_ms_of
-from plimsoll_broker.handlers.long_work import THINGS_AT_ONCE, is_short, things
+from plimsoll_broker.handlers.long_work import THINGS_AT_ONCE, is_short
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
 from plimsoll_core.errors import Reason
@@ -63,6 +63,38 @@ def partition_of(image: ClusterImage, answer: PartitionAnswer) -> Partition | No
     return None if topic_id is None else image.partitions.get(PartitionKey(topic_id, answer.index))
 
 
+async def _ask(
+    view: ClusterView,
+    command: ElectLeaders | AlterReassignments,
+    timeout_ms: int,
+    sees: Callable[[ClusterImage, Any], bool],
+) -> Answer:
+    """Return the controller's answer once this broker `sees` every change."""
+    answer = await forward(view, command, timeout_ms)
+    if isinstance(answer, ElectionsAnswer | ReassignmentsAnswer):
+        changed = [each for each in answer.partitions if not each.code]
+        await view.watch.wait_for(
+            lambda image: all(sees(image, one) for one in changed), timeout_ms
+        )
+    return answer
+
+
+def _results(
+    answer: Answer,
+    kind: type[ElectionAnswer | TargetAnswer],
+    asked: Iterable[PartitionName | PartitionTarget],
+) -> tuple[PartitionAnswer, ...]:
+    """Return the results; a refusal of the request is repeated for each partition."""
+    if isinstance(answer, ElectionsAnswer | ReassignmentsAnswer):
+        return answer.partitions
+    if not isinstance(answer, Refused):
+        raise AssertionError(f"the controller answered {answer}")
+    return tuple(
+        kind(topic=one.topic, index=one.index, code=answer.code, message=answer.message)
+        for one in asked
+    )
+
+
 _KINDS: dict[int, ElectionKind] = {0: "Preferred", 1: "Unclean"}
 _PREFERRED = 0
 
@@ -71,9 +103,7 @@ def elect_leaders(view: ClusterView) -> Handler:
     async def handle(context: RequestContext) -> bytes:
         version = context.api_version
         aside = view.aside
-        request = await aside.decoded(context)
-        many = things(context)
-        context.body.release()
+        request, many = await aside.received(context)
         names = await aside.some(many, partial(_names, request))
         answer = await _elect(view, context, names, request)
         told = len(answer.partitions) if isinstance(answer, ElectionsAnswer) else len(names or ())
@@ -110,15 +140,8 @@ async def _elect(
         return Refused(reason=reason.name, code=reason.code, message=message)
     if names == ():
         return ElectionsAnswer(partitions=())
-    timeout_ms = timeout_ms_of(request)
     command = ElectLeaders(kind=_KINDS[kind], partitions=names, behalf=behalf_of(view, context))
-    answer = await forward(view, command, timeout_ms)
-    if isinstance(answer, ElectionsAnswer):
-        won = [each for each in answer.partitions if not each.code]
-        await view.watch.wait_for(
-            lambda image: all(_sees_election(image, one) for one in won), timeout_ms
-        )
-    return answer
+    return await _ask(view, command, timeout_ms_of(request), _sees_election)
 
 
 def _sees_election(image: ClusterImage, won: ElectionAnswer) -> bool:
@@ -128,20 +151,9 @@ def _sees_election(image: ClusterImage, won: ElectionAnswer) -> bool:
 
 
 def _values(answer: Answer, names: tuple[PartitionName, ...]) -> dict[str, Any]:
-    """Encode the answer. A refusal of the whole request is repeated for each named partition:
-    version 0 has no other field for it."""
-    code = 0
-    if isinstance(answer, ElectionsAnswer):
-        answers = answer.partitions
-    elif isinstance(answer, Refused):
-        code = answer.code
-        answers = tuple(
-            ElectionAnswer(topic=each.topic, index=each.index, code=code, message=answer.message)
-            for each in names
-        )
-    else:
-        raise AssertionError(f"the controller answered {answer}")
-    by_topic = results_by_topic(answers, "partition_id")
+    """Encode the answer. Version 0 has no field for a refusal of the whole request."""
+    code = answer.code if isinstance(answer, Refused) else 0
+    by_topic = results_by_topic(_results(answer, ElectionAnswer, names), "partition_id")
     results = [
         {"topic": topic, "partition_result": partitions} for topic, partitions in by_topic.items()
     ]
@@ -152,9 +164,7 @@ def alter_reassignments(view: ClusterView) -> Handler:
     async def handle(context: RequestContext) -> bytes:
         version = context.api_version
         aside = view.aside
-        request = await aside.decoded(context)
-        many = things(context)
-        context.body.release()
+        request, many = await aside.received(context)
         targets = await aside.some(many, partial(_targets, request))
         answer = await _alter(view, context, targets, request) if targets else _NOTHING
 
@@ -197,14 +207,7 @@ async def _alter(
         allow_factor_change=_may_change_factors(request),
         behalf=behalf_of(view, context),
     )
-    timeout_ms = timeout_ms_of(request)
-    answer = await forward(view, command, timeout_ms)
-    if isinstance(answer, ReassignmentsAnswer):
-        begun = [each for each in answer.partitions if not each.code]
-        await view.watch.wait_for(
-            lambda image: all(_sees_targets(image, one) for one in begun), timeout_ms
-        )
-    return answer
+    return await _ask(view, command, timeout_ms_of(request), _sees_targets)
 
 
 def _sees_targets(image: ClusterImage, begun: TargetAnswer) -> bool:
@@ -214,19 +217,10 @@ def _sees_targets(image: ClusterImage, begun: TargetAnswer) -> bool:
 
 
 def _altered(answer: Answer, targets: tuple[PartitionTarget, ...]) -> dict[str, Any]:
-    """Return the response's values; a refusal of the request is repeated for each partition."""
     code, message = 0, None
-    if isinstance(answer, ReassignmentsAnswer):
-        answers = answer.partitions
-    elif isinstance(answer, Refused):
+    if isinstance(answer, Refused):
         code, message = answer.code, answer.message
-        answers = tuple(
-            TargetAnswer(topic=one.topic, index=one.index, code=code, message=answer.message)
-            for one in targets
-        )
-    else:
-        raise AssertionError(f"the controller answered {answer}")
-    by_topic = results_by_topic(answers, "partition_index")
+    by_topic = results_by_topic(_results(answer, TargetAnswer, targets), "partition_index")
     responses = [{"name": topic, "partitions": results} for topic, results in by_topic.items()]
     return {"error_code": code, "error_message": message, "responses": responses}
 

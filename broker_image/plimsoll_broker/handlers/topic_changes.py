@@ -25,7 +25,6 @@ from uuid import UUID
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.configs import topic_configs
 from plimsoll_broker.handlers.forward import ask, ask_for_changes, behalf_of, timeout_ms_of
-from plimsoll_broker.handlers.long_work import things
 from plimsoll_broker.server.client_quotas import QuotaCharges
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey
@@ -91,9 +90,7 @@ def create_topics(view: ClusterView) -> Handler:
     async def handle(context: RequestContext) -> bytes:
         version = context.api_version
         aside = view.aside
-        request = await aside.decoded(context)
-        many = things(context)
-        context.body.release()
+        request, many = await aside.received(context)
         wanted, answers = await aside.some(many, partial(_checked, request))
         if not request.validate_only:
             wanted, over = topics_within_quota(context, wanted)
@@ -257,9 +254,7 @@ _EXTEND_STRICT_VERSION = 3
 def create_partitions(view: ClusterView) -> Handler:
     async def handle(context: RequestContext) -> bytes:
         version, aside = context.api_version, view.aside
-        request = await aside.decoded(context)
-        many = things(context)
-        context.body.release()
+        request, many = await aside.received(context)
         topics = await aside.some(many, partial(_growths, request))
         names = tuple(dict.fromkeys(one.topic for one in topics))
         told: dict[str, TopicChanged] = {}
@@ -340,9 +335,7 @@ def delete_topics(view: ClusterView) -> Handler:
     async def handle(context: RequestContext) -> bytes:
         version = context.api_version
         aside = view.aside
-        request = await aside.decoded(context)
-        many = things(context)
-        context.body.release()
+        request, many = await aside.received(context)
         told = await aside.some(many, partial(_told, view.image, request, version))
         sizes = _sizes(view.image, told)
         told = _within_quota(context, told, sizes)
