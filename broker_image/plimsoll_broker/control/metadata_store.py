@@ -68,6 +68,7 @@ class StoredMetadata:
             applied_offset=self.image.next_offset,
             nonce=self.nonce,
             controller_epoch=self.controller_epoch,
+            term_id=self.image.term_id,
         )
 
 

@@ -124,6 +124,7 @@ class MetadataStream:
                 broker_id=self._client.peers.broker_id,
                 offset=self.image.next_offset,
                 nonce=self.replica.nonce,
+                term_id=self.image.term_id,
                 wait_ms_max=WAIT_MS_MAX,
             )
             if self._client.inside.is_outdated(connection.link):

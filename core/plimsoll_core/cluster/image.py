@@ -21,6 +21,7 @@ from plimsoll_core.cluster import rebalance_records as rebalances
 from plimsoll_core.cluster import records as r
 from plimsoll_core.cluster import restart_records as restarts
 from plimsoll_core.cluster import security_records as security
+from plimsoll_core.cluster.controller_terms import with_term
 from plimsoll_core.cluster.image_indexes import count_behind, count_preferred, move_hosted
 from plimsoll_core.cluster.inside_records import certificates_allowed, inside_mode_set
 from plimsoll_core.cluster.listener_records import listeners_configured
@@ -63,7 +64,8 @@ def apply_all(image: ClusterImage, records: Iterable[r.Record]) -> ClusterImage:
 
 def _controller_changed(image: ClusterImage, record: r.ControllerChanged) -> ClusterImage:
     assert record.controller_epoch > image.controller_epoch, "controller epochs only grow"
-    return replace(image, controller_epoch=record.controller_epoch)
+    terms = with_term(image.terms, record.term_id, image.next_offset)
+    return replace(image, controller_epoch=record.controller_epoch, terms=terms)
 
 
 def _cluster_declared(image: ClusterImage, record: r.ClusterDeclared) -> ClusterImage:

@@ -20,6 +20,7 @@ from plimsoll_core.cluster.model import (
     MOVEMENT_BYTES_PER_SECOND,
     Broker,
     ClusterImage,
+    ControllerTerm,
     Grant,
     Partition,
     PartitionKey,
@@ -79,6 +80,7 @@ class _Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     listeners: tuple[Listener, ...] | UnsetType = UNSET
     quotas: tuple[QuotaRow, ...] | UnsetType = UNSET
     inside: Inside | UnsetType = UNSET
+    terms: tuple[ControllerTerm, ...] | UnsetType = UNSET
 
 
 def encode_image(image: ClusterImage) -> bytes:
@@ -115,6 +117,7 @@ def encode_image(image: ClusterImage) -> bytes:
         listeners=image.listeners or UNSET,
         quotas=_quota_rows(image) or UNSET,
         inside=UNSET if image.inside == NOTHING_INSIDE else image.inside,
+        terms=image.terms or UNSET,
     )
     return msgspec.json.encode(snapshot, enc_hook=_plain, order="deterministic")
 
@@ -158,6 +161,7 @@ def decode_image(data: bytes) -> ClusterImage:
         listeners=() if snapshot.listeners is UNSET else snapshot.listeners,
         quotas=quotas_of(snapshot.quotas or ()),
         inside=NOTHING_INSIDE if snapshot.inside is UNSET else snapshot.inside,
+        terms=() if snapshot.terms is UNSET else snapshot.terms,
     )
 
 

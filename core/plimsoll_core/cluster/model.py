@@ -332,6 +332,13 @@ class Grant(_Stored, frozen=True, kw_only=True):
     revision: str
 
 
+class ControllerTerm(_Stored, frozen=True, kw_only=True):
+    """A controller's term in the log: its random id, and the offset of its first record."""
+
+    id: str
+    first_offset: MetadataOffset
+
+
 class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     """A cluster's committed state after `next_offset` records.
 
@@ -348,13 +355,14 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     hold (`record_versions`).  `listeners`: where clients connect; none: to the one that the
     brokers' own configuration names.  `security`: credentials, users, rules.  `quotas`: what
     clients may use.  `inside`: whether brokers and controllers talk with TLS, and their
-    certificates.
+    certificates.  `terms`: the newest terms of controllers, oldest first (`controller_terms`).
     """
 
     cluster_id: UUID
     name: str = ""
     metadata_version: int = 1
     controller_epoch: ControllerEpoch = ControllerEpoch(0)
+    terms: tuple[ControllerTerm, ...] = ()
     next_offset: MetadataOffset = MetadataOffset(0)
     members: tuple[BrokerId, ...] = ()
     brokers: Map[BrokerId, Broker] = Map()
@@ -379,6 +387,11 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     quotas: ClientQuotas = NO_QUOTAS
     listeners: tuple[Listener, ...] = ()
     inside: Inside = NOTHING_INSIDE
+
+    @property
+    def term_id(self) -> str:
+        """The id of the last controller term, empty if it has none."""
+        return self.terms[-1].id if self.terms else ""
 
     def topic_of(self, holder: TopicObject) -> Topic | None:
         """Return the topic that this very object (by uid) declares."""

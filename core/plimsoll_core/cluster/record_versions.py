@@ -26,22 +26,25 @@ from plimsoll_core.security import state as security
 
 OLDEST = 1
 """The oldest metadata version that this software runs a cluster at."""
-NEWEST = 4
+NEWEST = 5
 """The newest metadata version that this software understands."""
 UNDERSTOOD = (OLDEST, NEWEST)
 
 OWNERS_SINCE = 4
 """The metadata version from which on the creator of a topic is committed."""
 
-RELEASES = {1: "0.1", 2: "0.2", 3: "0.2", 4: "0.2"}
-"""Releases by metadata version. A version is named after the release that introduced it; of two
-versions with one name, the published release understands the newer one."""
+TERMS_SINCE = 5
+"""The metadata version from which on controller terms have ids."""
+
+RELEASES = {1: "0.1", 2: "0.2", 3: "0.2", 4: "0.2", 5: "0.2"}
+"""Releases by metadata version. A version is named after the release that introduced it; of several
+versions with one name, the published release understands the newest one."""
 
 Row = dict[int, str]
 """The fields of a kind by the version that introduced them; the kind is as old as its oldest."""
 
 TABLE: dict[type[msgspec.Struct], Row] = {
-    r.ControllerChanged: {1: "cause controller_epoch identity"},
+    r.ControllerChanged: {1: "cause controller_epoch identity", TERMS_SINCE: "term_id"},
     r.ClusterDeclared: {1: "cause cluster_id name"},
     r.MetadataVersionFinalized: {2: "cause metadata_version"},
     r.MembersChanged: {1: "cause broker_ids"},
@@ -159,6 +162,7 @@ TABLE: dict[type[msgspec.Struct], Row] = {
         " partition_epoch min_isr recovery",
     },
     m.Grant: {1: "broker_id broker_epoch pod_uid revision"},
+    m.ControllerTerm: {TERMS_SINCE: "id first_offset"},
 }
 
 

@@ -48,10 +48,12 @@ from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch
 
 
 class ControllerChanged(_Record, frozen=True, kw_only=True):
-    """The first record of every term, alone in its batch."""
+    """The first record of every term, alone in its batch.  `term_id` is random, empty before
+    metadata version 5."""
 
     controller_epoch: ControllerEpoch
     identity: str
+    term_id: str = ""
 
 
 class ClusterDeclared(_Record, frozen=True, kw_only=True):

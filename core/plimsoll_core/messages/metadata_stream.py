@@ -15,12 +15,14 @@ from plimsoll_core.messages.base import Message
 
 class FetchMetadata(Message, frozen=True, kw_only=True):
     """Long poll for the records from `offset` on; if they are no longer kept, a snapshot comes
-    first. Sent on the stream connection only. `nonce`: of the batch before `offset`."""
+    first. Sent on the stream connection only. `nonce`: of the batch before `offset`; `term_id`: of
+    the controller term in which it was written."""
 
     cluster_id: UUID
     broker_id: BrokerId
     offset: MetadataOffset
     nonce: str | None = None
+    term_id: str | None = None
     wait_ms_max: int = 500
 
 

@@ -58,11 +58,13 @@ from plimsoll_core.messages.topic_changes import EnsureInternalTopic, TopicChang
 
 class LogPosition(msgspec.Struct, frozen=True, kw_only=True):
     """The sender's position in the metadata log: `applied_offset` records, the last of them from
-    the batch with `nonce`; proves that a log did not go back in time."""
+    the batch with `nonce` and the controller term `term_id`; proves that a log did not go back in
+    time."""
 
     applied_offset: MetadataOffset
     nonce: str | None
     controller_epoch: ControllerEpoch
+    term_id: str | None = None
 
 
 # --- what brokers send -------------------------------------------------------------------------

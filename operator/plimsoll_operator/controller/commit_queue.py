@@ -262,11 +262,13 @@ def _new_nonce() -> str:
 def replay(opened: OpenedLog, cluster_id: UUID) -> Restored:
     """Return the image and the tail of a log."""
     snapshot, image = opened.snapshot, first_image(opened, cluster_id)
-    tail = MetadataTail(start=image.next_offset, nonce=snapshot.nonce if snapshot else None)
+    nonce = snapshot.nonce if snapshot else None
+    tail = MetadataTail(start=image.next_offset, nonce=nonce, terms=image.terms)
     for whole in _wholes(opened.batches):
         for batch in whole:
             image = apply_all(image, decode_records(batch))
         tail.append(merged(whole))
+    tail.terms = image.terms
     return Restored(image=image, tail=tail)
 
 
@@ -402,6 +404,7 @@ class Committer:
         self._cautious = max(0, self._cautious - 1)
         self.tail.append(copy)
         old, new, committed = self.queue.commit()
+        self.tail.terms = new.terms
         self._stats.committed(len(records), elapsed_ms, Commit(new.next_offset, now_ms))
         for subscriber in self.subscribers:
             subscriber(old, new, committed)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -19,6 +20,7 @@ from typing import Any
 from uuid import UUID
 
 from plimsoll_core.cluster.model import ClusterImage, Partition
+from plimsoll_core.cluster.record_versions import TERMS_SINCE
 from plimsoll_core.cluster.records import ControllerChanged, Record
 from plimsoll_core.controller.decide import decide
 from plimsoll_core.controller.kernel.decision import DecisionContext
@@ -386,7 +388,10 @@ class Controller:
             await self._settle_claims(restored.tail)
             epoch = ControllerEpoch(max(self.epoch, self._claims.highest_epoch) + 1)
             change = ControllerChanged(
-                cause="TakeOver", controller_epoch=epoch, identity=self._identity
+                cause="TakeOver",
+                controller_epoch=epoch,
+                identity=self._identity,
+                term_id=_new_term_id(self.image),
             )
             try:
                 await self._committer.commit_alone(change)
@@ -461,3 +466,7 @@ class Controller:
         if self._active:
             late_ms = max(late_ms, waited_ms)
             self._decide(Tick(late_ms=late_ms)).add_done_callback(heard)
+
+
+def _new_term_id(image: ClusterImage) -> str:
+    return secrets.token_hex(8) if image.metadata_version >= TERMS_SINCE else ""

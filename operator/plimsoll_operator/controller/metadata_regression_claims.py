@@ -62,7 +62,7 @@ class Claims:
                 *(request.broker_id, position.controller_epoch, epoch),
             )
             return None
-        standing = tail.standing(position.applied_offset, position.nonce)
+        standing = _standing(tail, position)
         if not _contradicts(standing) and position.controller_epoch <= epoch:
             self._claims.pop(request.broker_id, None)
             return None
@@ -82,7 +82,7 @@ class Claims:
         position = request.position
         if position is None:
             return
-        if _contradicts(self._log.standing(position.applied_offset, position.nonce)):
+        if _contradicts(_standing(self._log, position)):
             self._note(request.broker_id, position)
             self._heard_enough.set()
             return
@@ -122,7 +122,7 @@ class Claims:
         return {
             broker_id: claim
             for broker_id, claim in self._claims.items()
-            if _contradicts(tail.standing(claim.position.applied_offset, claim.position.nonce))
+            if _contradicts(_standing(tail, claim.position))
         }
 
     async def _listen(self, tail: MetadataTail) -> None:
@@ -134,6 +134,10 @@ class Claims:
             await set_within(self._heard_enough, self._listen_ms / 1000)
         finally:
             self._log = None
+
+
+def _standing(tail: MetadataTail, position: LogPosition) -> Standing:
+    return tail.standing(position.applied_offset, position.nonce, position.term_id)
 
 
 def _contradicts(standing: Standing) -> bool:

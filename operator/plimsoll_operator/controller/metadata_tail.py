@@ -2,7 +2,8 @@
 
 `commit_queue` fills it after each commit; `controller_term` answers streams from it while active.
 It is bounded in bytes: a broker further behind gets a snapshot first. It also tells if a broker's
-log position contradicts this log (the log went back in time, or it is another log).
+log position contradicts this log (the log went back in time, or it is another log): by nonces where
+the batches are kept, and by controller terms below them.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from collections import deque
 from enum import Enum
 from typing import Protocol
 
+from plimsoll_core.cluster.controller_terms import Ancestry, ancestry
 from plimsoll_core.cluster.image_encoding import encode_image
-from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.cluster.model import ClusterImage, ControllerTerm
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import MetadataOffset
 from plimsoll_core.messages.metadata_stream import FetchMetadata, MetadataBatchCopy, MetadataUpdate
@@ -30,16 +32,32 @@ class Standing(Enum):
     """Relation of a broker's (offset, nonce) to this log."""
 
     WITHIN = "within"
-    TOO_OLD = "too old to tell"
+    TOO_OLD = "within, before the batches kept here"
+    FORGOTTEN = "of a controller term that is no longer known"
     AHEAD = "ahead"
     DIFFERENT = "different"
 
 
-class MetadataTail:
-    """Newest batches, in order without gaps; `start` is the first offset still held."""
+_BY_TERM = {
+    Ancestry.WITHIN: Standing.TOO_OLD,
+    Ancestry.DIFFERENT: Standing.DIFFERENT,
+    Ancestry.FORGOTTEN: Standing.FORGOTTEN,
+}
 
-    def __init__(self, *, start: MetadataOffset, nonce: str | None) -> None:
+
+class MetadataTail:
+    """Newest batches, in order without gaps; `start` is the first offset still held, `terms` are
+    the controller terms of the whole log."""
+
+    def __init__(
+        self,
+        *,
+        start: MetadataOffset,
+        nonce: str | None,
+        terms: tuple[ControllerTerm, ...] = (),
+    ) -> None:
         self.start = start
+        self.terms = terms
         self.end = start
         self._start_nonce = nonce
         self._batches: deque[MetadataBatchCopy] = deque()
@@ -63,13 +81,15 @@ class MetadataTail:
         grown, self._grown = self._grown, asyncio.Event()
         grown.set()
 
-    def standing(self, offset: MetadataOffset, nonce: str | None) -> Standing:
+    def standing(
+        self, offset: MetadataOffset, nonce: str | None, term_id: str | None = None
+    ) -> Standing:
         """Return the standing of a broker that holds `offset` records, the last from the batch
-        `nonce`."""
+        `nonce` of the controller term `term_id`."""
         if offset > self.end:
             return Standing.AHEAD
         if offset < self.start:
-            return Standing.TOO_OLD
+            return _BY_TERM[ancestry(self.terms, offset, term_id)]
         if nonce is None or self._nonce_at(offset) == nonce:
             return Standing.WITHIN
         return Standing.DIFFERENT
@@ -125,12 +145,19 @@ class Committed(Protocol):
 async def update_for(fetch: FetchMetadata, log: Committed) -> MetadataUpdate | Refused:
     """Return the update after `fetch.offset`."""
     tail = log.tail
-    standing = tail.standing(fetch.offset, fetch.nonce)
+    standing = tail.standing(fetch.offset, fetch.nonce, fetch.term_id)
     if standing in (Standing.AHEAD, Standing.DIFFERENT):
         return refused(
             Reason.MetadataRegressed,
             f"Broker {fetch.broker_id} holds metadata up to {fetch.offset} that is not in this "
             f"log, which ends at {tail.end}.",
+        )
+    if standing is Standing.FORGOTTEN:
+        return refused(
+            Reason.MetadataRegressed,
+            f"Broker {fetch.broker_id} holds metadata up to {fetch.offset}, of a controller term"
+            " that this log no longer knows, so nothing tells if they are of this log. If etcd was"
+            " not restored since, delete the broker's directory __cluster_metadata.",
         )
     if standing is Standing.TOO_OLD:
         return await _snapshot_update(log.image, tail)

@@ -44,6 +44,12 @@ class ReplicaChecker:
         self._lives: dict[int, int] = {}
         self._lifetimes: dict[int, LifetimeChecker] = {}
 
+    def look_at_metadata(self, host: BrokerHost) -> None:
+        """Check a broker's metadata alone, while the others continue with another history."""
+        manager = host.manager
+        if manager is not None and manager.image is not self._images.get(host.id):
+            self._new_image(host, manager.image)
+
     def look(self, host: BrokerHost) -> None:
         """Check a broker after a step in which it ran."""
         if host.crashed:
@@ -317,9 +323,9 @@ class ReplicaChecker:
 
     def _new_image(self, host: BrokerHost, image: ClusterImage | None) -> None:
         """I23: a prefix of the committed log, and never a shorter one."""
-        before = self._images[host.id]
+        before = self._images.get(host.id)
         self._images[host.id] = image
-        if image is None or self._ghost.restored:
+        if image is None or (self._ghost.restored and host.id not in self._ghost.keepers):
             return
         if before is not None and image.next_offset < before.next_offset:
             raise Violation("MetadataPrefix", f"broker {host.id} went back in the metadata")

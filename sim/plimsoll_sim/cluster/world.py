@@ -255,14 +255,7 @@ class World:
         for process in touched:
             host = self._hosts.get(process)
             if host is not None and host.process is process:
-                self.replicas.look(host)
-                self.leases.look(host)
-                self.groups.look(host)
-                self.shares.look(host)
-                if not loop.behind:
-                    standstill.look(self.network, host)
-                if self.secured is not None:
-                    self.secured.look(host)
+                self._look(host)
             if process.exited:
                 self._ended(process)
         if self._violation is not None:
@@ -273,6 +266,20 @@ class World:
         if self.ghost.image is not self._checked_image:
             self._checked_image = self.ghost.image
             self.replicas.committed_moved(self.brokers)
+
+    def _look(self, host: BrokerHost) -> None:
+        """Check a broker after a step in which it ran."""
+        if self.ghost.keepers:
+            self.replicas.look_at_metadata(host)
+            return
+        self.replicas.look(host)
+        self.leases.look(host)
+        self.groups.look(host)
+        self.shares.look(host)
+        if not self.loop.behind:
+            standstill.look(self.network, host)
+        if self.secured is not None:
+            self.secured.look(host)
 
     def _ended(self, process: Process) -> None:
         """A process ended by itself."""

@@ -45,6 +45,8 @@ class FaultContext:
         self.rng: random.Random = world.rng
         # False once the world is healed: what was scheduled does nothing any more.
         self.active = True
+        # True while no other fault may strike.
+        self.alone = False
         # Faults that have struck and not ended; `RunOptions.at_once` limits them.
         self.lasting = 0
         # An earlier content of a broker's disk, by broker id, for `disks.restore_disk_image`.

@@ -43,6 +43,7 @@ from plimsoll_sim.faults.scripts import (
     report_short_log_first,
     restart_follower_during_proposal,
     restore_disk_with_clean_marker,
+    restore_etcd_behind_broker,
     stop_without_controller,
 )
 
@@ -331,6 +332,12 @@ TABLE: tuple[Fault, ...] = (
         1,
         "A metadata log that went back in time.",
         rare=True,
+    ),
+    Fault(
+        "restore_etcd_behind_broker",
+        restore_etcd_behind_broker.strike,
+        0,
+        "A log that went back, and beyond a snapshot, while the broker that knows was away.",
     ),
     Fault(
         "roll_brokers",

@@ -83,7 +83,7 @@ class FaultSchedule:
 
     def _strike(self, number: int, rng: random.Random) -> None:
         world, context = self._world, self._context
-        if not context.active or context.lasting >= world.options.at_once:
+        if not context.active or context.alone or context.lasting >= world.options.at_once:
             return
         context.rng = rng
         fault = rng.choices(self._faults, self._weights)[0]

@@ -92,6 +92,14 @@ class OperatorHost:
         return next((led.controller.image for led in self._leaders.values()), None)
 
     @property
+    def log_start(self) -> int | None:
+        """The first offset that its controller still holds as a batch; None if it leads no
+        cluster."""
+        if not self.active:
+            return None
+        return next((led.controller.tail.start for led in self._leaders.values()), None)
+
+    @property
     def ended(self) -> Outcome | None:
         """The outcome of the last term of this process."""
         return None if self._leaders.last is None else self._leaders.last.outcome

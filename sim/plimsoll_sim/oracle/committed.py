@@ -46,6 +46,9 @@ class MetadataGhost:
         self.unclean: list[tuple[PartitionKey, int, str]] = []
         self.sequence = 0
         self.restored = False
+        # Brokers that hold what etcd lost, once all others legitimately continue with another
+        # history.
+        self.keepers: frozenset[int] = frozenset()
         self.topics_recreated = False
         # True if an object declares this topic after the object that it was bound to is gone.
         self.is_declared: Callable[[Topic], bool] = lambda _: False
@@ -167,6 +170,15 @@ class MetadataGhost:
         it, and no copy may lose what is committed.
         """
         self.restored = True
+
+    def forked(self, keeper: int) -> None:
+        """Note that etcd holds an older state, and that only this broker knew a newer one.
+
+        The others continue with another history, of which nothing is checked but that the keeper
+        does not adopt it.
+        """
+        self.went_back()
+        self.keepers = frozenset((keeper,))
 
     def lossy(self, broker_id: int, names: list[TopicPartition]) -> None:
         """A broker lost data of these partitions."""

@@ -32,6 +32,9 @@ CLIENT_TOPIC_FAULT = ("change_client_topic", 15)
 DELETIONS_SHARE = 0.3
 """The share of runs without a profile in which a client deletes what an ELR member still has."""
 DELETIONS_FAULT = ("delete_beside_elr", 10)
+FORK_SHARE = 0.04
+"""The share of runs without a profile in which etcd is restored behind the back of one broker."""
+FORK_FAULT = ("restore_etcd_behind_broker", 3)
 FEW_SHARE = 0.3
 """The share of runs in which a connection remembers hardly any refused batch."""
 LOST_FILES_SHARE = 0.5
@@ -70,6 +73,9 @@ def draw(rng: random.Random, profile: str | None = None) -> RunOptions:
     able = not profile and options.min_isr > 1
     if able and random.Random(f"deletions {options}").random() < DELETIONS_SHARE:
         options = replace(options, faults=(*options.faults, DELETIONS_FAULT))
+    able = not profile and options.metadata_version is None
+    if able and random.Random(f"forks {options}").random() < FORK_SHARE:
+        options = replace(options, faults=(*options.faults, FORK_FAULT))
     # Brokers of an older metadata version know no groups.
     able = options.metadata_version is None and options.offsets_partitions is None
     dice = random.Random(f"groups {options}")

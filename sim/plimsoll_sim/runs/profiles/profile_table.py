@@ -16,6 +16,7 @@ from plimsoll_sim.runs.profiles.operations import OPERATIONS
 from plimsoll_sim.runs.profiles.profile import Profile
 from plimsoll_sim.runs.profiles.renames import RENAMES
 from plimsoll_sim.runs.profiles.replication import REPLICATION
+from plimsoll_sim.runs.profiles.restores import RESTORES
 from plimsoll_sim.runs.profiles.security import SECURITY
 
 DRAWN: dict[str, Profile] = {**REPLICATION, **OPERATIONS, **DISKS}
@@ -28,4 +29,5 @@ PROFILES: dict[str, Profile] = {
     **BUFFERS,
     **DESCRIPTORS,
     **RENAMES,
+    **RESTORES,
 }

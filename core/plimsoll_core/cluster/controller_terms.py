@@ -1,0 +1,57 @@
+"""The controller terms of a metadata log, by which a position is recognised as a part of it.
+
+A term's records form one chain, as each append is a compare-and-set on the log that the term has
+read.  Two logs of one cluster therefore agree up to a position if both have its term, and the term
+reaches the position in both.  A controller epoch proves nothing: after etcd was restored, the next
+term takes a number that an earlier one may have had.  Source: docs/protocol.md 3.14.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from plimsoll_core.cluster.model import ControllerTerm
+from plimsoll_core.ids import MetadataOffset
+
+TERMS_MAX = 1_000
+"""The number of terms that an image keeps.  A position of an older one is refused: it cannot be
+told from a position of another history."""
+
+
+class Ancestry(Enum):
+    """The relation of a position to a log, by the position's term."""
+
+    WITHIN = "within"
+    DIFFERENT = "different"
+    FORGOTTEN = "of a controller term that is no longer known"
+
+
+def with_term(
+    terms: tuple[ControllerTerm, ...], term_id: str, first_offset: MetadataOffset
+) -> tuple[ControllerTerm, ...]:
+    """Return the terms after one more began; a term without an id is not kept."""
+    if not term_id:
+        return terms
+    return (*terms, ControllerTerm(id=term_id, first_offset=first_offset))[-TERMS_MAX:]
+
+
+def ancestry(
+    terms: tuple[ControllerTerm, ...], offset: MetadataOffset, term_id: str | None
+) -> Ancestry:
+    """Return how the position after `offset` records relates to a log that is longer.
+
+    `term_id` is that of the last term in those records: empty if none had an id, None if the
+    broker's release does not send it.
+    """
+    if term_id is None or not terms:
+        return Ancestry.WITHIN
+    before_all = offset <= terms[0].first_offset
+    if before_all and len(terms) == TERMS_MAX:
+        return Ancestry.FORGOTTEN
+    if not term_id:
+        return Ancestry.WITHIN if before_all else Ancestry.DIFFERENT
+    for number, term in enumerate(terms):
+        if term.id == term_id:
+            ends = number + 1 == len(terms) or offset <= terms[number + 1].first_offset
+            return Ancestry.WITHIN if term.first_offset < offset and ends else Ancestry.DIFFERENT
+    return Ancestry.DIFFERENT

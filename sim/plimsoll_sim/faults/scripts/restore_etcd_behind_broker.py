@@ -1,0 +1,95 @@
+"""Etcd is restored to a state before what one broker knows, while no other process knows it.
+
+The other brokers were killed before the backup, and the operators end.  The log goes on from the
+backup until a snapshot covers what that broker holds, under a controller whose epoch the broker may
+know already.  Then the broker comes back.  The new history is a legitimate one, in which records
+may be lost, so nothing but the broker's metadata is checked any more, and no other fault strikes.
+"""
+
+from __future__ import annotations
+
+import random
+
+from plimsoll_core.cluster.record_versions import TERMS_SINCE
+from plimsoll_core.messages.reassignments import LimitMovement
+from plimsoll_sim.cluster.world import World
+from plimsoll_sim.faults import observed_partitions
+from plimsoll_sim.faults.fault_context import FaultContext, Script, Wait, pause
+from plimsoll_sim.hosts.brokers import BrokerHost
+
+TERMS_MAX = 2
+"""The most terms that begin between the backup and the restore."""
+OTHERS_SHARE = 0.3
+"""How often the other brokers follow the new history before the keeper comes back."""
+BYTES_PER_SECOND = 1_000_000
+
+
+def strike(context: FaultContext, rng: random.Random) -> str | None:
+    world = context.world
+    keeper = observed_partitions.running_broker(world, rng)
+    known = world.ghost.image.metadata_version >= TERMS_SINCE and not world.ghost.restored
+    if keeper is None or not known or context.lasting:
+        return None
+    context.run(_script(context, keeper, rng))
+    return keeper.name
+
+
+def _script(context: FaultContext, keeper: BrokerHost, rng: random.Random) -> Script:
+    world = context.world
+    others = [host for host in world.brokers.values() if host is not keeper]
+    context.alone = True
+    for host in others:
+        host.kill()
+    backup, offset = world.etcd.backup(), world.ghost.image.next_offset
+    for _ in range(rng.randint(0, TERMS_MAX)):
+        yield from _next_term(world, rng)
+    _commit(world, -1)
+    yield Wait(lambda: _known(keeper) > offset, 10_000)
+    held = _known(keeper)
+    if held <= offset or world.ghost.restored:
+        for host in others:
+            world.start_broker(host)
+        context.alone = False
+        return
+    for process in [host.process for host in world.operators] + world.client_processes:
+        if process is not None:
+            process.die()
+    keeper.kill()
+    world.etcd.restore(backup)
+    world.ghost.forked(keeper.id)
+    world.expect_liveness = False  # nothing is committed once the keeper is back
+    world.note(f"story: {keeper.name} holds {held} records, etcd {offset}")
+    yield from _next_term(world, rng)
+    if rng.random() < OTHERS_SHARE:
+        for host in others:
+            world.start_broker(host)
+    for number in range(world.options.slots // 2 + held - offset + 2):
+        _commit(world, number)
+        yield pause(150)
+    yield pause(2_000)
+    yield from _next_term(world, rng)
+    starts = [host.log_start for host in world.operators if host.log_start is not None]
+    world.note(f"story: {keeper.name} returns with {held} records; the log begins at {starts}")
+    world.start_broker(keeper)
+    yield pause(15_000)
+
+
+def _known(keeper: BrokerHost) -> int:
+    """Return the number of records that the broker has applied."""
+    image = None if keeper.manager is None else keeper.manager.image
+    return -1 if image is None else int(image.next_offset)
+
+
+def _commit(world: World, number: int) -> None:
+    """Have the controller that leads, if any, commit a record."""
+    change = LimitMovement(bytes_per_second=BYTES_PER_SECOND + number)
+    for host in world.operators:
+        host.pass_on(change)
+
+
+def _next_term(world: World, rng: random.Random) -> Script:
+    """Kill all operators, start them again, and wait until one leads."""
+    for host in rng.sample(world.operators, len(world.operators)):
+        host.kill()
+        world.start_operator(host)
+    yield Wait(lambda: any(host.active for host in world.operators), 15_000)

@@ -1,0 +1,26 @@
+"""Runs in which etcd is restored, and the log goes on from the backup."""
+
+from __future__ import annotations
+
+from plimsoll_sim.runs.profiles.profile import Profile
+
+RESTORES: dict[str, Profile] = {
+    # One broker knows what etcd lost, and comes back when a snapshot covers it.
+    "restored etcd": Profile(
+        faults={
+            "restore_etcd_behind_broker": 6,
+            "kill_broker": 1,
+            "kill_operator": 2,
+            "change_min_isr": 2,
+            "elect_preferred_leaders": 1,
+        },
+        choices={
+            "operators": (1, 2),
+            "slots": (16,),
+            "fault_gap_ms": (400,),
+            "heal_ms": (500, 2_000),
+            "consumers": (0,),
+            "think_ms": ((200, 2_000),),
+        },
+    ),
+}
