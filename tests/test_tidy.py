@@ -535,7 +535,7 @@ PEOPLE_MAX = {
     "plimsoll_net": 0,
     "plimsoll_operator": 14,
     "plimsoll_process": 0,
-    "plimsoll_sim": 134,
+    "plimsoll_sim": 6,
     "plimsoll_spark": 0,
     "plimsoll_wire": 0,
 }

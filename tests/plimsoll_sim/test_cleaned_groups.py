@@ -13,8 +13,7 @@ from plimsoll_core.groups.records import GroupRecord, OffsetCommitted, OffsetFor
 from plimsoll_core.ids import TopicPartition
 from plimsoll_sim.checkers.cleaned_groups import LogPlaceOfRecord, UncleanedRecords
 from plimsoll_sim.checkers.compaction import BatchesLeft, uncleaned
-from plimsoll_sim.hosts.coordinator_payload import is_left_of, records_in
-from plimsoll_sim.hosts.payload import ident_of
+from plimsoll_sim.hosts.payload import ident_of, is_left_of, records_in
 from plimsoll_sim.oracle.partition_ghost import CommittedBatch, Copy, PartitionGhost, Violation
 from plimsoll_wire.batches import HEADER_SIZE, parse_header
 from plimsoll_wire.coordinator_records import encode_group_record

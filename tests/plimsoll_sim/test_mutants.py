@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.plimsoll_sim.mutants_check import TIMEOUT_S, noticed
 
-from plimsoll_sim.cluster.patience import Patience
+from plimsoll_sim.cluster.run_options import Patience
 from plimsoll_sim.mutants import hunt, kills
 from plimsoll_sim.mutants.__main__ import shorter
 from plimsoll_sim.mutants.hunt import (

@@ -4,9 +4,9 @@ import asyncio
 import random
 
 from plimsoll_sim.engine.determinism import instead
+from plimsoll_sim.engine.draws import LatencyUs
 from plimsoll_sim.engine.loop import SimLoop
 from plimsoll_sim.engine.process import Process
-from plimsoll_sim.environment.latency import LatencyUs
 from plimsoll_sim.environment.network import Network
 
 PORT = 9

@@ -10,7 +10,7 @@ from plimsoll_operator.leadership.led_cluster import LedCluster
 from plimsoll_operator.reconcile import registry
 from plimsoll_operator.reconcile.reconcile_term import Task, Work
 from plimsoll_operator.reconcile.work_queue import ReconcileQueue
-from plimsoll_sim.cluster.patience import Patience
+from plimsoll_sim.cluster.run_options import Patience
 from plimsoll_sim.cluster.world import World
 from plimsoll_sim.runs.run import run
 from plimsoll_sim.scenario.runner import play

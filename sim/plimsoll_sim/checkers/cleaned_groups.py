@@ -1,7 +1,7 @@
 """Cleaned logs of groups: a replay gives what coordinators wrote (G10, CompactedSame).
 
 `GroupChecker` reports every record that it reads in a leader's log, so that each is known as it
-was written. The replica checker calls `check` for every log whose segments a cleaner replaced.
+was written. The replica checker calls `check` for every log of which a cleaner replaced segments.
 """
 
 from __future__ import annotations

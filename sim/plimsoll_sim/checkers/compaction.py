@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from plimsoll_core.ids import BrokerId
 from plimsoll_sim.hosts.brokers import BrokerHost
-from plimsoll_sim.hosts.coordinator_payload import is_coordinators, is_left_of, records_in
-from plimsoll_sim.hosts.payload import key_of
+from plimsoll_sim.hosts.payload import is_coordinators, is_left_of, key_of, records_in
 from plimsoll_sim.oracle.committed import MetadataGhost
 from plimsoll_sim.oracle.partition_ghost import CommittedBatch, Copy, PartitionGhost, Violation
 
@@ -134,7 +133,7 @@ def _check_producers(ghost: PartitionGhost, broker_id: int, copy: Copy) -> None:
 
 
 def _lacking(ghost: PartitionGhost, copy: Copy) -> dict[bytes, tuple[object, object]]:
-    """Return the keys whose last committed record the copy lacks, as (held, committed)."""
+    """Return the keys of which the copy lacks the last committed record, as (held, committed)."""
     first = max(copy.start, ghost.start)
     last = _values(each for each in ghost.committed if each.base >= first)
     held = _values((each for each in copy.batches[: copy.same] if each.base >= first), copy)

@@ -110,7 +110,7 @@ class InsideChecker:
         """While a run lasts, the goal is Required, and each step moves towards it. A cluster that
         did not ask for certificates stays without."""
         if self.stays_open and after.inside.mode is not InsideMode.OFF:
-            text = f"{after.inside.mode.value}, and nobody has asked for it"
+            text = f"{after.inside.mode.value}, and no request for it was made"
             raise Violation("PhaseMonotone", text)
         step = ORDER.index(after.inside.mode) - ORDER.index(before.inside.mode)
         if step not in (0, 1):

@@ -4,16 +4,20 @@ that held it. Records that a client was told are deleted do not come back with a
 Called by the replica checker for each change. A log start is allowed if everything below was
 removed in a log that held it: by age or size, by its broker's configs and wall clock, or by a
 DeleteRecords request. It is also allowed if another log validly begins there. A log that was
-truncated below its own start may rely only on where the others begin.
+truncated below its own start may rely only on where the others begin. The marker of a clean stop
+is checked here, too (I25).
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from plimsoll_broker.replication.hosted_partitions import Hosted
+from plimsoll_broker.storage.checkpoint_formats import CLEAN_SHUTDOWN
+from plimsoll_sim.environment.simulated_disk import FileNode, Volume
 from plimsoll_sim.hosts.brokers import BrokerHost
 from plimsoll_sim.oracle.partition_ghost import (
     CommittedBatch,
@@ -136,3 +140,13 @@ def _offset_ms(host: BrokerHost) -> int:
     """Return the error of the broker's wall clock; 0 if it is too large for retention by age."""
     offset = 0 if host.process is None else host.process.wall_offset_ms
     return offset if abs(offset) <= CLOCK_STEP_MS_MAX else 0
+
+
+def check_marker(name: str, volume: Volume, directory: Path) -> None:
+    """A marker says that every log is on the disk, so that no power cut can take any of it."""
+    if not isinstance(volume.find(directory / CLEAN_SHUTDOWN), FileNode):
+        return
+    for path, log in volume.nodes(directory, ".log"):
+        served = Path(path).parent.name.rpartition("-")[2].isdecimal()
+        if served and log.unsynced:
+            raise Violation("Marker", f"{name} is marked as clean, but {path} is not on the disk")

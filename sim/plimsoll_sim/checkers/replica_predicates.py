@@ -2,7 +2,7 @@
 epochs.
 
 `ReplicaChecker.look` is called with each broker that did something in a step, and looks only at
-what changed.  Predicates I1-I9 and I19-I24 of the protocol.
+what changed.  Predicates I1-I10 and I19-I24 of the protocol.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_core.replica.leader import CommittedIsr, IsrState, Leader, PendingExpand
 from plimsoll_core.replica.replica import Replica
 from plimsoll_sim.checkers import compaction, copies, epochs_and_producers, log_starts
-from plimsoll_sim.checkers.follower_lifetimes import LifetimeChecker
 from plimsoll_sim.hosts.brokers import BrokerHost
 from plimsoll_sim.oracle.committed import MetadataGhost
 from plimsoll_sim.oracle.partition_ghost import Copy, PartitionGhost, Violation
@@ -33,8 +32,8 @@ class ReplicaChecker:
         proposed: Callable[[], None],
         cleaned: Callable[[PartitionGhost, Copy, Hosted], None],
     ) -> None:
-        """`proposed` is called with every proposed in-sync set; `cleaned` with every log whose
-        segments a cleaner replaced, once its broker leads or may be elected."""
+        """`proposed` is called with every proposed in-sync set; `cleaned` with every log of which a
+        cleaner replaced segments, once its broker leads or may be elected."""
         self._cleaned = cleaned
         self._ghost = ghost
         self._now_us = now_us
@@ -376,3 +375,37 @@ def _check_below_high_watermark(
             f"{ghost.name}: {broker_id}'s log differs from the committed one below {must}: "
             f"{copy.batches[copy.same : copy.same + 1]}",
         )
+
+
+class LifetimeChecker:
+    """One for each life of a broker."""
+
+    def __init__(self) -> None:
+        self._image: ClusterImage | None = None
+        self._known: dict[Hosted, tuple[Leader, dict[int, int | None]]] = {}
+
+    def look(self, hosted: Hosted, leader: Leader, image: ClusterImage | None) -> None:
+        """A fetch is only taken up of the lifetime in which its sender is registered."""
+        of, known = self._known.get(hosted, (None, {}))
+        if of is not leader:
+            known = {}
+            self._known[hosted] = (leader, known)
+        for broker_id, progress in leader.followers.items():
+            epoch = progress.broker_epoch
+            if known.get(broker_id) == epoch:
+                continue
+            known[broker_id] = epoch
+            broker = None if image is None else image.brokers.get(broker_id)
+            # A step that also brought metadata leaves the order of the two unknown.
+            if image is not self._image or broker is None or epoch is None:
+                continue
+            if epoch != broker.broker_epoch:
+                raise Violation(
+                    "EpochsMonotone",
+                    f"{hosted!r} counts a fetch of broker {broker_id}'s life {epoch}, and knows of "
+                    f"{broker.broker_epoch}",
+                )
+
+    def looked(self, image: ClusterImage | None) -> None:
+        """Store the image after all of a step was checked."""
+        self._image = image

@@ -7,19 +7,20 @@ RevokedWithin (in the turn in which a broker applies it) · A9 QuotaBound · A10
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.security.acl import Acl, AclOperation, AclPermission, Pattern, ResourceType
-from plimsoll_core.security.client_certificates import TLS_LOGIN
+from plimsoll_core.security.client_certificates import OWN_AUTHORITY, TLS_LOGIN
 from plimsoll_core.security.sasl import LoginStage
 from plimsoll_core.security.scram import ScramMechanism
 from plimsoll_core.security.state import Mode, Security
-from plimsoll_sim.checkers.certified import is_login, is_still_login
+from plimsoll_sim.environment.certificates import of_der
 from plimsoll_sim.hosts.brokers import BrokerHost
-from plimsoll_sim.hosts.scram_client import stored_key
+from plimsoll_sim.hosts.tenants import stored_key
 from plimsoll_sim.oracle.committed import MetadataGhost
 from plimsoll_sim.oracle.partition_ghost import Violation
 
@@ -127,7 +128,7 @@ class RightsChecker:
         user, key = sasl.identity.user, sasl.identity.stored_key
         good = self._good_keys(security, user, LATE_MS)
         if key not in good:
-            raise Violation("RevokedWithin", f"{host.name} still serves {user}, who was revoked")
+            raise Violation("RevokedWithin", f"{host.name} still serves {user}, a revoked user")
 
     def _check_certified(self, host: BrokerHost, security: Security, session: Any) -> None:
         connection = session._connection
@@ -139,7 +140,7 @@ class RightsChecker:
         identity = host.node.authority._logged_in.get(user, {}).get(connection)
         proof = None if identity is None else identity.certificate
         if proof is None or not is_still_login(security, proof, self._now_ms - LATE_MS):
-            text = f"{host.name} still serves {user}, whose certificate is no login"
+            text = f"{host.name} still serves {user}, and its certificate is no login"
             raise Violation("RevokedWithin", text)
 
     @property
@@ -192,7 +193,9 @@ class RightsChecker:
 
     def answered_first(self, host: str) -> None:
         """Report that something other than a login was answered before a login."""
-        raise Violation("NoAnswerBeforeAuthentication", f"{host} answers who has not logged in")
+        raise Violation(
+            "NoAnswerBeforeAuthentication", f"{host} answers a client that has not logged in"
+        )
 
     def decided(
         self, host: str, since_us: int, asked: RightAsked, *, allowed: bool, late_us: int
@@ -253,3 +256,64 @@ class RightsChecker:
         if total > most:
             text = f"{host} took {total} bytes of {user} in 30 s, and may take {most}"
             raise Violation("QuotaBound", text)
+
+
+# --- is a certificate a valid login? --------------------------------------------------------------
+
+
+def issuers(security: Security, *, key: str = "", sha256: str = "") -> set[str]:
+    """Return the names of the authorities that have a certificate with this key or fingerprint."""
+    return {
+        one.name
+        for one in security.authorities
+        for der in one.certificates
+        if of_der(der).key == key or hashlib.sha256(der).hexdigest() == sha256
+    }
+
+
+def is_login(security: Security, der: bytes, user: str, now_ms: int) -> bool:
+    """Return True if a client that presents this certificate is logged in as this user."""
+    one = of_der(der)
+    signers = issuers(security, key=one.issuer)
+    if OWN_AUTHORITY in signers:
+        named = _has(security, user, hashlib.sha256(der).hexdigest())
+    else:
+        named = bool(signers) and one.subject == user
+    return named and not _is_disabled(security, user) and now_ms < one.not_after_ms
+
+
+def is_still_login(security: Security, proof: Any, now_ms: int) -> bool:
+    """Return True if a connection that was let in by this `CertificateProof` may stay."""
+    signers = issuers(security, sha256=proof.anchor)
+    if proof.own:
+        named = OWN_AUTHORITY in signers and _has(security, proof.user, proof.sha256)
+    else:
+        named = bool(signers - {OWN_AUTHORITY})
+    return named and not _is_disabled(security, proof.user) and now_ms < proof.until_ms
+
+
+def cut_off(security: Security, issuers_of: Mapping[str, str], now_ms: int) -> Iterator[str]:
+    """Yield the committed and unexpired certificates that no trusted authority signed, for people.
+
+    `issuers_of`: the key that signed a certificate, by its fingerprint.
+    """
+    believed = {
+        of_der(der).key
+        for one in security.authorities
+        if one.name == OWN_AUTHORITY
+        for der in one.certificates
+    }
+    for user, row in sorted(security.certificates.items()):
+        for one in row.certificates:
+            if one.not_after_ms > now_ms and issuers_of[one.sha256] not in believed:
+                yield f"a certificate of {user}"
+
+
+def _has(security: Security, user: str, sha256: str) -> bool:
+    row = security.certificates.get(user)
+    return row is not None and sha256 in {one.sha256 for one in row.certificates}
+
+
+def _is_disabled(security: Security, user: str) -> bool:
+    declared = security.users.get(user)
+    return declared is not None and declared.disabled

@@ -63,7 +63,7 @@ class ShareChecker:
             return
         since_us = self._wanted_us.setdefault(host.name, self._now_us())
         if self._now_us() - since_us > WANTED_US_MAX:
-            text = f"{host.name}: who holds less than an equal share of its groups finds no room"
+            text = f"{host.name}: a principal with less than an equal share finds no room"
             raise Violation("RoomForNewcomers", text)
 
 

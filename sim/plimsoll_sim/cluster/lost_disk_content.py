@@ -10,12 +10,12 @@ from pathlib import Path
 
 from plimsoll_core.ids import TopicPartition
 from plimsoll_sim.cluster.world import World
-from plimsoll_sim.environment.power_cuts import Folder, PowerCut
+from plimsoll_sim.environment.simulated_disk import Folder, PowerCut
 from plimsoll_sim.hosts.brokers import DATA, BrokerHost
 
 
 def cut_power(world: World, host: BrokerHost, cut: PowerCut | None = None) -> list[TopicPartition]:
-    """Stop the machine at once; return the partitions whose logs lost data. If every batch is
+    """Stop the machine at once; return the partitions with logs that lost data. If every batch is
     flushed before it is acknowledged, a loss is not excused by the cut."""
     before = _logs(host)
     host.lose_power(cut)

@@ -20,7 +20,7 @@ from plimsoll_sim.hosts.client_calls import (
     Lost,
     delete_records_values,
 )
-from plimsoll_sim.hosts.posed_fetches import posed_fetch, refusal_of
+from plimsoll_sim.hosts.intruder import posed_fetch, refusal_of
 from plimsoll_sim.oracle.partition_ghost import Deletion, PartitionGhost
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.replication import FetchSender, MalformedReply

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
-from plimsoll_sim.environment.latency import QUICK_US, LatencyUs
+from plimsoll_sim.engine.draws import QUICK_US, LatencyUs
 from plimsoll_sim.environment.send_buffers import SendBuffers
 
 OFFSETS_FACTOR = 3
@@ -131,3 +131,16 @@ class RunOptions:
     @property
     def broker_ids(self) -> range:
         return range(self.first_broker, self.first_broker + self.brokers)
+
+
+HEALED_US_MAX = 1_000_000_000
+WAIT_STEPS_MAX = 200_000
+"""A move at 200 bytes a second (`faults.objects`) takes some minutes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """The most virtual time, and the most steps, until an expected condition must hold."""
+
+    us_max: int = HEALED_US_MAX
+    steps_max: int = WAIT_STEPS_MAX

@@ -21,9 +21,8 @@ from plimsoll_operator.pki.rotation import Authorities
 from plimsoll_operator.reconcile.certificate_time import APART_MS
 from plimsoll_operator.reconcile.cluster.inside import NAMES
 from plimsoll_sim.checkers.inside import InsideChecker
-from plimsoll_sim.cluster.secured_parts import SecuredParts
 from plimsoll_sim.cluster.specs import CERTIFIED
-from plimsoll_sim.cluster.tenancy import Tenants
+from plimsoll_sim.cluster.tenancy import SecuredParts, Tenants
 from plimsoll_sim.engine.process import Process
 from plimsoll_sim.environment import security_seams
 from plimsoll_sim.environment.api_server_faults import Weather

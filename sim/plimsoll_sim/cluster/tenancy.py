@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Literal
+from typing import Literal, Protocol
 
 from msgspec.structs import replace
 
@@ -15,10 +15,10 @@ from plimsoll_core.errors import Code
 from plimsoll_core.security.acl import AclOperation, ResourceType
 from plimsoll_operator.kube.resources import LOG_CLUSTERS
 from plimsoll_operator.pki.authority import KeyPair
-from plimsoll_sim.checkers.certified import cut_off
-from plimsoll_sim.checkers.rights import RightAsked, RightsChecker
-from plimsoll_sim.cluster.secured_parts import SecuredParts
+from plimsoll_sim.checkers.rights import RightAsked, RightsChecker, cut_off
+from plimsoll_sim.cluster.run_options import RunOptions
 from plimsoll_sim.cluster.specs import ENFORCED
+from plimsoll_sim.desired.objects import AppliedObjects
 from plimsoll_sim.desired.users import (
     GREEDY,
     TENANT_TOPICS,
@@ -26,6 +26,7 @@ from plimsoll_sim.desired.users import (
     DeclaredUsers,
 )
 from plimsoll_sim.engine.determinism import EPOCH_NS
+from plimsoll_sim.engine.loop import SimLoop
 from plimsoll_sim.environment.certificates import ders, describe
 from plimsoll_sim.hosts.brokers import BrokerHost
 from plimsoll_sim.hosts.certified_tenants import CertifiedTenant
@@ -36,6 +37,7 @@ from plimsoll_sim.hosts.certified_users import (
     user_name,
 )
 from plimsoll_sim.hosts.tenants import Tenancy, Tenant, TenantQuestion
+from plimsoll_sim.oracle.committed import MetadataGhost
 from plimsoll_sim.oracle.partition_ghost import Violation
 
 AskedMode = Literal["Off", "Enforce"]
@@ -182,3 +184,13 @@ class Tenants:
 
 def _asked(told: TenantQuestion, operation: str, name: str) -> RightAsked:
     return RightAsked(f"User:{told.user}", "", AclOperation(operation), ResourceType.TOPIC, name)
+
+
+class SecuredParts(Protocol):
+    """Implemented by `World`."""
+
+    options: RunOptions
+    loop: SimLoop
+    ghost: MetadataGhost
+    objects: AppliedObjects
+    brokers: dict[int, BrokerHost]

@@ -20,28 +20,33 @@ from msgspec.structs import replace
 from plimsoll_broker.node.broker import CannotStart
 from plimsoll_broker.node.heartbeats import LifetimeOver
 from plimsoll_broker.storage.disk import StorageError
+from plimsoll_core.cluster.records import Record
 from plimsoll_operator.api_server.store import ObjectChange
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
 from plimsoll_sim.checkers import compaction, standstill
 from plimsoll_sim.checkers.acked_and_read import ClientChecker
-from plimsoll_sim.checkers.clean_marker import check_marker
 from plimsoll_sim.checkers.groups import GroupChecker
 from plimsoll_sim.checkers.liveness import is_finished, unfinished
+from plimsoll_sim.checkers.log_starts import check_marker
 from plimsoll_sim.checkers.replica_predicates import ReplicaChecker
 from plimsoll_sim.checkers.shares import ShareChecker
 from plimsoll_sim.checkers.stale_serving import LeaseChecker
-from plimsoll_sim.cluster.ordered_requests import Ordered, in_nobodys_name
-from plimsoll_sim.cluster.patience import WAIT_STEPS_MAX as _MOST
-from plimsoll_sim.cluster.patience import Patience
-from plimsoll_sim.cluster.record_text import short
-from plimsoll_sim.cluster.run_clients import Witnesses, clients_of
-from plimsoll_sim.cluster.run_hosts import broker_hosts, operator_hosts, settings_of
-from plimsoll_sim.cluster.run_options import RunOptions
+from plimsoll_sim.cluster.run_options import WAIT_STEPS_MAX as _MOST
+from plimsoll_sim.cluster.run_options import Patience, RunOptions
+from plimsoll_sim.cluster.run_parts import (
+    Ordered,
+    Witnesses,
+    broker_hosts,
+    clients_of,
+    in_nobodys_name,
+    operator_hosts,
+    settings_of,
+)
 from plimsoll_sim.cluster.secured import Secured
 from plimsoll_sim.cluster.specs import cluster_spec, offsets_kept, topic_spec
 from plimsoll_sim.desired import rebalances, revisions
-from plimsoll_sim.desired.approvals import Approvals
 from plimsoll_sim.desired.objects import AppliedObjects
+from plimsoll_sim.desired.rebalances import Approvals
 from plimsoll_sim.engine.loop import Livelock, SimLoop
 from plimsoll_sim.engine.process import Process
 from plimsoll_sim.environment.api_server_faults import NAMESPACE, Weather, simulated_server
@@ -50,8 +55,7 @@ from plimsoll_sim.environment.send_buffers import bounded
 from plimsoll_sim.hosts.brokers import CONTROLLERS, DATA, BrokerEnvironment, BrokerHost
 from plimsoll_sim.hosts.clients import Client, Habits, Producer
 from plimsoll_sim.hosts.group_members import GroupMember, MemberKind, kinds_of
-from plimsoll_sim.hosts.jobs import Jobs
-from plimsoll_sim.hosts.nodes import Nodes
+from plimsoll_sim.hosts.nodes import Jobs, Nodes
 from plimsoll_sim.hosts.operators import OperatorContext, OperatorHost
 from plimsoll_sim.oracle.committed import MetadataGhost
 from plimsoll_sim.oracle.partition_ghost import Violation
@@ -213,7 +217,7 @@ class World:
         )  # fmt: skip
 
     def start_member(self, name: str, kind: MemberKind) -> GroupMember:
-        """A member of a group, whose process runs until the world stops its clients."""
+        """A member of a group. Its process runs until the world stops its clients."""
         generations = self.groups.generations
         habits = self._habits(name, TOPIC)
         member = GroupMember(habits, self._stream(), self.witness, kind, generations)
@@ -383,3 +387,13 @@ class World:
 
 
 __all__ = ["Crash", "NotAlive", "Violation", "World"]
+
+
+def short(record: Record) -> str:
+    fields = {
+        name: getattr(record, name)
+        for name in record.__struct_fields__
+        if name not in ("directory_ids", "endpoints", "incarnation_id", "pod_uid")
+    }
+    shown = ", ".join(f"{name}={value!r}" for name, value in fields.items() if value != "UNSET")
+    return f"{type(record).__name__}({shown})"

@@ -90,7 +90,7 @@ class EditedUsers:
 
 
 class DeclaredUsers(EditedUsers):
-    """Users who log in by passwords."""
+    """Users with passwords."""
 
     def __init__(self, objects: AppliedObjects) -> None:
         super().__init__(objects)

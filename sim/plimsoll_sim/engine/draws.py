@@ -1,4 +1,4 @@
-"""Draws of whole numbers, for what draws tens of thousands of them in a run.
+"""Draws of whole numbers and latencies, of which a run makes tens of thousands.
 
 They are the draws of `random.Random`, bit for bit, without the three calls of it that look at the
 arguments every time.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import NamedTuple
 
 
 def numbers_below(rng: random.Random, end: int) -> Callable[[], int]:
@@ -42,3 +43,14 @@ def numbers_between(rng: random.Random) -> Callable[[int, int], int]:
         return least + drawn
 
     return draw
+
+
+class LatencyUs(NamedTuple):
+    """Virtual microseconds; each time is drawn evenly between the two."""
+
+    least: int
+    most: int
+
+
+QUICK_US = LatencyUs(500, 5_000)
+"""An API server that is well."""

@@ -23,10 +23,9 @@ from plimsoll_operator.api_server.watches import Watch
 from plimsoll_operator.kube.errors import Unavailable, answered
 from plimsoll_operator.kube.kube_api import HttpRequest, HttpResponse
 from plimsoll_sim.engine.determinism import EPOCH_NS
-from plimsoll_sim.engine.draws import numbers_between
+from plimsoll_sim.engine.draws import QUICK_US, LatencyUs, numbers_between
 from plimsoll_sim.engine.loop import SimLoop
 from plimsoll_sim.engine.process import Process, current
-from plimsoll_sim.environment.latency import QUICK_US, LatencyUs
 
 GIVE_UP_US = 2_000_000
 PATIENCE_S_MAX = 30.0

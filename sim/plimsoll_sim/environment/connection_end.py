@@ -1,7 +1,7 @@
 """One side of a simulated connection: an asyncio transport with a kernel that takes all data at
 once.
 
-Made by `network.Network`, in whose events bytes arrive.
+Made by `network.Network`; bytes arrive in the events of the network.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections import deque
 from contextvars import Context
 from typing import Any, Protocol
 
+from plimsoll_sim.engine.draws import LatencyUs
 from plimsoll_sim.engine.loop import SimLoop
 from plimsoll_sim.engine.process import Process
-from plimsoll_sim.environment.latency import LatencyUs
 
 FIN = object()
 RST = object()

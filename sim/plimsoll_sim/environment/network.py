@@ -15,11 +15,10 @@ from collections.abc import Callable, Iterable
 from contextvars import Context
 from typing import Any
 
-from plimsoll_sim.engine.draws import numbers_between
+from plimsoll_sim.engine.draws import LatencyUs, numbers_between
 from plimsoll_sim.engine.loop import SimLoop
 from plimsoll_sim.engine.process import Process, current
 from plimsoll_sim.environment.connection_end import FIN, RST, End
-from plimsoll_sim.environment.latency import LatencyUs
 
 SYN_RETRY_US = 1_000_000
 SYN_ATTEMPTS = 64

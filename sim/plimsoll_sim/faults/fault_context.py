@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from plimsoll_sim.cluster.world import World
-from plimsoll_sim.environment.power_cuts import Folder
+from plimsoll_sim.environment.simulated_disk import Folder
 from plimsoll_sim.hosts.brokers import BrokerHost
 
 SCRIPT_POLL_US = 20_000

@@ -12,18 +12,13 @@ from dataclasses import dataclass
 
 from plimsoll_sim.faults import (
     api_server,
-    client_topics,
     clients,
     disks,
     inside,
     links,
-    members,
     objects,
     processes,
-    reassignments,
-    rebalances,
     topics,
-    users,
 )
 from plimsoll_sim.faults.fault_context import FaultContext
 from plimsoll_sim.faults.scripts import (
@@ -169,13 +164,13 @@ TABLE: tuple[Fault, ...] = (
         "hang_api_server",
         api_server.hang_api_server,
         2,
-        "Appends whose outcome stays unknown for long.",
+        "Appends with an outcome that stays unknown for long.",
     ),
     Fault(
         "degrade_api_server",
         api_server.degrade_api_server,
         4,
-        "Appends whose outcome is unknown, and that are carried out late.",
+        "Appends with an unknown outcome that are carried out late.",
     ),
     Fault(
         "step_wall_clock",
@@ -185,13 +180,13 @@ TABLE: tuple[Fault, ...] = (
     ),
     Fault("slow_disk", disks.slow_disk, 2, "Syncs and searches in threads that others overtake."),
     Fault(
-        "change_retention", topics.change_retention, 2, "Logs whose start moves by size and by age."
+        "change_retention", topics.change_retention, 2, "Log starts that move by size and by age."
     ),
     Fault(
         "delete_records",
         clients.delete_records,
         3,
-        "Logs whose start moves to any offset, also within a batch.",
+        "Log starts that move to any offset, also within a batch.",
     ),
     Fault(
         "elect_leader_behind_log_start",
@@ -209,7 +204,7 @@ TABLE: tuple[Fault, ...] = (
         "fill_disk_during_proposal",
         fill_disk_during_proposal.strike,
         1,
-        "A leader that forgets whom it proposed.",
+        "A leader that forgets its proposal.",
     ),
     Fault(
         "elect_leader_with_unflushed_log",
@@ -224,13 +219,13 @@ TABLE: tuple[Fault, ...] = (
     ),
     Fault(
         "start_reassignment",
-        reassignments.start_reassignment,
+        objects.start_reassignment,
         6,
         "Moves that an object asks for, under limits or not.",
     ),
     Fault(
         "end_reassignment",
-        reassignments.end_reassignment,
+        objects.end_reassignment,
         3,
         "Moves that are cancelled with their object.",
     ),
@@ -240,13 +235,11 @@ TABLE: tuple[Fault, ...] = (
         2,
         "Moves that add or drop replicas.",
     ),
-    Fault(
-        "start_rebalance", rebalances.start_rebalance, 5, "Plans of every mode, and their waves."
-    ),
-    Fault("end_rebalance", rebalances.end_rebalance, 2, "Plans that are given up half-way."),
+    Fault("start_rebalance", objects.start_rebalance, 5, "Plans of every mode, and their waves."),
+    Fault("end_rebalance", objects.end_rebalance, 2, "Plans that are given up half-way."),
     Fault(
         "pause_rebalance",
-        rebalances.pause_rebalance,
+        objects.pause_rebalance,
         2,
         "Plans that go on in another cluster than they were made for.",
     ),
@@ -341,20 +334,20 @@ TABLE: tuple[Fault, ...] = (
     ),
     Fault(
         "roll_brokers",
-        members.roll_brokers,
+        objects.roll_brokers,
         5,
         "Restarts under grants, into revisions that may not start.",
     ),
     Fault(
         "change_client_topic",
-        client_topics.change_client_topic,
+        topics.change_client_topic,
         0,
-        "A topic without an object, whose configs and partitions a client changes.",
+        "A topic without an object. A client changes its configs and partitions.",
     ),
-    Fault("remove_broker", members.remove_broker, 0, "A drain, and a broker that is unregistered."),
+    Fault("remove_broker", objects.remove_broker, 0, "A drain, and a broker that is unregistered."),
     Fault(
         "add_broker",
-        members.add_broker,
+        objects.add_broker,
         0,
         "A broker id that comes back, with its volume or without.",
     ),
@@ -379,7 +372,7 @@ TABLE: tuple[Fault, ...] = (
         "rotate_authority",
         inside.rotate_authority,
         0,
-        "Certificates of another authority, for everybody, while everything goes on.",
+        "Certificates of another authority for all processes, while all goes on.",
     ),
     Fault(
         "step_operators_clocks",
@@ -389,12 +382,15 @@ TABLE: tuple[Fault, ...] = (
     ),
     Fault("mislead_operator", inside.mislead_operator, 0, "A clock by which all is long over."),
     Fault(
-        "intrude", inside.intrude, 0, "Nobody is a broker but who shows what is committed of it."
+        "intrude",
+        inside.intrude,
+        0,
+        "A process is a broker only with that broker's committed certificate.",
     ),
-    Fault("change_user", users.change_user, 0, "Rules, passwords and users that change in use."),
+    Fault("change_user", objects.change_user, 0, "Rules, passwords and users that change in use."),
     Fault(
         "change_certified",
-        users.change_certified,
+        objects.change_certified,
         0,
         "Certificates that are replaced, end or are revoked while they are used.",
     ),
@@ -406,7 +402,9 @@ TABLE: tuple[Fault, ...] = (
     ),
     Fault("exhaust_descriptors", disks.exhaust_descriptors, 0, "Files that cannot be opened."),
     Fault("leave_little_room", disks.leave_little_room, 0, "Disks that are nearly full."),
-    Fault("read_slowly", links.read_slowly, 0, "Writers whose buffers fill, and have room again."),
+    Fault(
+        "read_slowly", links.read_slowly, 0, "Buffers of writers that fill, and have room again."
+    ),
     Fault("lose_file", lose_file.strike, 0, "What is gone after a clean stop."),
     Fault(
         "delete_beside_elr",

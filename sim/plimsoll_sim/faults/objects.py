@@ -1,11 +1,15 @@
-"""Changes by people and tools to objects that operators made, and people's Verifications."""
+"""Changes of objects by people and tools: LogCluster, Users, moves, Rebalances, Verifications, and
+objects that operators made."""
 
 from __future__ import annotations
 
 import random
 
+from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.meta import LocalClusterRef
+from plimsoll_operator.api.reassignment import Move, ReassignmentSpec, Throttle
+from plimsoll_operator.api.rebalance import Limits, Mode, RebalanceSpec
 from plimsoll_operator.api.verification import Produce, VerificationSpec
 from plimsoll_operator.api_server import stateful_sets
 from plimsoll_operator.api_server.store import StoredObject
@@ -14,6 +18,8 @@ from plimsoll_operator.kube.resources import (
     DISRUPTION_BUDGETS,
     NETWORK_POLICIES,
     PODS,
+    REASSIGNMENTS,
+    REBALANCES,
     SERVICE_ACCOUNTS,
     SERVICES,
     STATEFUL_SETS,
@@ -21,7 +27,10 @@ from plimsoll_operator.kube.resources import (
     Kind,
 )
 from plimsoll_sim.cluster.world import TOPIC, World
+from plimsoll_sim.desired import revisions
+from plimsoll_sim.desired.users import change_anything
 from plimsoll_sim.faults.fault_context import FaultContext
+from plimsoll_sim.hosts import certified_users as change
 
 CHILDREN = (
     STATEFUL_SETS,
@@ -100,3 +109,161 @@ def _made(world: World, kind: Kind) -> list[StoredObject]:
         if one.labels.get(labels.INSTANCE) == world.objects.name
         and not one.metadata.get("deletionTimestamp")
     ]
+
+
+# --- the LogCluster and Users ---------------------------------------------------------------------
+
+
+def remove_broker(context: FaultContext, rng: random.Random) -> str | None:
+    """One member fewer, as long as the topics' replicas find room on the others."""
+    world = context.world
+    objects = world.objects
+    factors = [wanted.replication_factor for wanted in objects.topics.values()]
+    factors.append(world.options.factor_max)  # also of a topic that is made again, and of groups'
+    members = objects.members
+    if len(members) <= max(factors):
+        return None
+    going = rng.choice(members)
+    kept = tuple(b for b in members if b != going)
+    objects.set_members(kept, world.options.broker_ids)
+    return f"broker {going} is not wanted any more"
+
+
+def add_broker(context: FaultContext, rng: random.Random) -> str | None:
+    """A broker that was removed, or is being removed, becomes a member again."""
+    world = context.world
+    objects = world.objects
+    missing = [b for b in map(BrokerId, world.brokers) if b not in objects.members]
+    if not missing:
+        return None
+    coming = rng.choice(missing)
+    wanted = tuple(sorted((*objects.members, coming)))
+    objects.set_members(wanted, world.options.broker_ids)
+    return f"broker {coming} is wanted again"
+
+
+def roll_brokers(context: FaultContext, rng: random.Random) -> str:
+    """Give every broker's pod another revision, perhaps one that does not start until corrected."""
+    world = context.world
+    context.heal_later(lambda: revisions.correct(world.objects))
+    return revisions.change(world.objects, rng)
+
+
+def change_user(context: FaultContext, rng: random.Random) -> str | None:
+    """Change a user's rules or password, or disable or enable it."""
+    secured = context.world.secured
+    if secured is None or secured.tenants is None:
+        return None
+    return change_anything(secured.tenants.users, rng)
+
+
+def change_certified(context: FaultContext, rng: random.Random) -> str | None:
+    """Change a user with certificates."""
+    secured = context.world.secured
+    if secured is None or secured.tenants is None or secured.tenants.certified is None:
+        return None
+    return change.change_certified(secured.tenants.certified, rng)
+
+
+# --- Reassignments --------------------------------------------------------------------------------
+
+REASSIGNMENTS_MAX = 4
+"""Objects that exist at the same time."""
+BYTES_PER_SECOND = (None, None, 2_000, 200)
+
+
+def start_reassignment(context: FaultContext, rng: random.Random) -> str | None:
+    """An object with one move: to chosen replicas, or away from a broker."""
+    objects = context.world.objects
+    topic, members = objects.declared(TOPIC), objects.members
+    if topic is None or len(objects.reassignments) >= REASSIGNMENTS_MAX:
+        return None
+    if topic.replication_factor > len(members):
+        return None
+    name = f"move-{objects.made.get(REASSIGNMENTS, 0)}"
+    chosen = tuple(int(b) for b in rng.sample(list(members), topic.replication_factor))
+    replan = rng.random() < 0.5
+    if rng.random() < 0.6:
+        index = rng.randrange(topic.partitions)
+        move = Move(topic=TOPIC, partitions=(index,), replicas=chosen)
+    else:
+        move = Move(topic=TOPIC, away_from=(chosen[0],))
+    limit = rng.choice(BYTES_PER_SECOND)
+    spec = ReassignmentSpec(
+        cluster_ref=LocalClusterRef(name=objects.name),
+        moves=(move,),
+        on_target_lost="Replan" if replan else "Block",
+        throttle=None if limit is None else Throttle(bytes_per_second=str(limit)),
+    )
+    objects.create(REASSIGNMENTS, name, spec)
+    return f"{name}: {move}" + (f" at {limit} bytes/s" if limit else "")
+
+
+def end_reassignment(context: FaultContext, rng: random.Random) -> str | None:
+    """An object is cancelled or deleted, whatever its phase."""
+    objects = context.world.objects
+    if not objects.reassignments:
+        return None
+    name = rng.choice(list(objects.reassignments))
+    if rng.random() < 0.5:
+        objects.edit(REASSIGNMENTS, name, cancelled=True)
+        return f"{name} is cancelled"
+    objects.delete(REASSIGNMENTS, name)
+    return f"{name} is deleted"
+
+
+# --- Rebalances -----------------------------------------------------------------------------------
+
+REBALANCES_MAX = 3
+"""Objects that exist at the same time."""
+MODES: tuple[Mode, ...] = ("Full", "AddBrokers", "RemoveBrokers", "PreferredLeaders")
+ADDED_MAX = 2
+REMOVED_MAX = 1
+
+
+def start_rebalance(context: FaultContext, rng: random.Random) -> str | None:
+    """An object of any mode; some wait for their approval."""
+    objects = context.world.objects
+    if len(objects.rebalances) >= REBALANCES_MAX:
+        return None
+    name = f"rebalance-{objects.made.get(REBALANCES, 0)}"
+    mode = rng.choice(MODES)
+    brokers = None
+    if mode in ("AddBrokers", "RemoveBrokers"):
+        most = ADDED_MAX if mode == "AddBrokers" else REMOVED_MAX
+        members = list(objects.members)
+        chosen = rng.sample(members, rng.randint(1, min(most, len(members))))
+        brokers = tuple(sorted(int(broker) for broker in chosen))
+    spec = RebalanceSpec(
+        cluster_ref=LocalClusterRef(name=objects.name),
+        mode=mode,
+        brokers=brokers,
+        approval=rng.choice(("Manual", "Automatic")),
+        limits=Limits(concurrent_moves_per_broker=rng.choice((1, 2, 5))),
+    )
+    objects.create(REBALANCES, name, spec)
+    return f"{name}: {spec}"
+
+
+def end_rebalance(context: FaultContext, rng: random.Random) -> str | None:
+    """An object is cancelled or deleted, whatever its phase."""
+    objects = context.world.objects
+    if not objects.rebalances:
+        return None
+    name = rng.choice(list(objects.rebalances))
+    if rng.random() < 0.5:
+        objects.edit(REBALANCES, name, cancelled=True)
+        return f"{name} is cancelled"
+    objects.delete(REBALANCES, name)
+    return f"{name} is deleted"
+
+
+def pause_rebalance(context: FaultContext, rng: random.Random) -> str | None:
+    """An object is paused; one that is paused goes on."""
+    objects = context.world.objects
+    if not objects.rebalances:
+        return None
+    name = rng.choice(list(objects.rebalances))
+    paused = bool(objects.rebalances[name].spec.paused)
+    objects.edit(REBALANCES, name, paused=None if paused else True)
+    return f"{name} {'goes on' if paused else 'is paused'}"

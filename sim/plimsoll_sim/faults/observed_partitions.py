@@ -17,14 +17,14 @@ from plimsoll_sim.hosts.brokers import BrokerHost
 
 
 class LedPartition(NamedTuple):
-    """A partition whose leader is running."""
+    """A partition with a running leader."""
 
     partition: Partition
     leader: BrokerHost
 
 
 class FollowedPartition(NamedTuple):
-    """A partition whose leader is running, and the running broker of one other replica, in sync or
+    """A partition with a running leader, and the running broker of one other replica, in sync or
     not."""
 
     partition: Partition

@@ -17,8 +17,7 @@ from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_sim.engine.loop import SimLoop
 from plimsoll_sim.engine.process import Process
 from plimsoll_sim.environment.network import Network
-from plimsoll_sim.environment.power_cuts import PowerCut
-from plimsoll_sim.environment.simulated_disk import MOUNT, SimDisk, Volume
+from plimsoll_sim.environment.simulated_disk import MOUNT, PowerCut, SimDisk, Volume
 
 KAFKA_PORT = 9092
 REPLICATION_PORT = 9091
@@ -37,8 +36,8 @@ class BrokerEnvironment(NamedTuple):
 
 
 class BrokerHost:
-    """A broker's machine. Its kubelet gives it a pod (`nodes`), whose container may start and end
-    many times. `node` is the broker of the present process, None if there is none."""
+    """A broker's machine. Its kubelet gives it a pod (`nodes`); the pod's container may start and
+    end many times. `node` is the broker of the present process, None if there is none."""
 
     def __init__(
         self,
@@ -136,7 +135,7 @@ class BrokerHost:
         self._claim_uid = claim_uid
 
     def give(self, pod_uid: str, tag: str) -> None:
-        """Give it another pod, whose container does not run yet."""
+        """Give it another pod. Its container does not run yet."""
         self.lives += 1
         self.pod_uid, self.tag, self.going = pod_uid, tag, False
         self.process, self.node, self.restarts = None, None, -1

@@ -1,4 +1,4 @@
-"""Users who log in by certificates: their declarations, and every key pair that they ever had.
+"""Users with certificates: their declarations, and every key pair that they ever had.
 
 The operator makes those of the clients' own authority, into Secrets; a partner's authority, which
 the LogCluster names by a ConfigMap, signs the others.

@@ -130,7 +130,7 @@ class GroupMember(Client):
 
     @property
     def settled(self) -> int | None:
-        """The generation whose assignment it has; None if it has none."""
+        """The generation of its assignment; None if it has none."""
         return None if self._part is None else int(self._joined.generation_id)
 
     @property

@@ -32,10 +32,17 @@ from plimsoll_net.inside_identity import AUTHORITIES, CERTIFICATE, KEY, fingerpr
 from plimsoll_sim.environment import certificates
 from plimsoll_sim.hosts.brokers import CONTROLLER_PORT, REPLICATION_PORT
 from plimsoll_sim.hosts.client_calls import ClientConnection, Lost
-from plimsoll_sim.hosts.posed_fetches import posed_fetch, refusal_of
 from plimsoll_sim.oracle.partition_ghost import Violation
 from plimsoll_wire import control
-from plimsoll_wire.replication import FetchSender, MalformedReply
+from plimsoll_wire.replication import (
+    NEW_SESSION,
+    FetchLimits,
+    FetchSender,
+    MalformedReply,
+    PartitionFetch,
+    decode_fetch,
+    encode_fetch,
+)
 
 ANSWER_S = 10.0
 FOREIGN = UUID(int=0xBAD)
@@ -198,7 +205,9 @@ class Intruder:
     def _answered(self, predicate: str, target: IntrudedHost, image: ClusterImage | None) -> str:
         broker_id = int(self._claims.id)
         if image is not None and not is_allowed(image, self._loot, broker_id):
-            text = f"{target.host} answers as to broker {broker_id} whoever has {self._loot.name}"
+            text = (
+                f"{target.host} answers as to broker {broker_id} any process with {self._loot.name}"
+            )
             raise Violation(predicate, text)
         return "answered"
 
@@ -206,3 +215,20 @@ class Intruder:
 def _anybody(_: object) -> str:
     """Accept any server."""
     return ""
+
+
+LIMITS = FetchLimits(0, 2**20, 2**20)
+
+
+def posed_fetch(p: Partition, sender: FetchSender, offset: int) -> bytes:
+    """Return the frame: it claims everything below the offset, in the partition's present leader
+    epoch."""
+    asked = PartitionFetch(p.index, p.leader_epoch, offset, p.leader_epoch, 0)
+    return encode_fetch(1, sender, LIMITS, [(p.topic_id.bytes, [asked])], NEW_SESSION)
+
+
+def refusal_of(reply: bytes) -> int:
+    """The first code of the answer that is one; 0: it is answered.  Raises MalformedReply."""
+    found = decode_fetch(memoryview(reply), 1)
+    codes = (found.code, *(one.code for one in found.partitions))
+    return next((int(code) for code in codes if code), 0)

@@ -6,10 +6,11 @@ Records of compacted topics all have the batch's key, and the batch's name in a 
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Iterable
+from hashlib import blake2b
 from typing import NamedTuple
 from zlib import crc32
-
-from plimsoll_sim.hosts.coordinator_payload import CoordinatorRecord, digest, name_of
 
 HEADER_BYTES = 61
 _TIME_AT = 27
@@ -70,8 +71,8 @@ def _zigzag(value: int) -> bytes:
 
 def ident_of(data: bytes | bytearray | memoryview, at: int) -> bytes:
     """Return the name of the batch that begins at byte `at`; empty if none of its records is left.
-    The name of a coordinator's batch, whose records have keys and no header, is made by
-    `coordinator_payload`."""
+    The records of a coordinator's batch have keys and no header; its name is made by
+    the functions of coordinators' records below."""
     if not int.from_bytes(data[at + HEADER_BYTES - 4 : at + HEADER_BYTES], "big"):
         return b""
     if data[at + HEADER_BYTES + 4] != _NO_KEY or data[at + HEADER_BYTES + 2]:
@@ -135,3 +136,51 @@ def _varint(data: bytes | bytearray | memoryview, position: int) -> tuple[int, i
         shift += 7
         if byte < 0x80:
             return (value >> 1) ^ -(value & 1), position
+
+
+# --- records of coordinators: names of their batches ----------------------------------------------
+
+_MARK = b"\x00"
+"""No client's name of a batch begins like this."""
+_PLACE = struct.Struct(">q")
+_RECORD = struct.Struct(">I8s8s")
+_DIGEST_BYTES = 8
+
+
+class CoordinatorRecord(NamedTuple):
+    """A record: how far behind its batch's first offset, and digests of its key and of all that it
+    says, its time included."""
+
+    delta: int
+    key: bytes
+    content: bytes
+
+
+def digest(*parts: bytes) -> bytes:
+    return blake2b(b"\x00".join(parts), digest_size=_DIGEST_BYTES).digest()
+
+
+def name_of(base_offset: int, records: Iterable[CoordinatorRecord]) -> bytes:
+    """The name of a batch that begins there."""
+    return b"".join((_MARK, _PLACE.pack(base_offset), *(_RECORD.pack(*one) for one in records)))
+
+
+def is_coordinators(ident: bytes) -> bool:
+    return ident.startswith(_MARK)
+
+
+def records_in(ident: bytes) -> list[CoordinatorRecord]:
+    """The records that a coordinator's batch has by its name."""
+    rows = ident[len(_MARK) + _PLACE.size :]
+    return [CoordinatorRecord(*row) for row in _RECORD.iter_unpack(rows)]
+
+
+def is_left_of(left: bytes, whole: bytes) -> bool:
+    """Return True if a batch of that name may be what a cleaner left of the other one: nothing is
+    in it that was not there."""
+    if left == whole or not left:
+        return True
+    if not (is_coordinators(left) and is_coordinators(whole)):
+        return False
+    same_place = left[: len(_MARK) + _PLACE.size] == whole[: len(_MARK) + _PLACE.size]
+    return same_place and set(records_in(left)) <= set(records_in(whole))

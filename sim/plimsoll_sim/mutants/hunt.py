@@ -15,7 +15,7 @@ from functools import cache
 from multiprocessing.pool import Pool
 from pathlib import Path
 
-from plimsoll_sim.cluster.patience import Patience
+from plimsoll_sim.cluster.run_options import Patience
 from plimsoll_sim.mutants.mutant import Mutant, become
 from plimsoll_sim.mutants.tree_edits import ROOT
 

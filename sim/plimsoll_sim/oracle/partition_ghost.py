@@ -104,10 +104,10 @@ class PartitionGhost:
     `deletions`: the clients' requests, less the refused ones. `answered`: a client was told that
     nothing is left below this offset, and no unclean election has brought anything back.
 
-    `lost_keys`: keys whose last record was lost in an excused unclean election and not written
-    since. `keys_due`: the present leader was elected uncleanly, and its keys were not checked yet.
-    `led`: by leader epoch, the leaders and the times since which they led (µs). `ever`: by offset
-    and leader epoch, every batch that was ever committed.
+    `lost_keys`: keys with a last record that was lost in an excused unclean election and not
+    written since. `keys_due`: the present leader was elected uncleanly, and its keys were not
+    checked yet. `led`: by leader epoch, the leaders and the times since which they led (µs).
+    `ever`: by offset and leader epoch, every batch that was ever committed.
     """
 
     key: PartitionKey

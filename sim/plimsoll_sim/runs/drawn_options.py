@@ -10,7 +10,7 @@ import random
 from dataclasses import replace
 
 from plimsoll_sim.cluster.run_options import RunOptions
-from plimsoll_sim.environment.latency import QUICK_US, LatencyUs
+from plimsoll_sim.engine.draws import QUICK_US, LatencyUs
 from plimsoll_sim.faults.fault_table import TABLE
 from plimsoll_sim.runs.profiles.profile_table import DRAWN, PROFILES
 

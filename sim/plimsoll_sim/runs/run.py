@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 
-from plimsoll_sim.cluster.patience import Patience
+from plimsoll_sim.cluster.run_options import Patience
 from plimsoll_sim.cluster.world import UP_US_MAX, Crash, NotAlive, World
 from plimsoll_sim.desired.users import TENANT_TOPICS
 from plimsoll_sim.engine.determinism import faster, fewer_refused, instead, running, shorter_minutes

@@ -5,8 +5,7 @@ from __future__ import annotations
 from plimsoll_core.ids import TopicPartition
 from plimsoll_sim.cluster.world import TOPIC
 from plimsoll_sim.scenario.cluster_verbs import Verb
-from plimsoll_sim.scenario.group_verbs import GROUP_VERBS
-from plimsoll_sim.scenario.member_verbs import MEMBER_VERBS
+from plimsoll_sim.scenario.group_verbs import GROUP_VERBS, MEMBER_VERBS
 from plimsoll_sim.scenario.script import BadScript, Words, microseconds, whole
 from plimsoll_sim.scenario.scripted_clients import Actor, SentBatch
 from plimsoll_sim.scenario.stage import CLIENT, Stage
@@ -18,7 +17,7 @@ ADMIN_PATIENCE = "20s"
 
 
 def _target(stage: Stage, words: Words, at: TopicPartition) -> str:
-    """The broker that is named, or whoever leads."""
+    """The named broker, or the leader."""
     name = words.option("to", "")
     return stage.broker(name).name if name else stage.leader(at)
 
@@ -33,7 +32,7 @@ def _sent(stage: Stage, batches: list[SentBatch], host: str, patience: str) -> l
 
 def produce(stage: Stage, words: Words) -> list[str]:
     """produce a b*5 acks=all: batches by name (b of five records), each in a request of its own, to
-    whoever leads or `to=2`, for orders-0 or `of=orders-1`.  `by=p`: by the idempotent producer p,
+    the leader or `to=2`, for orders-0 or `of=orders-1`.  `by=p`: by the idempotent producer p,
     else by a client without a producer id.  Tells what was answered within `wait=1s`."""
     at = stage.at(words.option("of", ""))
     acks = words.option("acks", "all")
@@ -61,7 +60,7 @@ def produce(stage: Stage, words: Words) -> list[str]:
 
 
 def retry(stage: Stage, words: Words) -> list[str]:
-    """retry a: the very same batch again, with its producer's id and sequence, to whoever leads or
+    """retry a: the very same batch again, with its producer's id and sequence, to the leader or
     `to=2`."""
     patience, to = words.option("wait", PATIENCE), words.option("to", "")
     batches = [stage.batch(name) for name in words.rest("batches")]
@@ -74,7 +73,7 @@ def retry(stage: Stage, words: Words) -> list[str]:
 
 
 def answers(stage: Stage, words: Words) -> list[str]:
-    """answers: what became of every batch whose answer was not told yet."""
+    """answers: what became of every batch without a told answer."""
     words.end()
     return stage.answers(batch for batch in stage.batches.values() if not batch.shown)
 
@@ -93,7 +92,7 @@ def _reader(stage: Stage, words: Words) -> tuple[Actor, TopicPartition, str]:
 
 
 def consume(stage: Stage, words: Words) -> list[str]:
-    """consume offset=0 LE=2: what a consumer reads from there, from whoever leads or `to=2`; `LE`
+    """consume offset=0 LE=2: what a consumer reads from there, from the leader or `to=2`; `LE`
     is the leader epoch that it knows."""
     actor, at, host = _reader(stage, words)
     offset, epoch = words.number("offset", 0), words.number("LE", -1)
@@ -109,7 +108,7 @@ def latest(stage: Stage, words: Words) -> list[str]:
 
 
 def metadata(stage: Stage, words: Words) -> list[str]:
-    """metadata to=2: who leads and which brokers there are, as that one tells a client."""
+    """metadata to=2: the leader and the brokers, as that broker tells a client."""
     actor, at, host = _reader(stage, words)
     words.end()
     return stage.ask(actor, actor.metadata(at, host), microseconds(PATIENCE))
@@ -125,8 +124,8 @@ def epoch_end(stage: Stage, words: Words) -> list[str]:
 
 
 def elect(stage: Stage, words: Words) -> list[str]:
-    """elect preferred | unclean: a client asks for an election (ElectLeaders), through whoever
-    leads or `to=2`."""
+    """elect preferred | unclean: a client asks for an election (ElectLeaders), through the leader
+    or `to=2`."""
     kind = words.take("a kind of election")
     if kind not in ELECTIONS:
         raise BadScript(f"there is no {kind} election")
@@ -149,14 +148,14 @@ def create(stage: Stage, words: Words) -> list[str]:
         actor, actor.create(name, host, replicas, configs), microseconds(ADMIN_PATIENCE)
     )
     if not told:
-        stage.until(stage.everybody_knows, "everybody knows it")
+        stage.until(stage.everybody_knows, "all brokers know it")
         stage.changes_shown = len(stage.world.ghost.history)
     return told
 
 
 def reassign(stage: Stage, words: Words) -> list[str]:
     """reassign 1,2,4: a client asks for these replicas (AlterPartitionReassignments), the preferred
-    leader first, through whoever leads or `to=2`; `reassign cancel`: for an end of the move."""
+    leader first, through the leader or `to=2`; `reassign cancel`: for an end of the move."""
     wanted = words.take("replicas")
     actor, at, host = _reader(stage, words)
     words.end()
@@ -165,7 +164,7 @@ def reassign(stage: Stage, words: Words) -> list[str]:
 
 
 def delete_records(stage: Stage, words: Words) -> list[str]:
-    """delete-records 4: a client asks whoever leads orders-0 (or `of=`) to let go of what is below
+    """delete-records 4: a client asks the leader orders-0 (or `of=`) to let go of what is below
     (DeleteRecords), and waits until all in sync have done so, or until `wait=1s` is over."""
     patience = words.option("wait", PATIENCE)
     actor, at, host = _reader(stage, words)

@@ -15,7 +15,7 @@ from plimsoll_operator.kube.resources import TOPICS
 from plimsoll_sim.checkers.liveness import is_finished, unfinished
 from plimsoll_sim.cluster.run_options import RunOptions
 from plimsoll_sim.cluster.world import TOPIC, NotAlive
-from plimsoll_sim.environment.latency import LatencyUs
+from plimsoll_sim.engine.draws import LatencyUs
 from plimsoll_sim.environment.send_buffers import SendBuffers
 from plimsoll_sim.scenario import rendering, restart_verbs
 from plimsoll_sim.scenario.conditions import condition, state
@@ -44,11 +44,11 @@ def cluster(stage: Stage, words: Words) -> None:
     metadata version is pinned, `cleaning` whether topics are compacted: then a batch named a:1 has
     the key a, and a: deletes it; with `offsets=1` __consumer_offsets gets so many partitions.
     Names with a dot are configs of brokers.  `inside=required`: brokers and operators show each
-    other certificates, and nobody is answered without; with `inside=unstated` the owner of a new
+    other certificates, and no peer is answered without; with `inside=unstated` the owner of a new
     cluster does not say so, with `inside=before` the cluster is open, and stays so once its owner
     says nothing any more (`state-inside nothing`); `logins=on`: brokers have a listener that
-    asks for logins, and rights are enforced, but for who comes by the other one; with
-    `logins=certificates` a third one asks for certificates, whose authority is good for years, or
+    asks for logins, and rights are enforced, but not of clients of the other one; with
+    `logins=certificates` a third one asks for certificates. Their authority is good for years, or
     `clients_authority=36s`.  `buffers=100/200`: a kernel takes so many bytes of a connection until
     its peer has read them, and a broker pauses at so many more that it has not taken."""
     flush = words.option("flush", "never")
@@ -93,7 +93,7 @@ def cluster(stage: Stage, words: Words) -> None:
     hosts = stage.world.brokers.values()
     stage.until(lambda: all(stage.takes_part(host) for host in hosts), "every broker serves")
     if (secured := stage.world.secured) is not None:
-        stage.until(lambda: secured.closed, "everybody is asked who he is")
+        stage.until(lambda: secured.closed, "every client is asked for a login")
 
 
 def _send_buffers(text: str) -> SendBuffers:
@@ -222,9 +222,9 @@ def settle(stage: Stage, words: Words) -> None:
 def look(stage: Stage, words: Words) -> list[str]:
     """show partition | changes | committed | logs [1 2] | leader [1] | epochs 1 | files 1 | brokers
     | messages | operators | terms | restarts | version, with `of=orders-1` for another partition
-    than orders-0.  Changes are those committed since they were shown last, messages the proposals,
-    their answers and the fetches that were refused or diverged since then, terms who led the
-    cluster."""
+    than orders-0. Changes are those committed since they were shown last, messages the proposals,
+    their answers and the fetches that were refused or diverged since then, terms the operators that
+    led the cluster."""
     at = stage.at(words.option("of", ""))
     what = words.take("something to show")
     only, words.plain = words.plain, []

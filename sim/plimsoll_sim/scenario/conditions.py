@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from plimsoll_core.ids import TopicPartition
-from plimsoll_sim.scenario import certificate_verbs, inside_verbs, rendering, restart_verbs
+from plimsoll_sim.scenario import inside_verbs, rendering, restart_verbs, user_verbs
 from plimsoll_sim.scenario.script import BadScript, whole
 from plimsoll_sim.scenario.stage import Stage
 
@@ -42,7 +42,7 @@ def condition(stage: Stage, words: list[str]) -> Callable[[], bool]:
     if len(words) == 1 and words[0] in ALONE:
         return lambda: ALONE[words[0]](stage)
     if words[:1] == ["clients-authority"]:
-        return lambda: certificate_verbs.authority_state(stage) == words[-1]
+        return lambda: user_verbs.authority_state(stage) == words[-1]
     if words[:1] == ["granted"] and words[1:] and words[1].isdecimal():
         return lambda: restart_verbs.granted(stage, words[1])
     if words[:1] == ["operator"]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from plimsoll_sim.cluster.lost_disk_content import change_disk, cut_power, image_of
 from plimsoll_sim.engine.process import Process
-from plimsoll_sim.environment.power_cuts import FileNode, Folder
+from plimsoll_sim.environment.simulated_disk import FileNode, Folder
 from plimsoll_sim.hosts.brokers import DATA, BrokerHost
 from plimsoll_sim.scenario.cluster_verbs import Verb
 from plimsoll_sim.scenario.fixed_randomness import ALL, Chosen
@@ -61,7 +61,7 @@ def _amount(text: str) -> int:
 
 def write_back(stage: Stage, words: Words) -> None:
     """write-back 2: the kernel brings all that was written to the disk; `file=15.log`: of orders-0
-    (or `of=`) only what is in the file whose name ends so."""
+    (or `of=`) only the content of the file with a name that ends so."""
     name, at = words.option("file", ""), stage.at(words.option("of", ""))
     for host in _brokers(stage, words):
         if not name:
@@ -155,8 +155,8 @@ def busy(stage: Stage, words: Words) -> None:
 
 
 def shorten(stage: Stage, words: Words) -> None:
-    """shorten 2 file=00.log size=0: of a broker that does not run; the files of orders-0 (or
-    `of=`) whose names end so are no longer than that from now on, whatever had been synced; with
+    """shorten 2 file=00.log size=0: of a broker that does not run; the files of orders-0 (or `of=`)
+    with names that end so are no longer than that from now on, whatever had been synced; with
     `gone` they are not there."""
     host, gone = stage.broker(words.take("a broker")), words.flag("gone")
     suffix, size = words.option("file", ".log"), words.number("size", 0)
@@ -233,7 +233,7 @@ def slow(stage: Stage, words: Words) -> None:
 
 
 def read_slowly(stage: Stage, words: Words) -> None:
-    """read-slowly client 3s: whoever sends to it, on a connection that is there, hears so much
+    """read-slowly client 3s: a peer that sends to it, on a connection that is there, hears so much
     later that something was read; with `0s` nothing of the sort any more."""
     hosts = stage.hosts(words.take("a host"))
     late_us = microseconds(words.take("how much"))
@@ -273,7 +273,7 @@ def lose(stage: Stage, words: Words) -> None:
 
 def operator(stage: Stage, words: Words) -> None:
     """operator kill | stop | start | pause | resume | lose-api | find-api [0]: by its number, or
-    whoever leads."""
+    the leader."""
     what = words.take("what becomes of it")
     host = stage.operator(words.plain.pop(0) if words.plain else "")
     words.end()

@@ -10,7 +10,7 @@ import random
 from collections.abc import Sequence
 from typing import TypeVar
 
-from plimsoll_sim.environment.power_cuts import PowerCut
+from plimsoll_sim.environment.simulated_disk import PowerCut
 
 T = TypeVar("T")
 ALL = 2**62

@@ -1,4 +1,4 @@
-"""Verbs for groups: commit an offset, ask for it, delete a group, at the group's coordinator."""
+"""Verbs for groups and their members: commit or ask for an offset, delete a group, join, die."""
 
 from __future__ import annotations
 
@@ -7,9 +7,21 @@ from typing import Any
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import TopicPartition
 from plimsoll_sim.hosts.client_calls import Lost
-from plimsoll_sim.hosts.committers import commit_values, delete_offset_values, fetch_offset_values
+from plimsoll_sim.hosts.committers import (
+    commit_rows,
+    commit_values,
+    delete_offset_values,
+    fetch_offset_values,
+)
+from plimsoll_sim.hosts.group_members import (
+    REBALANCE_MS,
+    SESSION_MS,
+    Fellows,
+    GroupMember,
+    MemberKind,
+)
 from plimsoll_sim.scenario.cluster_verbs import Verb
-from plimsoll_sim.scenario.script import Words, microseconds, whole
+from plimsoll_sim.scenario.script import BadScript, Words, microseconds, whole
 from plimsoll_sim.scenario.scripted_clients import Actor
 from plimsoll_sim.scenario.stage import CLIENT, Stage
 from plimsoll_wire.api_versions import ApiKey
@@ -136,3 +148,163 @@ def forget(stage: Stage, words: Words) -> list[str]:
 
 
 GROUP_VERBS: dict[str, Verb] = {"commit": commit, "offset": offset, "forget": forget}
+
+
+# --- members --------------------------------------------------------------------------------------
+
+SHARED_US = 60_000_000
+PATIENCE_US = 8_000_000
+
+
+def _fellows(stage: Stage, group: str) -> Fellows:
+    return stage.fellows.setdefault(group, Fellows())
+
+
+def member(stage: Stage, words: Words) -> None:
+    """member a g kind=eager instance=-: a member of group g comes, and stays until it dies; `kind`
+    may be cooperative, `instance` makes it a static one."""
+    name, group = words.take("a member"), words.take("a group")
+    kind, instance = words.option("kind", "eager"), words.option("instance", "-")
+    words.end()
+    if kind not in ("eager", "cooperative"):
+        raise BadScript(f"unknown kind of member: {kind}")
+    stage.world.start_member(
+        name,
+        MemberKind(
+            group=group,
+            fellows=_fellows(stage, group),
+            cooperative=kind == "cooperative",
+            instance=None if instance == "-" else instance,
+            restless=False,
+        ),
+    )
+
+
+def dies(stage: Stage, words: Words) -> None:
+    """dies a: the member's process ends without a request; `closes`: its kernel closes its
+    connections."""
+    name, closes = words.take("a member"), words.flag("closes")
+    words.end()
+    for fellows in stage.fellows.values():
+        for one in list(fellows.members):
+            if one.name == name:
+                fellows.members.remove(one)
+                stage.world.clients.remove(one)
+                for process in stage.world.client_processes:
+                    if process.name == name:
+                        process.die()
+                        if closes:
+                            stage.world.network.process_died(process)
+                return
+    raise BadScript(f"there is no member {name}")
+
+
+def members(stage: Stage, words: Words) -> list[str]:
+    """members g: what each living member of group g was told last."""
+    group = words.take("a group")
+    words.end()
+    return [one.told() for one in _fellows(stage, group).members]
+
+
+def shared(stage: Stage, words: Words) -> list[str]:
+    """shared g: until the living members of group g have all there is, in one generation; as
+    `members`."""
+    group = words.take("a group")
+    words.end()
+    fellows = _fellows(stage, group)
+    stage.until(lambda: fellows.shared_out, f"{group} has shared out", SHARED_US)
+    return [one.told() for one in fellows.members]
+
+
+def _member(stage: Stage, name: str) -> GroupMember:
+    for fellows in stage.fellows.values():
+        for one in fellows.members:
+            if one.name == name:
+                return one
+    raise BadScript(f"there is no member {name}")
+
+
+async def _ask(actor: Actor, host: str, key: ApiKey, version: int, values: dict[str, Any]) -> Any:
+    return await actor.ask(await actor.connected(host), key, version, values)
+
+
+def commit_as(stage: Stage, words: Words) -> list[str]:
+    """commit-as a 7 generation=1: what a would commit, for orders-0, as of that generation; sent by
+    a client, to the coordinator of its group."""
+    one, offset = _member(stage, words.take("a member")), whole(words.take("an offset"))
+    generation, group = words.number("generation", 0), one.kind.group
+    actor, groups = stage.actor(CLIENT), stage.world.groups
+    host = host_of(stage, actor, words, group)
+    words.end()
+    values = {
+        **commit_values(group, one.at.topic, [], offset),
+        "generation_id_or_member_epoch": generation,
+        "member_id": one.member_id,
+        "group_instance_id": one.kind.instance,
+    }
+    rows = commit_rows([one.at.partition], offset, f"@{generation}")
+    values["topics"] = [{"name": one.at.topic, "partitions": rows}]
+
+    async def work() -> list[str]:
+        groups.committing(group, offset)
+        reply = await _ask(actor, host, ApiKey.OFFSET_COMMIT, 8, values)
+        code = Code(int(reply.topics[0].partitions[0].error_code))
+        if code is Code.NONE:
+            groups.committed(group, offset)
+            return [f"{group}: {offset} is committed"]
+        return [f"{group}: refused, {code.name}"]
+
+    return stage.ask(actor, work(), PATIENCE_US)
+
+
+def pending(stage: Stage, words: Words) -> list[str]:
+    """pending g: a client asks to join group g, gets an id, and never comes back with it."""
+    group = words.take("a group")
+    actor = stage.actor(CLIENT)
+    host = host_of(stage, actor, words, group)
+    words.end()
+    values = {
+        "group_id": group,
+        "session_timeout": SESSION_MS,
+        "rebalance_timeout": REBALANCE_MS,
+        "member_id": "",
+        "group_instance_id": None,
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": b"0/"}],
+        "reason": None,
+    }
+
+    async def work() -> list[str]:
+        reply = await _ask(actor, host, ApiKey.JOIN_GROUP, 9, values)
+        return [f"{group}: {Code(int(reply.error_code)).name}"]
+
+    return stage.ask(actor, work(), PATIENCE_US)
+
+
+def leaves(stage: Stage, words: Words) -> list[str]:
+    """leaves a: a leaves its group, and its process ends; sent by a client in its name."""
+    name = words.take("a member")
+    one = _member(stage, name)
+    actor = stage.actor(CLIENT)
+    host = host_of(stage, actor, words, one.kind.group)
+    words.end()
+    member_row = {"member_id": one.member_id, "group_instance_id": None, "reason": None}
+    values = {"group_id": one.kind.group, "members": [member_row]}
+    dies(stage, Words(f"dies {name}"))
+
+    async def work() -> list[str]:
+        reply = await _ask(actor, host, ApiKey.LEAVE_GROUP, 5, values)
+        return [f"{name} leaves: {Code(int(reply.members[0].error_code)).name}"]
+
+    return stage.ask(actor, work(), PATIENCE_US)
+
+
+MEMBER_VERBS: dict[str, Verb] = {
+    "member": member,
+    "dies": dies,
+    "members": members,
+    "shared": shared,
+    "commit-as": commit_as,
+    "pending": pending,
+    "leaves": leaves,
+}

@@ -1,4 +1,4 @@
-"""Verbs about certificates inside: to replace them, to steal them, to use stolen ones."""
+"""Verbs about certificates of brokers and about impostors: replace, steal, use stolen ones."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Callable
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.security.inside import InsideMode
 from plimsoll_net.inside_identity import AUTHORITIES
+from plimsoll_sim.cluster import one_off_requests
 from plimsoll_sim.cluster.secured import Secured, of_broker, of_operator
 from plimsoll_sim.hosts import intruder
+from plimsoll_sim.hosts.brokers import KAFKA_PORT, REPLICATION_PORT
 from plimsoll_sim.hosts.intruder import REQUESTS, Loot
 from plimsoll_sim.scenario.script import BadScript, Words, microseconds, whole
 from plimsoll_sim.scenario.stage import CLIENT, Stage
@@ -62,7 +64,8 @@ def days(stage: Stage, words: Words) -> None:
 
 
 def linger(stage: Stage, words: Words) -> None:
-    """linger 2 with=now: who stole that connects to orders-0's leader as broker 2, and stays."""
+    """linger 2 with=now: a process that stole that connects to orders-0's leader as broker 2, and
+    stays."""
     at, broker_id = stage.at(words.option("of", "")), whole(words.take("a broker"))
     who = secured(stage).intruder(_loot(stage, words.option("with", ""), broker_id), broker_id)
     words.end()
@@ -73,7 +76,7 @@ def linger(stage: Stage, words: Words) -> None:
 
 
 def steal(stage: Stage, words: Words) -> None:
-    """steal 2 as=old: somebody keeps what broker 2's Secret holds now, by this name."""
+    """steal 2 as=old: an intruder keeps what broker 2's Secret holds now, by this name."""
     broker_id, name = whole(words.take("a broker")), words.option("as", "it")
     words.end()
     files = secured(stage).mounts.once[broker_id][-1]
@@ -81,11 +84,11 @@ def steal(stage: Stage, words: Words) -> None:
 
 
 def intrude(stage: Stage, words: Words) -> list[str]:
-    """intrude fetch 2 offset=5 with=old: who is no broker asks the leader of orders-0 (or `of=`) as
-    broker 2, in its registered epoch, for what follows the offset, on the port of brokers, and
-    shows what was stolen by that name (`with=nothing`: no certificate; `with=forged`: one of
-    another authority); or asks the controller: intrude heartbeat | register | metadata | forward
-    2."""
+    """intrude fetch 2 offset=5 with=old: a process that is no broker asks the leader of orders-0
+    (or `of=`) as broker 2, in its registered epoch, for what follows the offset, on the port of
+    brokers, and shows what was stolen by that name (`with=nothing`: no certificate; `with=forged`:
+    one of another authority); or asks the controller: intrude heartbeat | register | metadata |
+    forward 2."""
     what, broker_id = words.take("what it asks for"), whole(words.take("a broker"))
     at, offset = stage.at(words.option("of", "")), words.number("offset", 0)
     shown = _loot(stage, words.option("with", "nothing"), broker_id)
@@ -165,3 +168,30 @@ VERBS: dict[str, Callable[[Stage, Words], list[str] | None]] = {
     "kubelet": kubelet,
     "show-inside": show_inside,
 }
+
+
+# --- impostors ------------------------------------------------------------------------------------
+
+PORTS = {"clients": KAFKA_PORT, "replication": REPLICATION_PORT}
+PRETEND_PATIENCE = "1s"
+
+
+def pretend(stage: Stage, words: Words) -> list[str]:
+    """pretend 2 offset=5 ahead=1 port=replication: a stranger fetches as broker 2 from the leader
+    of orders-0 (or `of=`), as if it had everything below the offset, in broker 2's registered epoch
+    or so many ahead of it, on the replication port or on the clients' one; it says that it knows of
+    `controller=9`."""
+    at = stage.at(words.option("of", ""))
+    broker_id = whole(words.take("a broker's number"))
+    offset, ahead = words.number("offset", 0), words.number("ahead", 0)
+    heard, name = words.number("controller", 0), words.option("port", "replication")
+    words.end()
+    broker = next((b for b in stage.image.brokers.values() if b.id == broker_id), None)
+    if name not in PORTS or broker is None:
+        raise BadScript("a registered broker, and port=clients or port=replication")
+    claim = one_off_requests.Claim(broker_id, broker.broker_epoch + ahead, offset, heard)
+    work = one_off_requests.pretend(stage.leader(at), PORTS[name], stage.partition(at), claim)
+    return stage.ask(stage.actor(CLIENT), work, microseconds(PRETEND_PATIENCE))
+
+
+IMPOSTOR_VERBS: dict[str, Callable[[Stage, Words], list[str] | None]] = {"pretend": pretend}

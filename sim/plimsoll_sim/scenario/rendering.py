@@ -19,10 +19,9 @@ from plimsoll_core.cluster.model import Partition
 from plimsoll_core.cluster.records import ControllerChanged, PartitionsChanged
 from plimsoll_core.ids import BrokerId, TopicPartition
 from plimsoll_core.replica.leader import proposal_in_flight
-from plimsoll_sim.environment.power_cuts import Folder
+from plimsoll_sim.environment.simulated_disk import Folder
 from plimsoll_sim.hosts.brokers import DATA, BrokerHost
-from plimsoll_sim.hosts.coordinator_payload import is_coordinators, records_in
-from plimsoll_sim.hosts.payload import ident_of
+from plimsoll_sim.hosts.payload import ident_of, is_coordinators, records_in
 from plimsoll_sim.oracle.partition_ghost import CommittedBatch
 from plimsoll_sim.scenario.stage import Stage
 from plimsoll_wire.batches import BatchError, BatchHeader, iter_headers

@@ -1,7 +1,7 @@
 """Plays a scenario's file and compares the output with the file.
 
 `python -m plimsoll_sim --scenario FILE...`; `--rewrite` writes what came into the file, for a
-person to read the difference.  Source: etcd raft's interaction tests, whose form this follows.
+person to read the difference.  Source: etcd raft's interaction tests; this follows their form.
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ from plimsoll_sim.cluster.world import Crash, NotAlive
 from plimsoll_sim.engine.loop import Livelock
 from plimsoll_sim.oracle.partition_ghost import Violation
 from plimsoll_sim.scenario import (
-    certificate_verbs,
     client_verbs,
     cluster_verbs,
     fault_verbs,
-    impostor_verbs,
     inside_verbs,
     restart_verbs,
     user_verbs,
@@ -33,10 +31,10 @@ VERBS: dict[str, Verb] = {
     **fault_verbs.VERBS,
     **restart_verbs.VERBS,
     **client_verbs.VERBS,
-    **impostor_verbs.VERBS,
+    **inside_verbs.IMPOSTOR_VERBS,
     **inside_verbs.VERBS,
     **user_verbs.VERBS,
-    **certificate_verbs.VERBS,
+    **user_verbs.CERTIFICATE_VERBS,
 }
 
 

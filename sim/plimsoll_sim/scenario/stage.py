@@ -17,7 +17,7 @@ from plimsoll_core.ids import BrokerId, TopicPartition
 from plimsoll_operator.api_server.store import Backup
 from plimsoll_sim.cluster.run_options import RunOptions
 from plimsoll_sim.cluster.world import TOPIC, NotAlive, World
-from plimsoll_sim.environment.power_cuts import Folder
+from plimsoll_sim.environment.simulated_disk import Folder
 from plimsoll_sim.hosts.brokers import BrokerHost
 from plimsoll_sim.hosts.client_calls import ClientConnection
 from plimsoll_sim.hosts.group_members import Fellows

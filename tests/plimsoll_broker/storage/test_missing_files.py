@@ -9,8 +9,7 @@ from tests.plimsoll_broker.storage.simulated import ORDERS, Machine
 
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_broker.storage.log_config import LogConfig
-from plimsoll_sim.environment.power_cuts import FileNode
-from plimsoll_sim.environment.simulated_disk import Folder
+from plimsoll_sim.environment.simulated_disk import FileNode, Folder
 
 BATCH_BYTES = 161
 CONFIG = LogConfig(segment_bytes=2_000, index_interval_bytes=300)

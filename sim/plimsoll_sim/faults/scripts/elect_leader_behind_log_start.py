@@ -1,4 +1,4 @@
-"""A replica whose log end is below the others' log start is named leader, uncleanly.
+"""A replica with a log end below the others' log start is named leader, uncleanly.
 
 Retention or a client's DeleteRecords moves the start.  The others come back, follow the new leader,
 and restart again.

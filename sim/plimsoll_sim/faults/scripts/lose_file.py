@@ -13,7 +13,7 @@ from pathlib import Path
 
 from plimsoll_core.ids import TopicPartition
 from plimsoll_sim.cluster.world import TOPIC
-from plimsoll_sim.environment.power_cuts import FileNode, Folder
+from plimsoll_sim.environment.simulated_disk import FileNode, Folder
 from plimsoll_sim.faults import observed_partitions
 from plimsoll_sim.faults.fault_context import FaultContext, Script, Wait, pause
 from plimsoll_sim.hosts.brokers import DATA, BrokerHost

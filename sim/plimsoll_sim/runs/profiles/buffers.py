@@ -3,7 +3,7 @@ are told when there is room.  Asked for by name, so that all other seeds are wha
 
 from __future__ import annotations
 
-from plimsoll_sim.environment.latency import LatencyUs
+from plimsoll_sim.engine.draws import LatencyUs
 from plimsoll_sim.environment.send_buffers import SendBuffers
 from plimsoll_sim.runs.profiles.profile import CLOSE, THREE, Profile
 

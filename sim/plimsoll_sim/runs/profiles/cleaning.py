@@ -1,4 +1,4 @@
-"""Runs about compacted topics, whose logs are cleaned all the time; in half of them groups, too.
+"""Runs about compacted topics. Their logs are cleaned all the time; in half of them groups, too.
 
 Asked for by name; of the other runs a tenth has compacted topics, too (`runs.run`).
 """

@@ -3,7 +3,7 @@ they wrote is cleaned; and offsets expire."""
 
 from __future__ import annotations
 
-from plimsoll_sim.environment.latency import LatencyUs
+from plimsoll_sim.engine.draws import LatencyUs
 from plimsoll_sim.runs.profiles.profile import CLOSE, Profile
 
 _ABOUT = Profile(

@@ -1,4 +1,4 @@
-"""Runs about controllers and their log, moves, members and restarts."""
+"""Runs about controllers and their log, moves, members, restarts and renamed objects."""
 
 from __future__ import annotations
 
@@ -125,5 +125,23 @@ OPERATIONS: dict[str, Profile] = {
             "lag_time_max_ms": (1_000, 5_000),
             "producers": ACKED,
         },
+    ),
+}
+
+
+RENAMES = {
+    "renames": Profile(
+        faults={
+            "rename_topic": 8,
+            "change_min_isr": 2,
+            "add_partitions": 1,
+            "kill_operator": 2,
+            "pause_operator": 2,
+            "degrade_api_server": 2,
+            "cut_operator_from_api_server": 2,
+            "kill_broker": 2,
+            "start_reassignment": 1,
+        },
+        choices={**CLOSE, "fault_gap_ms": (400, 1_500), "producers": ACKED},
     ),
 }

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from plimsoll_sim.runs.profiles.buffers import BUFFERS
 from plimsoll_sim.runs.profiles.cleaning import CLEANING
-from plimsoll_sim.runs.profiles.descriptors import DESCRIPTORS
-from plimsoll_sim.runs.profiles.disks import DISKS
+from plimsoll_sim.runs.profiles.disks import DESCRIPTORS, DISKS
 from plimsoll_sim.runs.profiles.groups import GROUPS
-from plimsoll_sim.runs.profiles.operations import OPERATIONS
+from plimsoll_sim.runs.profiles.operations import OPERATIONS, RENAMES
 from plimsoll_sim.runs.profiles.profile import Profile
-from plimsoll_sim.runs.profiles.renames import RENAMES
 from plimsoll_sim.runs.profiles.replication import REPLICATION
 from plimsoll_sim.runs.profiles.restores import RESTORES
 from plimsoll_sim.runs.profiles.security import SECURITY

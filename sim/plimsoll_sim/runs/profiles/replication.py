@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plimsoll_sim.environment.latency import LatencyUs
+from plimsoll_sim.engine.draws import LatencyUs
 from plimsoll_sim.runs.profiles.profile import ACKED, CLOSE, STORY, THREE, Profile
 
 REPLICATION: dict[str, Profile] = {

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from plimsoll_sim.environment.latency import LatencyUs
+from plimsoll_sim.engine.draws import LatencyUs
 from plimsoll_sim.runs.profiles.profile import ACKED, CLOSE, THREE, Profile
 
 _SECURED = {
