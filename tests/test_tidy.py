@@ -298,8 +298,6 @@ CLASSES_NAMED_OTHERWISE: set[str] = {
     "plimsoll_core/planner/move_costs",
     "plimsoll_core/quotas/usage",
     "plimsoll_core/security/state",
-    "plimsoll_operator/reconcile/rebalance/planning",
-    "plimsoll_operator/reconcile/restarts/reconcile",
     "plimsoll_sim/checkers/acked_and_read",
     "plimsoll_sim/environment/api_server_faults",
     "plimsoll_sim/environment/send_buffers",

@@ -22,6 +22,7 @@ from plimsoll_operator.pki.authority import (
     describe,
 )
 from plimsoll_operator.reconcile.cluster import authorities
+from plimsoll_operator.reconcile.shared.pinned_choices import manifest_context
 from plimsoll_operator.reconcile.stall_causes import StallSource
 from plimsoll_operator.reconcile.user import reconcile as user
 from plimsoll_operator.status.status_writer import Target
@@ -51,15 +52,15 @@ class Certified(Scene):
         assert self.objects.users.put(stored) is not None
 
     async def look(self) -> None:
-        cluster, context = self.term.cluster, self.term.context
+        cluster, context = self.term.cluster, manifest_context(self.term)
         assert cluster is not None
         assert context is not None
-        await authorities.reconcile(self.term, cluster, context)
+        await self.run_part(authorities.reconcile, cluster, context)
 
     async def reconciled(self) -> Condition:
         await self.look()
-        await user.reconcile(self.term, KEY)
-        _, status = self.term.statuses[Target(USERS, *KEY)]
+        await self.run(user.reconcile, KEY)
+        _, status = self.term.shown.statuses[Target(USERS, *KEY)]
         assert isinstance(status, UserStatus)
         return status.conditions[0]
 
@@ -94,7 +95,7 @@ class Certified(Scene):
 
     @property
     def stalled(self) -> str:
-        cause = self.term.stall_causes.get(StallSource.CLIENT_CERTIFICATES)
+        cause = self.term.shown.stall_causes.get(StallSource.CLIENT_CERTIFICATES)
         return "" if cause is None else cause.message
 
     def give(self, data: dict[str, str], name: str = "corp-ca") -> None:

@@ -56,8 +56,8 @@ class Users(Scene):
         assert self.objects.users.put(stored) is not None
 
     async def reconciled(self) -> Condition:
-        await user.reconcile(self.term, KEY)
-        _, status = self.term.statuses[Target(USERS, *KEY)]
+        await self.run(user.reconcile, KEY)
+        _, status = self.term.shown.statuses[Target(USERS, *KEY)]
         assert isinstance(status, UserStatus)
         return status.conditions[0]
 

@@ -46,8 +46,8 @@ class Moves(Scene):
         self.put(an_object(**spec))
 
     async def look(self) -> ReassignmentStatus:
-        await reassignment.reconcile(self.term, KEY)
-        return self.term.statuses[Target(REASSIGNMENTS, *KEY)][1]
+        await self.run(reassignment.reconcile, KEY)
+        return self.term.shown.statuses[Target(REASSIGNMENTS, *KEY)][1]
 
     def p(self, index: int = 0) -> Any:
         return self.deciding.image.partitions[PartitionKey(TOPIC_ID, index)]

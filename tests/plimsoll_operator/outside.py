@@ -8,6 +8,7 @@ from plimsoll_core.cluster.listeners import Listener
 from plimsoll_operator.api import labels
 from plimsoll_operator.kube.resources import NODES, PODS, SERVICES, Kind
 from plimsoll_operator.reconcile.cluster.external_access import external_whys
+from plimsoll_operator.reconcile.shared.pinned_choices import choices_of
 from plimsoll_operator.status.cluster_conditions import cluster_conditions
 from plimsoll_operator.status.cluster_counts import cluster_status
 
@@ -45,7 +46,7 @@ class Outside(Declared):
 
     def redeclare(self, *declared: dict[str, Any]) -> None:
         self.scene.declare(listeners=list(declared))
-        self.scene.term._context = None
+        choices_of(self.scene.term).context = None
 
     @property
     def services(self) -> list[str]:

@@ -48,12 +48,12 @@ class Rebalancings(Scene):
         self.put(body)
 
     async def look(self) -> RebalanceStatus:
-        await rebalance.reconcile(self.term, KEY)
+        await self.run(rebalance.reconcile, KEY)
         return self.status
 
     @property
     def status(self) -> RebalanceStatus:
-        return self.term.statuses[Target(REBALANCES, *KEY)][1]
+        return self.term.shown.statuses[Target(REBALANCES, *KEY)][1]
 
     @property
     def row(self) -> Any:

@@ -37,8 +37,8 @@ class Cluster:
         return self.deciding.image
 
     async def look(self) -> None:
-        await cluster.reconcile(self.scene.term)
-        await restarts.reconcile(self.scene.term)
+        await self.scene.run(cluster.reconcile)
+        await self.scene.run(restarts.reconcile)
 
     def pod(self, broker: int) -> dict[str, Any]:
         return self.kube.find(PODS, "kafka", f"main-broker-{broker}-0")
@@ -107,7 +107,7 @@ class Cluster:
 
     @property
     def blocked(self) -> list[tuple[int | None, str, str]]:
-        rows = self.scene.term.blocked.get("Restart", ())
+        rows = self.scene.term.shown.blocked.get("Restart", ())
         return [(row.broker, row.reason, row.until) for row in rows]
 
 

@@ -1,6 +1,6 @@
 """A term whose controller answers as told: what the handlers of one cluster work with."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -20,9 +20,13 @@ from plimsoll_operator.metalog.interface import LogUsage
 from plimsoll_operator.options import OperatorOptions
 from plimsoll_operator.process_clocks import monotonic_ms, wall_ms
 from plimsoll_operator.reconcile.cluster.inside import certificates_status
+from plimsoll_operator.reconcile.effects import TermEffects
+from plimsoll_operator.reconcile.pass_result import ObjectStatus, PassResult
 from plimsoll_operator.reconcile.reconcile_term import Term, Work
+from plimsoll_operator.status.status_writer import Status, Target
 
 Reply = Callable[[Request], Answer]
+Reconcile = Callable[[Term, Any], Awaitable[PassResult]]
 
 
 class StubSnapshotter:
@@ -70,13 +74,33 @@ class Scene:
             objects=self.objects,
             options=OperatorOptions(identity="x", broker_image="b:1", controllers=("c:1",)),
             lease_name="main-1",
-            add=self.work.append,
-            add_later=lambda work, _: self.work.append(work),
-            mark=self.marked.append,
             write_status=self._write_status,
             now_ms=wall_ms,
             monotonic_ms=monotonic_ms,
         )
+        self.effects = TermEffects(
+            term=self.term,
+            add=self.work.append,
+            add_later=lambda work, _: self.work.append(work),
+            mark=self.marked.append,
+        )
+
+    async def run(self, reconcile: Reconcile, key: Any = None) -> None:
+        """One pass of a reconciler, and its effects. Raises its error."""
+        self.effects.carry_out(await reconcile(self.term, key or self.term.key))
+
+    async def run_part(self, part: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+        """One part of a pass, and its effects. Return its answer; raises its error."""
+        answer = None
+        with PassResult() as result:
+            answer = await part(self.term, result, *args)
+        self.effects.carry_out(result)
+        return answer
+
+    def shows(self, target: Target, generation: int, status: Status | None) -> None:
+        """A pass that found only this status of its object; None if the object is gone."""
+        found = ObjectStatus(target=target, generation=generation, status=status)
+        self.effects.carry_out(PassResult(status=found))
 
     async def _write_status(self) -> None:
         """The part of it that is read again."""

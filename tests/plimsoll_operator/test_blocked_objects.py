@@ -27,6 +27,7 @@ from plimsoll_operator.kube.resources import (
     Kind,
 )
 from plimsoll_operator.reconcile.registry import draft_of
+from plimsoll_operator.reconcile.shared.broker_rolls import rolls_of
 from plimsoll_operator.status import operator_metrics
 from plimsoll_operator.status.event_reasons import REASONS
 from plimsoll_operator.status.events import Occurrence
@@ -45,12 +46,12 @@ def shown(scene: Scene) -> tuple[LogClusterStatus, Condition]:
 
 def events(scene: Scene) -> list[Occurrence]:
     told: list[Occurrence] = []
-    scene.term.tell = told.append
+    scene.effects.tell = told.append
     return told
 
 
 def metric(scene: Scene) -> str:
-    rows = [row for found in scene.term.blocked.values() for row in found]
+    rows = [row for found in scene.term.shown.blocked.values() for row in found]
     families = list(operator_metrics._blocked([(scene.term.key, rows)]))
     registry = CollectorRegistry()
     registry.register(type("Found", (), {"collect": lambda _: families})())
@@ -62,7 +63,7 @@ async def a_blocked_reassignment() -> tuple[Scene, str, list[Occurrence], Any]:
     told = events(scene)
     await scene.look()
     await scene.kill(4)
-    scene.term.troubles = {BrokerId(4): UNSCHEDULABLE}
+    rolls_of(scene.term).troubles = {BrokerId(4): UNSCHEDULABLE}
     return scene, "Reassignment kafka/move", told, await scene.look()
 
 
@@ -71,7 +72,7 @@ async def a_blocked_fill() -> tuple[Scene, str, list[Occurrence], Any]:
     told = events(scene)
     await scene.look()
     await scene.kill(4)
-    scene.term.troubles = {BrokerId(4): UNSCHEDULABLE}
+    rolls_of(scene.term).troubles = {BrokerId(4): UNSCHEDULABLE}
     await scene.look()
     return scene, "Rebalance kafka/fill", told, scene.status
 
@@ -98,7 +99,7 @@ async def test_wait_that_ended_or_whose_object_is_gone_is_told_no_more():
     await scene.look()  # type: ignore[attr-defined]
     assert shown(scene)[0].blocked == first, "since when is kept"
     target = Target(REASSIGNMENTS, *moving.KEY)
-    scene.term.shows_no_more(target)
+    scene.shows(target, 0, None)
     cluster, blocked = shown(scene)
     assert (cluster.blocked, blocked.status) == ((), "False")
     assert 'action="Reassignment"' not in metric(scene)
@@ -125,7 +126,7 @@ def test_object_shown_as_blocked_is_told_for_any_reason(kind: Kind, status: Any,
             "conditions": (condition("Blocked", True, reason, "It waits."),),
         }
     )
-    scene.term.show(Target(kind, "kafka", "x"), 1, found)
+    scene.shows(Target(kind, "kafka", "x"), 1, found)
     cluster, blocked = shown(scene)
     assert (blocked.status, blocked.reason) == ("True", reason)
     assert [(r.action, r.object, r.reason) for r in cluster.blocked] == [

@@ -90,7 +90,7 @@ async def test_operator_that_dies_behind_the_secret_is_followed_by_one_that_comm
         await scene.look()
         patched.setattr(scene.term.controller, "request", dies)
         with pytest.raises(Retry):
-            await user.reconcile(scene.term, KEY)
+            await scene.run(user.reconcile, KEY)
     second = scene.shown
     assert [one.sha256 for one in scene.committed] == [first]
     await scene.reconciled()
@@ -202,7 +202,7 @@ async def test_user_whose_object_is_gone_has_no_certificate_any_more(scene: Cert
     assert scene.committed, "it is let in again by the same one"
     scene.kube.drop(USERS, *KEY)
     scene.objects.users.drop(KEY)
-    await user.reconcile(scene.term, KEY)
+    await scene.run(user.reconcile, KEY)
     assert scene.committed == ()
 
 

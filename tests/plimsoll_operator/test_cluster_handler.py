@@ -24,6 +24,7 @@ from plimsoll_operator.kube.resources import (
     VOLUME_CLAIMS,
 )
 from plimsoll_operator.reconcile.cluster import reconcile as cluster
+from plimsoll_operator.reconcile.cluster.logcluster_status import cluster_memory
 from plimsoll_operator.reconcile.registry import draft_of
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.status_writer import Target
@@ -52,7 +53,7 @@ BROKERS_3 = ["main-broker-0", "main-broker-1", "main-broker-2"]
 
 async def test_new_cluster_gets_members_and_then_their_children():
     scene = a_scene()
-    await cluster.reconcile(scene.term)
+    await scene.run(cluster.reconcile)
     assert scene.controller.asked[0] == SetMembers(broker_ids=(0, 1, 2))
     assert scene.made("statefulsets") == BROKERS_3
     assert scene.made("services") == ["main-bootstrap", "main-brokers"]
@@ -60,9 +61,9 @@ async def test_new_cluster_gets_members_and_then_their_children():
 
 async def test_reconciling_again_changes_no_stateful_set():
     scene = a_scene()
-    await cluster.reconcile(scene.term)
+    await scene.run(cluster.reconcile)
     scene.kube.calls.clear()
-    await cluster.reconcile(scene.term)
+    await scene.run(cluster.reconcile)
     changes = [
         c for c in scene.kube.calls if c[1] == "statefulsets" and c[0] not in ("get", "list")
     ]
@@ -74,14 +75,14 @@ async def test_child_that_nobody_touched_is_read_and_not_applied_again():
     scene = a_scene((0,))
     committing(scene)
     for _ in range(2):
-        await cluster.reconcile(scene.term)
+        await scene.run(cluster.reconcile)
     scene.kube.calls.clear()
-    await cluster.reconcile(scene.term)
+    await scene.run(cluster.reconcile)
     assert {verb for verb, _, _ in scene.kube.calls} <= {"get", "list"}
     service = scene.kube.find(SERVICES, "kafka", "main-bootstrap")
     scene.kube.put(SERVICES, {**service, "spec": {**service["spec"], "type": "NodePort"}})
     scene.kube.calls.clear()
-    await cluster.reconcile(scene.term)
+    await scene.run(cluster.reconcile)
     written = [call for call in scene.kube.calls if call[0] not in ("get", "list")]
     assert written == [("apply", "services", "main-bootstrap")]
 
@@ -96,46 +97,46 @@ async def test_child_of_an_earlier_object_is_waited_out():
     }
     earlier = scene.kube.put(STATEFUL_SETS, {"metadata": meta, "spec": {}})
     with pytest.raises(Retry, match="deleted owner"):
-        await cluster.reconcile(scene.term)
+        await scene.run(cluster.reconcile)
     assert scene.kube.find(STATEFUL_SETS, "kafka", "main-broker-1") == earlier
 
 
 async def test_child_that_is_going_is_waited_out():
     scene = a_scene()
-    await cluster.reconcile(scene.term)
+    await scene.run(cluster.reconcile)
     (name,) = scene.made("configmaps")
     found = scene.kube.find(CONFIG_MAPS, "kafka", name)
     assert found["metadata"]["ownerReferences"][0]["uid"] == CLUSTER_UID
     scene.kube.set_metadata(CONFIG_MAPS, "kafka", name, deletionTimestamp="2026-11-22T00:00:00Z")
     with pytest.raises(Retry, match="still exists"):
-        await cluster.reconcile(scene.term)
+        await scene.run(cluster.reconcile)
 
 
 async def test_child_that_the_api_server_refuses_stands_in_the_status():
     scene = a_scene()
     scene.kube.fail = [None, None, None, Rejected(403, "exceeded quota")]
     with pytest.raises(Retry):
-        await cluster.reconcile(scene.term)
-    note = scene.term.notes["Stalled"]
+        await scene.run(cluster.reconcile)
+    note = scene.term.shown.notes["Stalled"]
     assert note.reason == "ChildRefused"
     assert "exceeded quota" in note.message
-    await cluster.reconcile(scene.term)
-    assert "Stalled" not in scene.term.notes
+    await scene.run(cluster.reconcile)
+    assert "Stalled" not in scene.term.shown.notes
 
 
 async def test_unknown_config_changes_nothing_that_runs():
     scene = a_scene()
-    await cluster.reconcile(scene.term)
+    await scene.run(cluster.reconcile)
     before = scene.made("configmaps")
     scene.declare(config={"log.retention.houres": 1})
-    await cluster.reconcile(scene.term)
+    await scene.run(cluster.reconcile)
     assert scene.made("configmaps") == before
-    ready = scene.term.notes["Ready"]
+    ready = scene.term.shown.notes["Ready"]
     assert (ready.status, ready.reason) == ("False", "InvalidConfig")
     assert "log.retention.houres" in ready.message
     scene.declare()
-    await cluster.reconcile(scene.term)
-    assert "Ready" not in scene.term.notes
+    await scene.run(cluster.reconcile)
+    assert "Ready" not in scene.term.shown.notes
 
 
 def test_longer_units_are_turned_into_the_finest_one():
@@ -179,7 +180,7 @@ def volume_size(scene: Scene) -> str:
 async def test_volumes_grow_and_never_shrink(held: str, wanted: str, after: str):
     scene = a_scene(storage={"size": wanted})
     hold_volume(scene, held)
-    await cluster.reconcile(scene.term)
+    await scene.run(cluster.reconcile)
     assert volume_size(scene) == after
 
 
@@ -188,43 +189,43 @@ FORBIDDEN = Rejected(403, "PATCH /api/v1/… answered: the class does not allow 
 
 async def test_volume_that_cannot_grow_stalls_and_says_what_to_do():
     scene = a_scene(storage={"size": "2Gi"})
-    await cluster.reconcile(scene.term)
+    await scene.run(cluster.reconcile)
     hold_volume(scene, "1Gi")
     scene.kube.refuse["merge"] = FORBIDDEN
-    await cluster.reconcile(scene.term)
-    note = scene.term.notes["Stalled"]
+    await scene.run(cluster.reconcile)
+    note = scene.term.shown.notes["Stalled"]
     assert (note.status, note.reason) == ("True", "VolumeCannotGrow")
     assert "asks for 2Gi" in note.message
     assert (
         "stays at 1Gi): the class does not allow expansion. Set storage.size back" in note.message
     )
     assert "PATCH" not in note.message
-    assert "Blocked" not in scene.term.notes
-    (row,) = scene.term.blocked["GrowVolume"]
+    assert "Blocked" not in scene.term.shown.notes
+    (row,) = scene.term.shown.blocked["GrowVolume"]
     assert (row.broker, row.reason) == (0, "VolumeCannotGrow")
-    assert scene.term.volume_size == "1Gi"
+    assert cluster_memory(scene.term).volume_size == "1Gi"
 
 
 async def test_size_that_went_back_to_what_the_volumes_have_ends_the_stall():
     scene = a_scene(storage={"size": "2Gi"})
-    await cluster.reconcile(scene.term)
+    await scene.run(cluster.reconcile)
     hold_volume(scene, "1Gi")
     scene.kube.refuse["merge"] = FORBIDDEN
-    await cluster.reconcile(scene.term)
+    await scene.run(cluster.reconcile)
     scene.declare(storage={"size": "1Gi"})
-    await cluster.reconcile(scene.term)
-    assert "Stalled" not in scene.term.notes
-    assert scene.term.blocked["GrowVolume"] == ()
+    await scene.run(cluster.reconcile)
+    assert "Stalled" not in scene.term.shown.notes
+    assert scene.term.shown.blocked["GrowVolume"] == ()
 
 
 async def test_size_may_go_back_to_what_the_smallest_volume_has():
     (rule,) = [rule for rule, text in LOG_CLUSTER.object_rules if "never shrinks" in text]
     assert "oldSelf.status.volumeSize" in rule
     scene = a_scene(storage={"size": "2Gi"})
-    await cluster.reconcile(scene.term)
+    await scene.run(cluster.reconcile)
     hold_volume(scene, "1Gi")
     scene.kube.refuse["merge"] = FORBIDDEN
-    await cluster.reconcile(scene.term)
+    await scene.run(cluster.reconcile)
     shown = draft_of(scene.term, Target(LOG_CLUSTERS, "kafka", "main"))
     assert shown is not None
     assert isinstance(shown.status, LogClusterStatus)
@@ -259,16 +260,16 @@ def shown_groups(scene: Scene) -> int:
 
 async def test_volume_claim_that_was_deleted_is_told_of_before_its_pod_ends():
     scene = a_scene()
-    await cluster.reconcile(scene.term)
+    await scene.run(cluster.reconcile)
     hold_volume(scene, "1Gi")
     name = "data-main-broker-0-0"
     deleted = {"deletionTimestamp": "2026-11-22T00:00:00Z"}
     scene.kube.set_metadata(VOLUME_CLAIMS, "kafka", name, **deleted)
-    await cluster.reconcile(scene.term)
-    note = scene.term.notes["Stalled"]
+    await scene.run(cluster.reconcile)
+    note = scene.term.shown.notes["Stalled"]
     assert note.reason == "VolumeDeleted"
     assert "data-main-broker-0-0" in note.message
     assert "delete the pods (main-broker-0-0)" in note.message
     scene.kube.drop(VOLUME_CLAIMS, "kafka", "data-main-broker-0-0")
-    await cluster.reconcile(scene.term)
-    assert "Stalled" not in scene.term.notes
+    await scene.run(cluster.reconcile)
+    assert "Stalled" not in scene.term.shown.notes

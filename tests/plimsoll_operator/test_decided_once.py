@@ -13,6 +13,7 @@ from plimsoll_core.controller.partitions.unhealthy_partitions import outlook
 from plimsoll_operator.api.topic import TopicStatus
 from plimsoll_operator.kube.resources import TOPICS
 from plimsoll_operator.reconcile.topic import reconcile as topic
+from plimsoll_operator.reconcile.topic.topic_memory import topics_of
 from plimsoll_operator.reconcile.topic.topic_status import Sight, topic_status
 
 KEY = ("kafka", "plain")
@@ -32,8 +33,8 @@ class Declared(Scene):
             "spec": {"clusterRef": {"name": "main"}, **spec},
         }
         self.objects.topics.put(self.kube.put(TOPICS, body))
-        await topic.reconcile(self.term, KEY)
-        assert KEY not in self.term.refusals
+        await self.run(topic.reconcile, KEY)
+        assert KEY not in topics_of(self.term).refusals
         (found,) = self.decided.image.topics.values()
         return found
 

@@ -43,7 +43,7 @@ async def test_logcluster_that_declares_defaults_has_them_committed() -> None:
             "defaultIp": {"connectionsPerSecond": 20},
         }
     )
-    await access.declare_quotas(users.term, declared)
+    await users.run_part(access.declare_quotas, declared)
     found = {
         str(row.entity): dict(row.values.items())
         for row in users.decided.image.quotas.rows.values()
@@ -52,7 +52,7 @@ async def test_logcluster_that_declares_defaults_has_them_committed() -> None:
         "ip <default>": {"connection_creation_rate": 20.0},
         "user <default>": {"producer_byte_rate": 2.0**20},
     }
-    await access.declare_quotas(users.term, a_cluster())
+    await users.run_part(access.declare_quotas, a_cluster())
     assert not users.decided.image.quotas.rows
 
 
@@ -60,7 +60,7 @@ async def test_quotas_that_the_metadata_version_does_not_know_stall_their_cluste
     users = Users()
     users.decided.image = replay(an_image())
     limited = a_cluster(quotas={"defaultUser": {"requestPercentage": 10}})
-    await access.declare_quotas(users.term, limited)
-    assert users.term.stall_causes[StallSource.QUOTAS].reason == "MetadataTooOld"
-    await access.declare_quotas(users.term, a_cluster())
-    assert StallSource.QUOTAS not in users.term.stall_causes
+    await users.run_part(access.declare_quotas, limited)
+    assert users.term.shown.stall_causes[StallSource.QUOTAS].reason == "MetadataTooOld"
+    await users.run_part(access.declare_quotas, a_cluster())
+    assert StallSource.QUOTAS not in users.term.shown.stall_causes

@@ -4,8 +4,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from tests.plimsoll_operator import terms
 from tests.plimsoll_operator.builders import OBJECT, a_cluster_body, an_image, replay, with_topic
-from tests.plimsoll_operator.scripted_kube import ScriptedKube
 from tests.plimsoll_operator.terms import Deciding
 
 from plimsoll_core.cluster.model import PendingDeletion, TopicObject
@@ -19,10 +19,6 @@ from plimsoll_operator.api.load import from_object
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.resources import CRDS, LEASES, LOG_CLUSTERS, NAMESPACES, TOPICS
-from plimsoll_operator.kube.seen_objects import Objects
-from plimsoll_operator.options import OperatorOptions
-from plimsoll_operator.process_clocks import monotonic_ms, wall_ms
-from plimsoll_operator.reconcile.reconcile_term import Term, Work
 from plimsoll_operator.reconcile.topic import deletion_proof
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.cluster_counts import cluster_status
@@ -33,47 +29,14 @@ APPLIED = {"creationTimestamp": "2026-02-01T00:00:00Z"}
 NOW = "2026-02-02T00:00:00Z"
 
 
-class StubController:
-    """Answers as told and remembers what it was asked."""
-
-    def __init__(self, answer: Answer) -> None:
-        self.image = with_topic(an_image(), ((0, 1, 2),))
-        self.answer = answer
-        self.asked: list[Request] = []
-
-    async def request(self, request: Request) -> Answer:
-        self.asked.append(request)
-        return self.answer
-
-
-class Scene:
+class Scene(terms.Scene):
     """A cluster, its namespace and CRD, and a committed topic whose object is nowhere."""
 
     def __init__(self, answer: Answer | None = None, **cluster_spec: Any) -> None:
-        self.kube = ScriptedKube()
-        self.objects = Objects()
-        body = a_cluster_body(**cluster_spec)
-        self.kube.put(LOG_CLUSTERS, body)
-        self.objects.clusters.put(body)
+        super().__init__(with_topic(an_image(), ((0, 1, 2),)), **cluster_spec)
+        self.controller.reply = lambda _: answer or Done()
         self.namespace("Active")
         self.kube.set_metadata(CRDS, None, deletion_proof.CRD_NAME, uid="crd-1", **APPLIED)
-        self.kube.put(LEASES, {"metadata": {"name": "main-1", "namespace": "kafka"}, "spec": {}})
-        self.controller = StubController(answer or Done())
-        self.work: list[Work] = []
-        self.term = Term(
-            key=("kafka", "main"),
-            cluster_id=self.controller.image.cluster_id,
-            controller=self.controller,  # type: ignore[arg-type]
-            kube=self.kube,
-            objects=self.objects,
-            options=OperatorOptions(identity="x", broker_image="b", controllers=("c:1",)),
-            lease_name="main-1",
-            add=self.work.append,
-            add_later=lambda work, _: self.work.append(work),
-            mark=lambda _: None,
-            now_ms=wall_ms,
-            monotonic_ms=monotonic_ms,
-        )
 
     def namespace(self, phase: str) -> None:
         meta = {"name": "kafka"}
@@ -90,7 +53,7 @@ class Scene:
         self.kube.put(TOPICS, body)
 
     async def look(self) -> list[Request]:
-        await deletion_proof.reconcile(self.term)
+        await self.run(deletion_proof.reconcile)
         return self.controller.asked
 
 
@@ -253,13 +216,13 @@ async def test_mass_deletion_stands_in_the_clusters_status_with_the_way_out():
     refusal = Refused(reason="MassDeletion", code=42, message="21 Topic objects disappeared.")
     scene = Scene(answer=refusal)
     await scene.look()
-    note = scene.term.notes["Stalled"]
+    note = scene.term.shown.notes["Stalled"]
     assert (note.status, note.reason) == ("True", "MassDeletion")
     assert "plimsoll.dev/acknowledge-deletion=" in note.message
     scene.topic_object(OBJECT.uid)
     scene.objects.topics.put(scene.kube.find(TOPICS, "kafka", OBJECT.name))
     await scene.look()
-    assert "Stalled" not in scene.term.notes
+    assert "Stalled" not in scene.term.shown.notes
 
 
 # --- many at once ---------------------------------------------------------------------------------
@@ -288,7 +251,7 @@ class Vanished(Scene):
         self.events: list[Occurrence] = []
         self.kube.server_ms = SINCE_MS
         self.term.controller = self.deciding  # type: ignore[assignment]
-        self.term.tell = self.events.append
+        self.effects.tell = self.events.append
 
     def annotate(self, value: str) -> None:
         body = a_cluster_body(topics={"deletion": {"maxPerHour": 20}})
@@ -303,8 +266,8 @@ class Vanished(Scene):
 
 async def test_mass_deletion_is_told_when_it_happens_with_all_that_is_needed():
     scene = Vanished(60)
-    await deletion_proof.reconcile(scene.term)
-    note = scene.term.notes["Stalled"]
+    await scene.run(deletion_proof.reconcile)
+    note = scene.term.shown.notes["Stalled"]
     assert note.reason == "MassDeletion"
     assert "60 Topic objects disappeared within an hour (t00, t01, t02, t03, t04 and 55 more)" in (
         note.message
@@ -312,51 +275,51 @@ async def test_mass_deletion_is_told_when_it_happens_with_all_that_is_needed():
     assert f"{ACKNOWLEDGE}={timestamp(SINCE_MS)}." in note.message
     assert "maxPerHour of kafka/main to 60 or more" in note.message
     assert [(e.reason, e.warning) for e in scene.events] == [("MassDeletion", True)]
-    await deletion_proof.reconcile(scene.term)
+    await scene.run(deletion_proof.reconcile)
     assert len(scene.events) == 1
 
 
 async def test_few_that_vanish_stall_nothing():
     scene = Vanished(20)
-    await deletion_proof.reconcile(scene.term)
-    assert "Stalled" not in scene.term.notes
+    await scene.run(deletion_proof.reconcile)
+    assert "Stalled" not in scene.term.shown.notes
 
 
 async def test_acknowledgement_lets_go_what_had_vanished_and_nothing_later():
     scene = Vanished(60)
-    await deletion_proof.reconcile(scene.term)
+    await scene.run(deletion_proof.reconcile)
     scene.annotate(timestamp(SINCE_MS))
-    await deletion_proof.reconcile(scene.term)
-    assert "Stalled" not in scene.term.notes
+    await scene.run(deletion_proof.reconcile)
+    assert "Stalled" not in scene.term.shown.notes
     scene.kube.server_ms = SINCE_MS + DAY_MS
-    await deletion_proof.reconcile(scene.term)
+    await scene.run(deletion_proof.reconcile)
     assert scene.left == 0
     later = Vanished(60)
     later.annotate(timestamp(SINCE_MS - 2_000))
-    await deletion_proof.reconcile(later.term)
-    assert later.term.notes["Stalled"].reason == "MassDeletion"
+    await later.run(deletion_proof.reconcile)
+    assert later.term.shown.notes["Stalled"].reason == "MassDeletion"
     later.kube.server_ms = SINCE_MS + DAY_MS
-    await deletion_proof.reconcile(later.term)
+    await later.run(deletion_proof.reconcile)
     assert later.left == 60
 
 
 async def test_acknowledgement_without_a_grace_is_within_the_hour():
     scene = Vanished(30, graceSeconds=0)
-    await deletion_proof.reconcile(scene.term)
+    await scene.run(deletion_proof.reconcile)
     assert scene.left == 10
-    assert f"{ACKNOWLEDGE}={timestamp(SINCE_MS)}" in scene.term.notes["Stalled"].message
+    assert f"{ACKNOWLEDGE}={timestamp(SINCE_MS)}" in scene.term.shown.notes["Stalled"].message
     body = a_cluster_body(topics={"deletion": {"graceSeconds": 0}})
     body["metadata"]["annotations"] = {ACKNOWLEDGE: timestamp(SINCE_MS)}
     scene.objects.clusters.put(body)
-    await deletion_proof.reconcile(scene.term)
+    await scene.run(deletion_proof.reconcile)
     assert scene.left == 0
 
 
 async def test_acknowledge_annotation_without_timestamp_leaves_mass_deletion_stalled():
     scene = Vanished(60)
     scene.annotate("yes")
-    await deletion_proof.reconcile(scene.term)
-    assert scene.term.notes["Stalled"].reason == "MassDeletion"
+    await scene.run(deletion_proof.reconcile)
+    assert scene.term.shown.notes["Stalled"].reason == "MassDeletion"
 
 
 def test_pending_deletions_are_all_counted():

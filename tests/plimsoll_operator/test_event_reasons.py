@@ -30,9 +30,9 @@ COMPUTED = {
 
 COMPUTING = {
     "leadership/led_cluster.py",
-    "reconcile/reconcile_term.py",
+    "reconcile/effects.py",
     "reconcile/topic/deletion_proof.py",
-    "reconcile/user/deletion_grace.py",
+    "reconcile/user/user_deletion.py",
     "reconcile/verification/reconcile.py",
     "status/record_events.py",
 }

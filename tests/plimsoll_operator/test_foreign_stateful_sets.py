@@ -26,8 +26,8 @@ async def test_stateful_set_and_claim_of_others_with_labels_of_a_broker_are_left
     scene.kube.put(STATEFUL_SETS, {"metadata": meta, "spec": {"template": {}}})
     spec = {"resources": {"requests": {"storage": "1Gi"}}}
     scene.kube.put(VOLUME_CLAIMS, {"metadata": meta, "spec": spec})
-    await cluster.reconcile(scene.term)
-    await restarts.reconcile(scene.term)
+    await scene.run(cluster.reconcile)
+    await scene.run(restarts.reconcile)
     assert "somebodys" in scene.made("statefulsets")
 
 

@@ -25,6 +25,7 @@ from plimsoll_operator.pki.authority import (
 )
 from plimsoll_operator.reconcile.cluster import inside
 from plimsoll_operator.reconcile.cluster.access import secure_condition
+from plimsoll_operator.reconcile.shared.pinned_choices import manifest_context
 from plimsoll_operator.reconcile.stall_causes import StallSource
 
 NOW_MS = 1_800_000_000_000
@@ -109,9 +110,10 @@ class Inside:
     async def look(self) -> None:
         term = self.scene.term
         assert term.cluster is not None
-        assert term.context is not None
-        wanted = await inside.decide(term, term.cluster)
-        await inside.reconcile(term, term.cluster, term.context, wanted)
+        assert manifest_context(term) is not None
+        wanted = await self.scene.run_part(inside.decide, term.cluster)
+        context = manifest_context(term)
+        await self.scene.run_part(inside.reconcile, term.cluster, context, wanted)
 
     async def settle(self, passes: int = 12) -> None:
         for _ in range(passes):
@@ -167,7 +169,7 @@ async def test_mode_goes_to_required_when_brokers_tell_that_nobody_is_cut_off() 
     assert made.mode is InsideMode.PERMISSIVE
     assert made.files(0)[MODE] == b"Permissive"
     assert "1 connections in plaintext" in inside.waits_of(made.scene.term)
-    assert StallSource.INSIDE not in made.scene.term.stall_causes
+    assert StallSource.INSIDE not in made.scene.term.shown.stall_causes
     made.plaintext = 0
     await made.settle(3)
     assert made.mode is InsideMode.REQUIRED
@@ -219,7 +221,7 @@ async def test_broker_that_is_away_keeps_its_certificate_until_it_tells_that_it_
     # Its authority is known to whoever leads, now and in a later term.
     made.shown.clear()
     made.scene.term._kept.clear()
-    await inside.show_at_once(made.scene.term)
+    made.scene.effects.carry_out(await inside.show_at_once(made.scene.term))
     assert len(made.shown) == 1
     # It is back, and has not told yet; then its disk takes nothing.
     made.returns(1)
@@ -359,7 +361,7 @@ async def test_spoilt_and_foreign_certificates_in_a_secret_are_replaced() -> Non
     ):
         secret = made.scene.kube.objects["secrets", "kafka", name]
         files = {**made.files(0), CERTIFICATE: certificate, KEY: key}
-        context = made.scene.term.context
+        context = manifest_context(made.scene.term)
         assert context is not None
         made.scene.kube.put(SECRETS, manifests.with_inside(context, 0, secret, files))
         await made.look()
@@ -373,10 +375,10 @@ async def test_mode_at_an_older_metadata_version_waits_or_stalls() -> None:
     made = Inside(version=2)
     await made.look()
     assert "metadata version" in inside.waits_of(made.scene.term)
-    assert StallSource.INSIDE not in made.scene.term.stall_causes
+    assert StallSource.INSIDE not in made.scene.term.shown.stall_causes
     made.scene.declare(certificates={"internal": {"mode": "Required"}}, metadataVersion="0.1")
     await made.look()
-    assert made.scene.term.stall_causes[StallSource.INSIDE].reason == "MetadataTooOld"
+    assert made.scene.term.shown.stall_causes[StallSource.INSIDE].reason == "MetadataTooOld"
 
 
 async def test_secret_of_somebody_else_with_a_brokers_name_stops_certificates() -> None:
@@ -385,7 +387,7 @@ async def test_secret_of_somebody_else_with_a_brokers_name_stops_certificates() 
     made.scene.kube.put(SECRETS, theirs)
     await made.settle(3)
     assert made.scene.kube.objects["secrets", "kafka", name]["data"] == {"password": "aA=="}
-    cause = made.scene.term.stall_causes[StallSource.INSIDE]
+    cause = made.scene.term.shown.stall_causes[StallSource.INSIDE]
     assert cause.reason == "SecretForeign"
     assert f"Secret {name} does not belong to this LogCluster" in cause.message
     assert inside.waits_of(made.scene.term) == cause.message
@@ -393,4 +395,4 @@ async def test_secret_of_somebody_else_with_a_brokers_name_stops_certificates() 
     made.scene.kube.drop(SECRETS, "kafka", name)
     await made.settle()
     assert made.mode is InsideMode.REQUIRED
-    assert StallSource.INSIDE not in made.scene.term.stall_causes
+    assert StallSource.INSIDE not in made.scene.term.shown.stall_causes

@@ -15,9 +15,11 @@ from plimsoll_core.security.inside import Inside, InsideMode
 from plimsoll_operator.api.cluster_status import LogClusterStatus
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.resources import LOG_CLUSTERS
-from plimsoll_operator.reconcile.cluster import inside, logcluster_status, pinned_choices
+from plimsoll_operator.reconcile.cluster import inside, logcluster_status
 from plimsoll_operator.reconcile.cluster import reconcile as cluster
 from plimsoll_operator.reconcile.cluster.access import secure_condition
+from plimsoll_operator.reconcile.shared import pinned_choices
+from plimsoll_operator.reconcile.shared.pinned_choices import choices_of, manifest_context
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.work_queue import Retry
 
@@ -50,7 +52,7 @@ async def decided(scene: Scene) -> InsideMode:
     term = scene.term
     await pinned_choices.read(term)
     assert term.cluster is not None
-    return await inside.decide(term, term.cluster)
+    return await scene.run_part(inside.decide, term.cluster)
 
 
 async def test_new_cluster_is_required_and_its_status_says_so_before_it_has_members() -> None:
@@ -65,7 +67,7 @@ async def test_new_cluster_is_required_and_its_status_says_so_before_it_has_memb
 
     scene.controller.request = noting  # type: ignore[method-assign]
     await pinned_choices.read(scene.term)
-    await cluster.reconcile(scene.term)
+    await scene.run(cluster.reconcile)
     assert seen == ["Required"]
 
 
@@ -74,14 +76,14 @@ async def test_new_cluster_has_no_members_before_its_status_was_written() -> Non
     await pinned_choices.read(scene.term)
     scene.kube.fail = [Unavailable(503, "away")]
     with pytest.raises(Retry, match="not in the status yet"):
-        await cluster.reconcile(scene.term)
+        await scene.run(cluster.reconcile)
 
     async def nothing() -> None:
         pass
 
     scene.term.write_status = nothing
     with pytest.raises(Retry, match="not in the status yet"):
-        await cluster.reconcile(scene.term)
+        await scene.run(cluster.reconcile)
     assert scene.controller.asked == []
 
 
@@ -109,9 +111,9 @@ async def test_status_that_nobody_can_read_counts_as_lost() -> None:
 async def test_old_cluster_stays_open_and_is_asked_for_nothing() -> None:
     scene = a_scene(OLD)
     await pinned_choices.read(scene.term)
-    await cluster.reconcile(scene.term)
+    await scene.run(cluster.reconcile)
     assert not any(isinstance(asked, SetInsideMode) for asked in scene.controller.asked)
-    assert scene.term.pinned_inside is InsideMode.OFF
+    assert choices_of(scene.term).inside is InsideMode.OFF
     assert scene.term.image.inside.mode is InsideMode.OFF
     await scene.term.write_status()
     assert status(scene)["certificates"] == {"internal": {"mode": "Off", "pinned": "Off"}}
@@ -150,10 +152,11 @@ async def test_brokers_that_cannot_do_it_are_waited_for_and_nothing_stalls() -> 
     scene.controller.image = finalised(an_image((0, 1)), 1)
     term = scene.term
     assert term.cluster is not None
-    assert term.context is not None
-    await inside.reconcile(term, term.cluster, term.context, await decided(scene))
+    assert manifest_context(term) is not None
+    wanted = await decided(scene)
+    await scene.run_part(inside.reconcile, term.cluster, manifest_context(term), wanted)
     assert term.image.inside.mode is InsideMode.OFF
-    assert not term.stall_causes
+    assert not term.shown.stall_causes
     shown = secure_condition(term.image, inside.waits_of(term))
     assert shown is not None
     assert shown.status == "False"
@@ -169,7 +172,9 @@ async def test_status_that_is_written_before_the_choices_are_read_keeps_them(led
     later = another_term(scene, image)
     later.objects.clusters.put(scene.kube.find(LOG_CLUSTERS, "kafka", "main"))
     later.controller.stalled = None  # type: ignore[attr-defined]
-    later.term.stall(StallSource.LEADERSHIP, Cause(reason="ApiUnavailable", message="It is away."))
+    later.effects.stall(
+        StallSource.LEADERSHIP, Cause(reason="ApiUnavailable", message="It is away.")
+    )
     draft = logcluster_status.render(later.term, later.term.key)
     assert draft is not None
     shown = draft.status

@@ -26,6 +26,7 @@ from plimsoll_operator.metalog.codec import pack
 from plimsoll_operator.metalog.interface import EMPTY_TIP
 from plimsoll_operator.pki.authority import INSIDE_CA_DAYS, signed_by
 from plimsoll_operator.reconcile.cluster import inside
+from plimsoll_operator.reconcile.shared.pinned_choices import manifest_context
 from plimsoll_operator.reconcile.stall_causes import StallSource
 from plimsoll_operator.reconcile.work_queue import Retry
 
@@ -61,7 +62,7 @@ async def a_closed_scene() -> tuple[Scene, ShowingServer]:
     scene, server = Scene(log), ShowingServer()
     scene.parts.server = server  # type: ignore[assignment]
     name = labels.inside_authority(CLUSTER)
-    context = made.scene.term.context
+    context = manifest_context(made.scene.term)
     assert context is not None
     secret = manifests.authority_secret(context, made.authority, name, "internal-ca")
     secret["metadata"]["namespace"] = "kafka"
@@ -157,7 +158,7 @@ async def test_authority_that_is_over_is_replaced_by_an_operator_that_comes_late
     made.now_ms += (INSIDE_CA_DAYS + 1) * DAY_MS
     made.scene.term._kept.clear()
     made.shown.clear()
-    await inside.show_at_once(made.scene.term)
+    made.scene.effects.carry_out(await inside.show_at_once(made.scene.term))
     assert made.shown
     await made.settle(30)
     assert made.authority.current != before
@@ -178,14 +179,14 @@ async def test_damaged_internal_authority_is_told_and_replaces_nothing(spoilt: s
     made.scene.kube.put(SECRETS, {**whole, "data": {**whole["data"], spoilt: junk}})
     with pytest.raises(Retry):
         await made.settle()
-    cause = made.scene.term.stall_causes[StallSource.INSIDE]
+    cause = made.scene.term.shown.stall_causes[StallSource.INSIDE]
     assert cause.reason == "CertificateMissing"
     assert f"Secret kafka/{name}: " in cause.message
     assert "restore the Secret's content" in cause.message
     assert {broker_id: made.files(broker_id) for broker_id in (0, 1)} == held
     made.scene.kube.put(SECRETS, whole)
     await made.settle()
-    assert StallSource.INSIDE not in made.scene.term.stall_causes
+    assert StallSource.INSIDE not in made.scene.term.shown.stall_causes
 
 
 class Died(Exception):

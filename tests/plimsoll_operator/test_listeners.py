@@ -20,6 +20,7 @@ from plimsoll_operator.manifests.services import bootstrap_service, brokers_serv
 from plimsoll_operator.pki.authority import KeyPair, describe, issue, new_authority, signed_by
 from plimsoll_operator.pki.rotation import AGAIN_MS, DAY_MS
 from plimsoll_operator.reconcile.cluster import listeners
+from plimsoll_operator.reconcile.shared.pinned_choices import manifest_context
 from plimsoll_operator.reconcile.stall_causes import StallSource
 from plimsoll_operator.reconcile.work_queue import Retry
 
@@ -44,8 +45,8 @@ class Declared:
     async def look(self) -> None:
         term = self.scene.term
         assert term.cluster is not None
-        assert term.context is not None
-        await listeners.reconcile(term, term.cluster, term.context)
+        assert manifest_context(term) is not None
+        await self.scene.run_part(listeners.reconcile, term.cluster, manifest_context(term))
 
     def secret(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] = self.scene.kube.objects["secrets", "kafka", name]
@@ -67,7 +68,7 @@ class Declared:
 
     @property
     def stalled(self) -> str:
-        cause = self.scene.term.stall_causes.get(StallSource.LISTENERS)
+        cause = self.scene.term.shown.stall_causes.get(StallSource.LISTENERS)
         return "" if cause is None else cause.message
 
     def give(self, pair: KeyPair, name: str = "corp") -> None:
@@ -166,11 +167,11 @@ async def test_listener_that_goes_takes_the_end_of_its_certificate_along() -> No
     assert ends(made)
     cluster = made.scene.term.cluster
     assert cluster is not None
-    assert made.scene.term.context is not None
+    assert manifest_context(made.scene.term) is not None
     assert cluster.spec.listeners is not None
     spec = msgspec.structs.replace(cluster.spec, listeners=cluster.spec.listeners[:1])
     plain = msgspec.structs.replace(cluster, spec=spec)
-    await listeners.reconcile(made.scene.term, plain, made.scene.term.context)
+    await made.scene.run_part(listeners.reconcile, plain, manifest_context(made.scene.term))
     assert ends(made) == {}
 
 
@@ -188,7 +189,7 @@ async def test_secret_of_somebody_else_with_a_brokers_name_is_left_as_it_is() ->
     made.scene.kube.put(SECRETS, theirs)
     await made.look()
     assert made.secret(name)["data"] == {"password": "aA=="}
-    assert made.scene.term.stall_causes[StallSource.LISTENERS].reason == "SecretForeign"
+    assert made.scene.term.shown.stall_causes[StallSource.LISTENERS].reason == "SecretForeign"
     assert f"Secret {name} does not belong to this LogCluster" in made.stalled
     assert "Delete it" in made.stalled
     assert made.pair(0).certificate, "the other broker has its own"
@@ -333,7 +334,7 @@ async def test_clock_that_is_ahead_replaces_nothing_and_is_told(days: int) -> No
     made.now_ms += days * DAY_MS
     await made.look()
     assert (made.trusted, made.pair(0)) == (trusted, shown)
-    assert made.scene.term.stall_causes[StallSource.CLOCK].reason == "ClockAhead"
+    assert made.scene.term.shown.stall_causes[StallSource.CLOCK].reason == "ClockAhead"
 
 
 async def test_authority_whose_secret_was_deleted_is_made_anew_and_signs_at_once() -> None:
@@ -369,7 +370,7 @@ async def test_keys_of_the_authority_lie_in_the_operators_namespace() -> None:
 
 def test_services_and_policies_follow_the_committed_listeners() -> None:
     made = Declared(PLAIN, TLS)
-    context = made.scene.term.context
+    context = manifest_context(made.scene.term)
     assert context is not None
     opened = (
         Listener(name="internal", port=9092),

@@ -25,8 +25,8 @@ from plimsoll_operator.kube.resources import LOG_BROKERS
 from plimsoll_operator.leadership.broker_watch import brokers_changed
 from plimsoll_operator.reconcile import registry
 from plimsoll_operator.reconcile.logbroker import reconcile as log_broker
-from plimsoll_operator.reconcile.logbroker.broker_memory import brokers_of
 from plimsoll_operator.reconcile.reconcile_term import Task, Work
+from plimsoll_operator.reconcile.shared.broker_rolls import rolls_of
 from plimsoll_operator.status.cluster_conditions import metadata_durable
 from plimsoll_operator.status.status_writer import Target
 
@@ -43,7 +43,7 @@ def a_scene(**cluster_spec: Any) -> Scene:
 
 def commit(scene: Scene, *records: Any) -> None:
     scene.controller.image = replay(scene.controller.image, *records)
-    brokers_changed(scene.term, records, scene.term.now_ms())
+    brokers_changed(scene.effects, records, scene.term.now_ms())
 
 
 def hear(scene: Scene, broker: int, **figures: Any) -> None:
@@ -71,7 +71,7 @@ def ready(scene: Scene) -> tuple[str, str]:
 
 async def everything_made(scene: Scene) -> None:
     for work in log_broker.all_work(scene.term):
-        await registry.reconcile(scene.term, work)
+        await scene.run(registry.reconcile, work)
 
 
 async def test_each_broker_has_an_object_that_its_cluster_owns():
@@ -92,7 +92,7 @@ async def test_object_that_somebody_deleted_is_made_again():
     await everything_made(scene)
     del scene.kube.objects["logbrokers", "kafka", "main-1"]
     scene.objects.log_brokers.drop(ONE)
-    await registry.reconcile(scene.term, Work(Task.BROKER, ONE))
+    await scene.run(registry.reconcile, Work(Task.BROKER, ONE))
     assert scene.made("logbrokers") == ["main-0", "main-1", "main-2"]
 
 
@@ -100,11 +100,11 @@ async def test_object_goes_when_its_broker_is_unregistered_and_not_before():
     scene = a_scene()
     await everything_made(scene)
     commit(scene, MembersChanged(cause="x", broker_ids=(0, 2)), FENCED)
-    await registry.reconcile(scene.term, Work(Task.BROKER, ONE))
+    await scene.run(registry.reconcile, Work(Task.BROKER, ONE))
     assert "main-1" in scene.made("logbrokers")
     commit(scene, BrokerUnregistered(cause="x", broker_id=1, broker_epoch=EPOCH))
     assert Work(Task.BROKER, ONE) in scene.work
-    await registry.reconcile(scene.term, Work(Task.BROKER, ONE))
+    await scene.run(registry.reconcile, Work(Task.BROKER, ONE))
     assert scene.made("logbrokers") == ["main-0", "main-2"]
 
 
@@ -114,7 +114,7 @@ async def test_object_of_a_broker_that_there_is_none_of_is_removed():
     body["spec"] = {"clusterRef": {"name": "main"}, "brokerId": 7}
     scene.kube.put(LOG_BROKERS, body)
     scene.objects.log_brokers.put(body)
-    await registry.reconcile(scene.term, Work(Task.BROKER, ("kafka", "main-7")))
+    await scene.run(registry.reconcile, Work(Task.BROKER, ("kafka", "main-7")))
     assert scene.made("logbrokers") == []
 
 
@@ -122,7 +122,7 @@ async def test_serving_broker_shows_its_place_its_share_and_its_disk():
     scene = a_scene()
     await everything_made(scene)
     hear(scene, 1, disk_free_bytes=4 * GIB, disk_bytes=10 * GIB, completed_offset=99)
-    brokers_of(scene.term).seen_pod(BrokerId(1), {"spec": {"nodeName": "n1"}})
+    rolls_of(scene.term).nodes[BrokerId(1)] = "n1"
     found = shown(scene)
     assert ready(scene) == ("True", "Serving")
     del found["conditions"]
@@ -221,7 +221,7 @@ async def test_restart_that_was_granted_is_not_said_to_be_a_fault():
 async def test_member_that_never_registered_says_what_keeps_its_pod():
     scene = Scene(replay(an_image(), MembersChanged(cause="x", broker_ids=(0, 1, 2, 3))))
     await everything_made(scene)
-    scene.term.troubles[BrokerId(3)] = "Unschedulable: 0/3 nodes are available"
+    rolls_of(scene.term).troubles[BrokerId(3)] = "Unschedulable: 0/3 nodes are available"
     found = shown(scene, ("kafka", "main-3"))
     assert found["state"] == "NotRegistered"
     assert found["conditions"][0]["message"] == (

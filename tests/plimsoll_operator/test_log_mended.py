@@ -54,11 +54,11 @@ async def test_batch_deleted_under_a_leader_is_made_up_for_at_once(shell: RingSh
         scene = a_scene(an_image())
         scene.term.controller = controller
         events: list[Occurrence] = []
-        scene.term.tell = events.append
-        await metadata_log_repair.reconcile(scene.term)
+        scene.effects.tell = events.append
+        await scene.run(metadata_log_repair.reconcile)
         assert events == []
         del shell.store.objects["metadatabatches", f"{PLACE.prefix}-0001"]
-        await metadata_log_repair.reconcile(scene.term)
+        await scene.run(metadata_log_repair.reconcile)
         (event,) = events
         assert (event.reason, event.warning) == ("MetadataLogMended", True)
         assert f"{PLACE.prefix}-0001" in event.message
@@ -87,8 +87,8 @@ async def test_metadata_log_is_not_repaired_in_a_terminating_namespace():
     scene = a_scene(controller.image, controller)
     going = {"metadata": {"name": "kafka"}, "status": {"phase": "Terminating"}}
     scene.kube.put(NAMESPACES, going)
-    await metadata_log_repair.reconcile(scene.term)
-    assert "Stalled" not in scene.term.notes
+    await scene.run(metadata_log_repair.reconcile)
+    assert "Stalled" not in scene.term.shown.notes
 
 
 class Unwritable:
@@ -104,7 +104,7 @@ async def test_log_that_cannot_be_mended_stalls_until_it_is():
     controller.snapshotter = Unwritable()  # type: ignore[attr-defined]
     scene = a_scene(image, controller)
     with pytest.raises(Retry):
-        await metadata_log_repair.reconcile(scene.term)
-    note = scene.term.notes["Stalled"]
+        await scene.run(metadata_log_repair.reconcile)
+    note = scene.term.shown.notes["Stalled"]
     assert note.reason == "MetadataRegressed"
     assert "does not answer" in note.message

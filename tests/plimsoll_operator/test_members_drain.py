@@ -16,6 +16,7 @@ from plimsoll_operator.manifests import rebalance as rebalances
 from plimsoll_operator.reconcile.cluster import logcluster_status, membership
 from plimsoll_operator.reconcile.cluster import reconcile as cluster
 from plimsoll_operator.reconcile.rebalance import reconcile as rebalance
+from plimsoll_operator.reconcile.shared.pinned_choices import manifest_context
 from plimsoll_operator.status.status_writer import Target
 
 ROWS = ((0, 1, 2), (1, 2, 3), (2, 3, 0), (3, 0, 1))
@@ -35,17 +36,17 @@ class Draining(Scene):
 
     async def look(self) -> None:
         """Everything is looked at once, and statuses are written."""
-        await cluster.reconcile(self.term)
+        await self.run(cluster.reconcile)
         for gone in list(self.objects.rebalances):
             if gone.key[1] not in self.made("rebalances"):
                 self.objects.rebalances.drop(gone.key)
-                await rebalance.reconcile(self.term, gone.key)
+                await self.run(rebalance.reconcile, gone.key)
         for (plural, namespace, name), body in list(self.kube.objects.items()):
             if plural != REBALANCES.plural:
                 continue
             self.objects.rebalances.put(_as_served(body))
-            await rebalance.reconcile(self.term, (namespace or "", name))
-            _, status = self.term.statuses[Target(REBALANCES, namespace or "", name)]
+            await self.run(rebalance.reconcile, (namespace or "", name))
+            _, status = self.term.shown.statuses[Target(REBALANCES, namespace or "", name)]
             shown = msgspec.to_builtins(status)
             self.kube.put(REBALANCES, {**body, "status": shown})
 
@@ -160,7 +161,7 @@ async def test_cluster_whose_drain_waits_for_a_person_does_not_say_that_nobody_h
 ) -> None:
     assert shown(scene, "Stalled").message == logcluster_status.NOTHING_TO_DO
     await scene.edit(count=2)
-    (row, *_) = scene.term.blocked["Members"]
+    (row, *_) = scene.term.shown.blocked["Members"]
     assert "or keep 3 brokers" in row.until
     stalled = shown(scene, "Stalled")
     assert (stalled.status, stalled.message) == ("False", logcluster_status.SEE_BLOCKED)
@@ -174,7 +175,7 @@ async def test_survivors_that_are_too_few_are_said_in_the_status(scene: Draining
     scene.copy()  # 2 holds up what it was to get, and nothing else
     await scene.look()
     await scene.look()
-    rows = scene.term.blocked["Members"]
+    rows = scene.term.shown.blocked["Members"]
     assert [(row.action, row.broker) for row in rows] == [("Drain", 1)]
     assert rows[0].until.startswith("Rebalance main-drain-1: ")
     assert scene.image.members == (0, 1, 2, 3)
@@ -204,7 +205,7 @@ async def test_fill_of_a_broker_that_leaves_is_cancelled_by_its_removal() -> Non
     scene = Draining(4, ((0, 1, 2), (1, 2, 0), (2, 0, 1), (0, 1, 2)))
     scene.declare(brokers={"count": 4}, autoRebalance="Automatic")
     await scene.look()
-    manifest = rebalances.fill(scene.term.context, (3,))  # type: ignore[arg-type]
+    manifest = rebalances.fill(manifest_context(scene.term), (3,))  # type: ignore[arg-type]
     manifest["spec"]["approval"] = "Automatic"
     await scene.kube.create(REBALANCES, manifest)
     await scene.look()

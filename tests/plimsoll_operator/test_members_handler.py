@@ -24,6 +24,7 @@ from plimsoll_operator.kube.resources import PODS, REBALANCES, VOLUME_CLAIMS
 from plimsoll_operator.reconcile.cluster import membership
 from plimsoll_operator.reconcile.cluster import reconcile as cluster
 from plimsoll_operator.reconcile.cluster.drain_and_fill import KEPT_MAX
+from plimsoll_operator.reconcile.cluster.membership import settling_of
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.events import Occurrence
 
@@ -36,7 +37,7 @@ class Growing(Scene):
         self.ms = 0
         self.more: dict[str, Any] = {}
         self.told: list[Occurrence] = []
-        self.term.tell = self.told.append
+        self.effects.tell = self.told.append
 
     @property
     def image(self) -> ClusterImage:
@@ -44,7 +45,7 @@ class Growing(Scene):
 
     async def look(self, *, after_ms: int = 0) -> None:
         self.ms += after_ms
-        await cluster.reconcile(self.term)
+        await self.run(cluster.reconcile)
 
     async def edit(self, **brokers: Any) -> None:
         """The spec is changed, seen, and settles."""
@@ -93,7 +94,7 @@ class Growing(Scene):
         self.kube.put(REBALANCES, {**body, "status": status})
 
     def blocked(self) -> list[tuple[str, int | None, str]]:
-        rows = self.term.blocked.get("Members", ())
+        rows = self.term.shown.blocked.get("Members", ())
         return [(row.action, row.broker, row.reason) for row in rows]
 
     async def stopped(self, broker: int) -> None:
@@ -156,7 +157,7 @@ class TestGrowing:
         empty = Growing(an_image())
         await empty.look()
         empty.declare(brokers={"count": 4})
-        empty.term.settling = ((0, 1, 2, 3), -membership.SETTLE_MS)
+        settling_of(empty.term).edit = ((0, 1, 2, 3), -membership.SETTLE_MS)
         await empty.look()
         empty.join(3)
         await empty.look()
@@ -223,7 +224,7 @@ class TestShrinking:
             ("Drain", 1, "NotEnoughBrokers"),
             ("Drain", 2, "NotEnoughBrokers"),
         ]
-        row = scene.term.blocked["Members"][0]
+        row = scene.term.shown.blocked["Members"][0]
         assert row.until == (
             "Topic orders has replication factor 2 and only 1 broker would remain: lower it or"
             " keep 2 brokers."
@@ -231,7 +232,7 @@ class TestShrinking:
         assert [told.reason for told in scene.told] == ["DrainBlocked", "DrainBlocked"]
         since = row.since
         await scene.look(after_ms=5_000)
-        assert scene.term.blocked["Members"][0].since == since
+        assert scene.term.shown.blocked["Members"][0].since == since
         assert len(scene.told) == 2
         await scene.edit(count=2)
         assert scene.blocked() == []
@@ -249,11 +250,11 @@ class TestShrinking:
         four.ms = membership.SETTLE_MS
         four.declare(brokers={"count": 3, "excludedIds": [1]})
         await four.look()
-        four.term.settling = ((0, 2, 3), -membership.SETTLE_MS)
+        settling_of(four.term).edit = ((0, 2, 3), -membership.SETTLE_MS)
         await four.look()
         assert list(four.rebalances()) == ["main-drain-1"]
         four.declare(brokers={"count": 2, "excludedIds": [0, 1]})
-        four.term.settling = ((2, 3), -membership.SETTLE_MS)
+        settling_of(four.term).edit = ((2, 3), -membership.SETTLE_MS)
         await four.look()
         assert four.image.leaving == (0, 1)
         assert sorted(four.rebalances()) == ["main-drain-0", "main-drain-1"]
@@ -276,7 +277,10 @@ class TestShrinking:
         scene.show("main-drain-1", "Blocked", "Broker 2 is down.")
         await scene.look()
         assert scene.blocked() == [("Drain", 1, "RebalanceBlocked")]
-        assert scene.term.blocked["Members"][0].until == "Rebalance main-drain-1: Broker 2 is down."
+        assert (
+            scene.term.shown.blocked["Members"][0].until
+            == "Rebalance main-drain-1: Broker 2 is down."
+        )
 
     async def test_drain_that_came_to_nothing_is_made_anew(self, scene: Growing) -> None:
         await scene.edit(count=2, excludedIds=[1])

@@ -20,7 +20,8 @@ from plimsoll_operator.leadership import object_failures
 from plimsoll_operator.leadership.object_failures import ENDS_TERM, word_of
 from plimsoll_operator.process import supervisor
 from plimsoll_operator.reconcile import registry, work_queue
-from plimsoll_operator.reconcile.logbroker.broker_memory import BrokerMemory
+from plimsoll_operator.reconcile.logbroker.logbroker_status import BrokerMemory
+from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.status import status_writer
 from plimsoll_operator.status.events import Events
@@ -53,11 +54,11 @@ class Bugs:
         self.done: set[str] = set()
         shipped = registry.RECONCILERS[task]
 
-        async def reconcile(term: Term, key: tuple[str, str]) -> None:
+        async def reconcile(term: Term, key: tuple[str, str]) -> PassResult:
             if self.on and bad in (None, key[1]):
                 raise AssertionError(f"a bug with the password {len(self.done)}")
             self.done.add(key[1])
-            await shipped(term, key)
+            return await shipped(term, key)
 
         monkeypatch.setitem(registry.RECONCILERS, task, reconcile)
         monkeypatch.setattr(work_queue, "BACKOFF_MS", 20)
@@ -231,7 +232,7 @@ async def test_bug_in_the_making_of_the_clusters_status_keeps_what_the_operator_
         chosen = {part: status()[part] for part in ("versions", "certificates")}
         on = True
         (leader,) = scene.parts.leaders.values()
-        leader.term.mark_cluster()
+        leader.effects.mark_cluster()
         await scene.until(lambda: says_bug(scene, resources.LOG_CLUSTERS, "main"))
         assert {part: status()[part] for part in chosen} == chosen
 

@@ -212,9 +212,9 @@ async def a_scene() -> tuple[Scene, list[Occurrence]]:
     scene = Scene(an_image(()))
     committing(scene)
     events: list[Occurrence] = []
-    scene.term.tell = events.append
-    await cluster.reconcile(scene.term)
-    await cluster.reconcile(scene.term)
+    scene.effects.tell = events.append
+    await scene.run(cluster.reconcile)
+    await scene.run(cluster.reconcile)
     assert events == []
     return scene, events
 
@@ -223,7 +223,7 @@ async def test_child_that_was_deleted_is_made_again_and_told():
     scene, events = await a_scene()
     scene.kube.drop(SERVICES, "kafka", "main-bootstrap")
     scene.kube.drop(STATEFUL_SETS, "kafka", "main-broker-1")
-    await cluster.reconcile(scene.term)
+    await scene.run(cluster.reconcile)
     assert [(e.reason, e.message) for e in events] == [
         ("Restored", f"{what} was deleted by another client; the operator restored it.")
         for what in ("Service main-bootstrap", "StatefulSet main-broker-1")
@@ -235,7 +235,7 @@ async def test_child_that_was_changed_is_changed_back_and_told():
     found = scene.kube.find(SERVICES, "kafka", "main-bootstrap")
     right = found["spec"]
     scene.kube.put(SERVICES, {**found, "spec": {**right, "selector": {"app": "other"}}})
-    await cluster.reconcile(scene.term)
+    await scene.run(cluster.reconcile)
     assert scene.kube.find(SERVICES, "kafka", "main-bootstrap")["spec"] == right
     assert "Service main-bootstrap was changed" in events[0].message
 
@@ -246,7 +246,7 @@ async def test_stateful_set_that_lost_its_labels_gets_them_again():
     right = found["metadata"]["labels"]
     bare = {**found["metadata"], "labels": {"theirs": "1"}}
     scene.kube.put(STATEFUL_SETS, {**found, "metadata": bare})
-    await cluster.reconcile(scene.term)
+    await scene.run(cluster.reconcile)
     shown = scene.kube.find(STATEFUL_SETS, "kafka", "main-broker-1")["metadata"]["labels"]
     assert shown == {**right, "theirs": "1"}
     assert "lost labels" in events[0].message

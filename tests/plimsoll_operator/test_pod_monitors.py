@@ -22,7 +22,7 @@ def a_watched_scene(
     if installed:
         scene.kube.server.store.serve([Resource(kind=POD_MONITORS)])
     scene.term.options = dataclasses.replace(scene.term.options, pod_monitors=allowed)
-    scene.term.tell = told.append
+    scene.effects.tell = told.append
     return scene, told
 
 
@@ -33,7 +33,7 @@ def asked_about(scene: Scene) -> list[str]:
 async def test_pod_monitor_selects_the_brokers_of_its_logcluster_and_names_them():
     wanted = {"interval": "15s", "labels": {"release": "prometheus"}}
     scene, told = a_watched_scene(podMonitor=wanted)
-    await cluster.reconcile(scene.term)
+    await scene.run(cluster.reconcile)
     made = scene.kube.find(POD_MONITORS, "kafka", NAME)
     assert made is not None
     pod = scene.kube.objects["statefulsets", "kafka", "main-broker-0"]["spec"]["template"]
@@ -49,23 +49,23 @@ async def test_pod_monitor_selects_the_brokers_of_its_logcluster_and_names_them(
 
 async def test_pod_monitor_goes_when_the_spec_asks_for_none_any_more():
     scene, _ = a_watched_scene(podMonitor={})
-    await cluster.reconcile(scene.term)
+    await scene.run(cluster.reconcile)
     assert scene.made(POD_MONITORS.plural) == [NAME]
     scene.declare()
-    await cluster.reconcile(scene.term)
+    await scene.run(cluster.reconcile)
     assert scene.made(POD_MONITORS.plural) == []
 
 
 async def test_pod_monitor_that_somebody_else_made_stays():
     scene, _ = a_watched_scene()
     scene.kube.put(POD_MONITORS, {"metadata": {"name": NAME, "namespace": "kafka"}, "spec": {}})
-    await cluster.reconcile(scene.term)
+    await scene.run(cluster.reconcile)
     assert scene.made(POD_MONITORS.plural) == [NAME]
 
 
 async def test_without_the_right_nothing_is_asked_and_the_owner_is_told():
     scene, told = a_watched_scene(allowed=False, podMonitor={})
-    await cluster.reconcile(scene.term)
+    await scene.run(cluster.reconcile)
     assert asked_about(scene) == []
     (event,) = told
     assert event.reason == "PodMonitorRefused"
@@ -74,7 +74,7 @@ async def test_without_the_right_nothing_is_asked_and_the_owner_is_told():
 
 async def test_cluster_is_served_where_no_prometheus_operator_is_installed():
     scene, told = a_watched_scene(installed=False, podMonitor={})
-    await cluster.reconcile(scene.term)
+    await scene.run(cluster.reconcile)
     (event,) = told
     assert event.message.startswith("Cannot create the brokers' PodMonitor: ")
     assert scene.made("statefulsets") == ["main-broker-0", "main-broker-1", "main-broker-2"]

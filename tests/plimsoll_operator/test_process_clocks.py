@@ -66,5 +66,5 @@ async def test_restart_that_waits_says_since_when_by_the_clock_of_the_term():
     three.scene.term.now_ms = HostClock()
     declare(three, **NEW, maintenance={"suspended": True})
     await three.look()
-    rows: Any = three.scene.term.blocked["Restart"]
+    rows: Any = three.scene.term.shown.blocked["Restart"]
     assert {row.since for row in rows} == {LONG_AGO}

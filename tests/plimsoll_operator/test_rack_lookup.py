@@ -45,7 +45,7 @@ def a_scene(labels: dict[str, str] | None = None, **racks: str) -> tuple[Scene, 
     )
     scene.kube.put(NODES, {"metadata": {"name": "n1", "labels": labels or {}}})
     scene.controller.active = True
-    return scene, RackFinder(scene.term)
+    return scene, RackFinder(scene.effects)
 
 
 async def rack(finder: RackFinder, **fields: Any) -> str | None:
@@ -103,7 +103,7 @@ async def test_rack_finder_without_rack_logs_why_or_refuses_when_required(
     assert refusal.reason == "InvalidRegistration"
     assert why in refusal.message
     assert "spec.racks.policy" in refusal.message
-    assert scene.term.notes["Stalled"].message == refusal.message
+    assert scene.term.shown.notes["Stalled"].message == refusal.message
 
 
 async def test_refused_broker_that_insists_does_not_ask_the_api_server_each_time():
@@ -118,18 +118,18 @@ async def test_status_forgets_the_rack_that_was_missing():
     await finder.fill_in(a_registration())
     scene.declare(racks={"policy": "Preferred"})
     assert await rack(finder) is None
-    assert "Stalled" not in scene.term.notes
+    assert "Stalled" not in scene.term.shown.notes
 
 
 async def test_status_forgets_a_refused_broker_that_is_a_member_no_more():
     scene, finder = a_scene(policy="Required")
     await finder.fill_in(a_registration())
     finder.review()
-    assert "Stalled" in scene.term.notes
+    assert "Stalled" in scene.term.shown.notes
     gone = MembersChanged(cause="declared", broker_ids=(BrokerId(1), BrokerId(2)))
     scene.controller.image = replay(scene.controller.image, gone)
     finder.review()
-    assert "Stalled" not in scene.term.notes
+    assert "Stalled" not in scene.term.shown.notes
 
 
 @pytest.mark.parametrize("error", [Unavailable(0, "timeout"), Rejected(403, "may not")])

@@ -112,9 +112,9 @@ async def test_reassignment_that_has_ended_is_not_begun_in_another_cluster_of_th
         msgspec.structs.replace(status, conditions=merge((), status.conditions, 1, 0))
     )
     anew.put({**an_object(), "status": shown})
-    await reassignment.reconcile(anew.term, KEY)
+    await anew.run(reassignment.reconcile, KEY)
     assert not anew.deciding.records
-    assert not anew.term.statuses, "what it shows stays"
+    assert not anew.term.shown.statuses, "what it shows stays"
 
 
 async def test_restart_of_the_operator_goes_on():
@@ -139,7 +139,7 @@ async def test_topic_that_comes_later_is_waited_for():
     scene = Moves(moves=[{"topic": "later", "replicationFactor": 2}])
     with pytest.raises(Retry, match="no topic later"):
         await scene.look()
-    status = scene.term.statuses[Target(REASSIGNMENTS, *KEY)][1]
+    status = scene.term.shown.statuses[Target(REASSIGNMENTS, *KEY)][1]
     assert status.phase == "Pending"
     assert conditions(status)["Ready"] == ("False", "UnknownTopicOrPartition")
     topic = NewTopic(name="later", partitions=1, replication_factor=1)
@@ -239,7 +239,7 @@ async def test_reassignment_of_unknown_topic_stays_pending_and_blocked():
     scene = Moves(moves=[{"topic": "nosuch", "awayFrom": [1]}])
     with pytest.raises(Retry):
         await scene.look()
-    _, status = scene.term.statuses[Target(REASSIGNMENTS, "kafka", "move")]
+    _, status = scene.term.shown.statuses[Target(REASSIGNMENTS, "kafka", "move")]
     assert status.phase == "Pending"
     assert conditions(status)["Blocked"] == ("True", "UnknownTopicOrPartition")
 
@@ -261,7 +261,7 @@ class TestDeletion:
     async def gone(self, scene: Moves) -> None:
         """The watch says so."""
         scene.objects.reassignments.drop(KEY)
-        await reassignment.reconcile(scene.term, KEY)
+        await scene.run(reassignment.reconcile, KEY)
 
     async def test_proven_deletion_rolls_back_and_forgets(self):
         scene = Moves()
@@ -270,7 +270,7 @@ class TestDeletion:
         await self.gone(scene)
         assert not scene.p().moving
         assert not scene.deciding.image.reassignments
-        assert Target(REASSIGNMENTS, *KEY) not in scene.term.statuses
+        assert Target(REASSIGNMENTS, *KEY) not in scene.term.shown.statuses
 
     async def test_object_missing_from_the_watch_is_not_taken_for_deleted(self):
         scene = Moves()
@@ -293,7 +293,7 @@ class TestDeletion:
         body = an_object()
         body["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z"
         scene.put(body)
-        await reassignment.reconcile(scene.term, KEY)
+        await scene.run(reassignment.reconcile, KEY)
         assert not scene.p().moving
 
     async def test_another_object_of_the_name_is_another_one(self):
@@ -312,7 +312,7 @@ class TestDeletion:
         later.objects.reassignments.drop(KEY)
         later.kube.drop(REASSIGNMENTS, *KEY)
         assert reassignment.abandoned(later.term) == [KEY]
-        await reassignment.reconcile(later.term, KEY)
+        await later.run(reassignment.reconcile, KEY)
         assert not later.deciding.image.reassignments
 
     async def test_deleted_reassignment_retries_rollback_until_original_replica_rejoins_isr(self):

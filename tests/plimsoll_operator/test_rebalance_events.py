@@ -30,7 +30,7 @@ async def test_events_tell_of_the_beginning_the_pause_and_the_end():
 async def test_event_tells_of_each_plan_that_waits_once():
     scene = Rebalancings()
     told: list[Occurrence] = []
-    scene.term.tell = told.append
+    scene.effects.tell = told.append
     await scene.tell(100 * MIB)
     plan = (await scene.look()).plan
     first, leaders = plan.hash, plan.moves.leaders

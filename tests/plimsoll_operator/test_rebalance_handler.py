@@ -11,6 +11,7 @@ from plimsoll_operator.api.rebalance import RebalanceStatus
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.resources import CONFIG_MAPS, REBALANCES
 from plimsoll_operator.reconcile.rebalance import reconcile as rebalance
+from plimsoll_operator.reconcile.rebalance.reconcile import rebalances_of
 from plimsoll_operator.reconcile.reconcile_term import Task
 from plimsoll_operator.reconcile.registry import all_work, draft_of
 from plimsoll_operator.reconcile.work_queue import Retry
@@ -129,7 +130,7 @@ async def test_approving_what_does_not_hold_any_more_asks_again():
     """Between the plan and its approval another object moved a partition."""
     scene = Rebalancings()
     name = (await scene.look()).plan.hash
-    index = rebalance.rebalancing_of(scene.term).sketches["b1"].planned.moves[0].index
+    index = rebalance.rebalances_of(scene.term).rebalancing.sketches["b1"].planned.moves[0].index
     before = scene.partitions()[index]
     row = (before.replicas[0], before.replicas[1], 3)
     scene.deciding.image = replay(
@@ -176,9 +177,9 @@ async def test_rebalance_that_has_ended_is_not_begun_in_another_cluster_of_the_n
     ended = [{"type": "Complete", "status": "True", "reason": "Done", "message": ""}]
     scene = Rebalancings(approval="Automatic")
     scene.put({**an_object(approval="Automatic"), "status": {"conditions": ended}})
-    await rebalance.reconcile(scene.term, KEY)
+    await scene.run(rebalance.reconcile, KEY)
     assert not scene.deciding.records
-    assert not scene.term.statuses, "what it shows stays"
+    assert not scene.term.shown.statuses, "what it shows stays"
 
 
 async def test_rebalance_without_moves_reports_it_and_has_ended():
@@ -254,8 +255,8 @@ async def test_another_one_that_runs_is_waited_for():
     other["metadata"]["name"] = "drain"
     scene.put(other)
     with pytest.raises(Retry, match="Rebalance kafka/fill is running"):
-        await rebalance.reconcile(scene.term, ("kafka", "drain"))
-    status = scene.term.statuses[Target(REBALANCES, "kafka", "drain")][1]
+        await scene.run(rebalance.reconcile, ("kafka", "drain"))
+    status = scene.term.shown.statuses[Target(REBALANCES, "kafka", "drain")][1]
     assert (status.phase, conditions(status)["Blocked"][1]) == ("Blocked", "ReassignmentInProgress")
 
 
@@ -309,7 +310,7 @@ class TestBack:
 
     async def gone(self, scene: Rebalancings) -> None:
         scene.objects.rebalances.drop(KEY)
-        await rebalance.reconcile(scene.term, KEY)
+        await scene.run(rebalance.reconcile, KEY)
 
     async def test_deletion_rolls_back_and_forgets(self):
         scene = Rebalancings(approval="Automatic")
@@ -318,16 +319,16 @@ class TestBack:
         await self.gone(scene)
         assert not scene.moving()
         assert not scene.deciding.image.rebalances
-        assert Target(REBALANCES, *KEY) not in scene.term.statuses
-        assert not scene.term.plans
+        assert Target(REBALANCES, *KEY) not in scene.term.shown.statuses
+        assert not rebalances_of(scene.term).plans
 
     async def test_plan_nobody_approved_is_forgotten_with_its_object(self):
         scene = Rebalancings()
         await scene.look()
         scene.kube.drop(REBALANCES, *KEY)
         await self.gone(scene)
-        assert not rebalance.rebalancing_of(scene.term).sketches
-        assert not scene.term.plans
+        assert not rebalance.rebalances_of(scene.term).rebalancing.sketches
+        assert not rebalances_of(scene.term).plans
 
     async def test_object_missing_from_the_watch_is_not_taken_for_deleted(self):
         scene = Rebalancings(approval="Automatic")
@@ -359,7 +360,7 @@ class TestBack:
         later.objects.rebalances.drop(KEY)
         later.kube.drop(REBALANCES, *KEY)
         assert [w for w in all_work(later.term) if w.task is Task.REBALANCE] == [LOOK]
-        await rebalance.reconcile(later.term, KEY)
+        await later.run(rebalance.reconcile, KEY)
         assert not later.deciding.image.rebalances
 
 

@@ -6,8 +6,7 @@ from tests.plimsoll_operator.test_rebalance_handler import conditions, says
 
 from plimsoll_core.cluster.model import Rebalance as Row
 from plimsoll_core.cluster.model import RebalanceObject
-from plimsoll_operator.reconcile.rebalance.rebalance_progress import eta_seconds
-from plimsoll_operator.reconcile.rebalance.rebalance_status import View, status_of
+from plimsoll_operator.reconcile.rebalance.rebalance_status import View, eta_seconds, status_of
 from plimsoll_operator.status.copy_meter import Meter
 
 

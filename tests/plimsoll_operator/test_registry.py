@@ -6,10 +6,11 @@ from tests.plimsoll_operator.terms import Scene
 from plimsoll_core.cluster.model import TopicObject
 from plimsoll_core.messages.requests import TopicAnswer, TopicsAnswer
 from plimsoll_operator.api.verification import VerificationStatus
-from plimsoll_operator.kube.resources import TOPICS, VERIFICATIONS, WATCHED_KINDS
+from plimsoll_operator.kube.resources import VERIFICATIONS, WATCHED_KINDS
 from plimsoll_operator.kube.seen_objects import Objects
 from plimsoll_operator.reconcile import registry
 from plimsoll_operator.reconcile.reconcile_term import Task, Work
+from plimsoll_operator.reconcile.topic.topic_memory import topics_of
 from plimsoll_operator.status.status_writer import Target
 
 KEY = ("kafka", "orders")
@@ -52,6 +53,6 @@ async def test_topic_and_verification_of_one_name_each_show_their_own_generation
         topics=(TopicAnswer(name="orders", topic_id=TOPIC_ID),)
     )
     put_topic(scene, generation=3)
-    await registry.reconcile(scene.term, Work(Task.TOPIC, KEY))
-    scene.term.show(Target(VERIFICATIONS, *KEY), 7, VerificationStatus(phase="Pending"))
-    assert scene.term.observed == {Target(TOPICS, *KEY): 3}
+    await scene.run(registry.reconcile, Work(Task.TOPIC, KEY))
+    scene.shows(Target(VERIFICATIONS, *KEY), 7, VerificationStatus(phase="Pending"))
+    assert topics_of(scene.term).observed == {KEY: 3}

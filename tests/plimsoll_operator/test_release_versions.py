@@ -22,8 +22,10 @@ from plimsoll_operator.api.broker_configs import settings_of
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.resources import LOG_CLUSTERS
 from plimsoll_operator.options import BadOption, OperatorOptions, from_environment
-from plimsoll_operator.reconcile.cluster import pinned_choices, release_versions
-from plimsoll_operator.reconcile.restarts.restart_memory import restarts_of
+from plimsoll_operator.reconcile.cluster import release_versions
+from plimsoll_operator.reconcile.shared import pinned_choices
+from plimsoll_operator.reconcile.shared.broker_rolls import rolls_of
+from plimsoll_operator.reconcile.shared.pinned_choices import brokers_version, choices_of
 from plimsoll_operator.reconcile.work_queue import Retry
 
 BEFORE = "0.1"
@@ -57,7 +59,7 @@ async def made_by_the_release_before(made: Cluster) -> None:
     made.start_pods()
     made.take_part(0)
     made.scene.declare(brokers={"count": 1})
-    made.scene.term.pinned = None
+    choices_of(made.scene.term).release = None
 
 
 def shown(scene: Scene, **fields: str) -> None:
@@ -70,7 +72,7 @@ class TestTheReleaseThatBrokersRun:
     async def test_new_cluster_runs_the_operators_own_release(self) -> None:
         made = a_scene()
         await look(made)
-        assert made.scene.term.version == RELEASE
+        assert brokers_version(made.scene.term) == RELEASE
         assert made.template(0)["spec"]["containers"][0]["image"] == IMAGES[RELEASE]
 
     async def test_release_is_kept_under_a_newer_operator_and_no_broker_is_restarted(self) -> None:
@@ -79,38 +81,38 @@ class TestTheReleaseThatBrokersRun:
         await made_by_the_release_before(made)
         before = made.template(0), made.pod(0)
         await look(made)
-        assert made.scene.term.version == BEFORE
+        assert brokers_version(made.scene.term) == BEFORE
         assert (made.template(0), made.pod(0)) == before
         assert not made.image.grants
-        assert restarts_of(made.scene.term).rolling is None
+        assert rolls_of(made.scene.term).rolling is None
 
     async def test_release_is_the_one_that_the_status_pinned(self) -> None:
         made = a_scene()
         shown(made.scene, pinned=BEFORE)
         await look(made)
-        assert made.scene.term.version == BEFORE
+        assert brokers_version(made.scene.term) == BEFORE
 
     async def test_release_is_kept_when_the_spec_no_longer_states_one(self) -> None:
         made = a_scene(version=BEFORE)
         await look(made)
         made.scene.declare(brokers={"count": 1})
         await look(made)
-        assert made.scene.term.version == BEFORE
+        assert brokers_version(made.scene.term) == BEFORE
 
     async def test_release_is_read_from_the_stateful_sets_when_the_status_was_lost(self) -> None:
         made = a_scene(version=BEFORE)
         await look(made)
         made.scene.declare(brokers={"count": 1})
-        made.scene.term.pinned = None
+        choices_of(made.scene.term).release = None
         await pinned_choices.read(made.scene.term)
-        assert made.scene.term.version == BEFORE
+        assert brokers_version(made.scene.term) == BEFORE
 
     async def test_release_is_not_guessed_while_the_api_server_does_not_answer(self) -> None:
         made = a_scene()
         made.kube.fail = [Unavailable(503, "away")]
         with pytest.raises(Retry, match="which release"):
             await pinned_choices.read(made.scene.term)
-        assert made.scene.term.pinned is None
+        assert choices_of(made.scene.term).release is None
 
     async def test_release_in_the_spec_changes_by_restarts(self) -> None:
         made = a_scene()
@@ -129,7 +131,7 @@ class TestTheReleaseThatBrokersRun:
         before = made.template(0)
         made.scene.declare(brokers={"count": 1}, version="9.9")
         await look(made)
-        stalled = made.scene.term.notes["Stalled"]
+        stalled = made.scene.term.shown.notes["Stalled"]
         assert (stalled.status, stalled.reason) == ("True", "UnknownVersion")
         assert f"this operator has images for {BEFORE}, {RELEASE}" in stalled.message
         assert made.template(0) == before
@@ -143,14 +145,14 @@ class TestTheReleaseThatBrokersRun:
         await look(made)
         made.scene.declare(brokers={"count": 1}, version=refused)
         await look(made)
-        assert made.scene.term.notes["Stalled"].status == "True"
+        assert made.scene.term.shown.notes["Stalled"].status == "True"
         assert release_versions.versions(made.scene.term).pinned == RELEASE, (
             "the next operator reads this"
         )
         made.scene.declare(brokers={"count": 1})
         await look(made)
-        assert "Stalled" not in made.scene.term.notes
-        assert made.scene.term.version == RELEASE
+        assert "Stalled" not in made.scene.term.shown.notes
+        assert brokers_version(made.scene.term) == RELEASE
 
     async def test_release_that_cannot_read_the_log_stalls_the_cluster_and_restarts_no_broker(
         self,
@@ -160,13 +162,13 @@ class TestTheReleaseThatBrokersRun:
         before = made.template(0)
         made.scene.declare(brokers={"count": 1}, version=BEFORE)
         await look(made)
-        stalled = made.scene.term.notes["Stalled"]
+        stalled = made.scene.term.shown.notes["Stalled"]
         assert stalled.reason == "VersionTooOld"
         assert "Set spec.version to 0.2 or newer" in stalled.message
         assert made.template(0) == before
         made.scene.declare(brokers={"count": 1}, version=RELEASE)
         await look(made)
-        assert "Stalled" not in made.scene.term.notes
+        assert "Stalled" not in made.scene.term.shown.notes
 
 
 class TestTheMetadataVersion:
@@ -183,25 +185,25 @@ class TestTheMetadataVersion:
         made.deciding.settings = settings_of(a_cluster(metadataVersion="0.2"))
         self._heard(made, (1, 1), BEFORE)
         await look(made)
-        (row,) = made.scene.term.blocked["FinalizeMetadata"]
+        (row,) = made.scene.term.shown.blocked["FinalizeMetadata"]
         assert (row.broker, row.reason) == (0, "NotUnderstood")
         assert row.until == "broker 0, which runs release 0.1, is upgraded"
         self._heard(made, UNDERSTOOD, RELEASE)
         await look(made)
-        assert made.scene.term.blocked.get("FinalizeMetadata", ()) == ()
+        assert made.scene.term.shown.blocked.get("FinalizeMetadata", ()) == ()
 
     async def test_unpinned_metadata_version_is_not_shown_as_blocked(self) -> None:
         made = a_scene()
         self._heard(made, (1, 1), BEFORE)
         await look(made)
-        assert made.scene.term.blocked.get("FinalizeMetadata", ()) == ()
+        assert made.scene.term.shown.blocked.get("FinalizeMetadata", ()) == ()
 
     async def test_metadata_version_below_the_finalised_one_is_refused_with_the_remedy(
         self,
     ) -> None:
         made = a_scene(append(an_image((0,)), FINALIZED), metadataVersion="0.1")
         await look(made)
-        stalled = made.scene.term.notes["Stalled"]
+        stalled = made.scene.term.shown.notes["Stalled"]
         assert stalled.reason == "MetadataVersionLowered"
         assert "Set it to 0.2, or remove it" in stalled.message
         assert made.image.metadata_version == 2
@@ -209,7 +211,7 @@ class TestTheMetadataVersion:
     async def test_unknown_metadata_version_is_refused_with_the_known_ones(self) -> None:
         made = a_scene(metadataVersion="9.9")
         await look(made)
-        stalled = made.scene.term.notes["Stalled"]
+        stalled = made.scene.term.shown.notes["Stalled"]
         assert stalled.reason == "UnknownMetadataVersion"
         assert ", ".join(dict.fromkeys(RELEASES.values())) in stalled.message
 
@@ -249,13 +251,13 @@ class TestABrokerThatDoesNotUnderstandTheMetadata:
         )
         made.deciding.soft.contacts[0] = contact
         await look(made)
-        told = made.scene.term.notes["Stalled"]
+        told = made.scene.term.shown.notes["Stalled"]
         assert told.reason == release_versions.NOT_UNDERSTOOD
         assert "Broker 0 cannot apply newer metadata" in told.message
         assert "the record at 17 is of a newer release" in told.message
         contact.unknown_metadata = ""
         await look(made)
-        assert "Stalled" not in made.scene.term.notes
+        assert "Stalled" not in made.scene.term.shown.notes
 
 
 class TestTheChartsImages:

@@ -12,6 +12,7 @@ from plimsoll_operator.api.labels import ADOPT
 from plimsoll_operator.kube.resources import CRDS, NAMESPACES, TOPICS
 from plimsoll_operator.reconcile.topic import deletion_proof
 from plimsoll_operator.reconcile.topic import reconcile as topic
+from plimsoll_operator.reconcile.topic.topic_memory import topics_of
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.record_events import occurrences
 
@@ -66,15 +67,15 @@ class Renaming(Scene):
     async def look(self, key: tuple[str, str]) -> str:
         """The reason of a refusal, empty without one."""
         try:
-            await topic.reconcile(self.term, key)
+            await self.run(topic.reconcile, key)
         except Retry:
-            return self.term.refusals[key].reason
+            return topics_of(self.term).refusals[key].reason
         return ""
 
     async def pass_on(self, ms: int) -> None:
         self.kube.server_ms += ms
         self.kube.said_ms = self.kube.server_ms
-        await deletion_proof.reconcile(self.term)
+        await self.run(deletion_proof.reconcile)
 
     def told(self) -> list[str]:
         """The reasons of Events, of all that was committed."""
@@ -89,7 +90,7 @@ async def test_object_applied_before_the_rename_takes_topic_over_at_once(grace_s
     scene.apply(NEW, "new")
     assert await scene.look(NEW) == "TopicNameTaken"
     scene.delete(OLD)
-    await deletion_proof.reconcile(scene.term)
+    await scene.run(deletion_proof.reconcile)
     assert await scene.look(NEW) == ""
     await scene.pass_on(10 * GRACE_MS)
     assert scene.topic.id == before.id
@@ -102,7 +103,7 @@ async def test_object_applied_after_the_rename_takes_topic_over_at_once():
     scene = Renaming()
     before = scene.topic
     scene.delete(OLD)
-    await deletion_proof.reconcile(scene.term)
+    await scene.run(deletion_proof.reconcile)
     assert scene.topic.pending_deletion is not None
     scene.apply(NEW, "new")
     assert await scene.look(NEW) == ""
@@ -116,7 +117,7 @@ async def test_object_that_no_watch_has_shown_keeps_its_topic():
     scene = Renaming()
     before = scene.topic
     scene.delete(OLD)
-    await deletion_proof.reconcile(scene.term)
+    await scene.run(deletion_proof.reconcile)
     scene.apply(NEW, "new")
     scene.objects.topics.drop(NEW)
     await scene.pass_on(10 * GRACE_MS)
@@ -129,8 +130,8 @@ async def test_many_renamed_objects_are_no_mass_deletion():
     scene = Renaming(deletion={"graceSeconds": 40, "maxPerHour": 0})
     scene.apply(NEW, "new")
     scene.delete(OLD)
-    await deletion_proof.reconcile(scene.term)
-    assert "Stalled" not in scene.term.notes
+    await scene.run(deletion_proof.reconcile)
+    assert "Stalled" not in scene.term.shown.notes
     assert scene.topic.object is not None
     assert scene.topic.object.uid == "new"
 
@@ -140,7 +141,7 @@ async def test_object_that_is_going_takes_nothing_over():
     scene.apply(NEW, "new")
     scene.kube.set_metadata(TOPICS, *NEW, deletionTimestamp="2026-02-02T00:00:00Z")
     scene.delete(OLD)
-    await deletion_proof.reconcile(scene.term)
+    await scene.run(deletion_proof.reconcile)
     assert not scene.decided.image.topics
 
 
@@ -149,9 +150,9 @@ async def test_topic_of_another_namespace_waits_for_the_annotation():
     before, moved = scene.topic, ("other", "orders")
     scene.apply(moved, "moved")
     scene.delete(OLD)
-    await deletion_proof.reconcile(scene.term)
+    await scene.run(deletion_proof.reconcile)
     assert await scene.look(moved) == "TopicNameTaken"
-    assert "kubectl plimsoll adopt" in scene.term.refusals[moved].message
+    assert "kubectl plimsoll adopt" in topics_of(scene.term).refusals[moved].message
     await scene.pass_on(10 * GRACE_MS)
     assert scene.topic.id == before.id, "an object declares it: nothing is removed"
     scene.apply(moved, "moved", **{ADOPT: kafka_id(before.id)})
@@ -164,6 +165,6 @@ async def test_object_that_may_not_declare_topics_holds_nothing_up():
     scene = Renaming()
     scene.apply(("other", "orders"), "not allowed")
     scene.delete(OLD)
-    await deletion_proof.reconcile(scene.term)
+    await scene.run(deletion_proof.reconcile)
     await scene.pass_on(10 * GRACE_MS)
     assert not scene.decided.image.topics

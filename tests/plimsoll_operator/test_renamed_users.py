@@ -48,8 +48,8 @@ class Renaming(Users):
         self.objects.users.drop(KEY)
 
     async def reason(self, key: tuple[str, str] = NEW) -> str:
-        await user.reconcile(self.term, key)
-        _, status = self.term.statuses[Target(USERS, *key)]
+        await self.run(user.reconcile, key)
+        _, status = self.term.shown.statuses[Target(USERS, *key)]
         assert isinstance(status, UserStatus)
         return status.conditions[0].reason
 
@@ -77,7 +77,7 @@ async def test_object_applied_before_the_rename_takes_user_over_with_its_passwor
     assert scene.password("new-name-kafka") == password, "the other Secret goes with its object"
     scene.kube.drop(SECRETS, KEY[0], "writer-kafka")
     scene.delete_old()
-    await user.reconcile(scene.term, KEY)
+    await scene.run(user.reconcile, KEY)
     assert set(scene.security.acls) == set(rules), "at no moment it has fewer rights"
     assert await scene.reason() == "Serving"
     assert scene.holder() == "new-name"
@@ -86,7 +86,7 @@ async def test_object_applied_before_the_rename_takes_user_over_with_its_passwor
     assert scene.decided.image.quotas.rows[QuotaEntity(user="writer")].values.producer_byte_rate
     scene.now_ms += 10 * GRACE_MS
     for key in (KEY, NEW):
-        await user.reconcile(scene.term, key)
+        await scene.run(user.reconcile, key)
     assert scene.knows(password)
     assert set(scene.security.acls) == set(rules)
     assert all(len(owners) == 1 for owners in scene.security.acls.values())
@@ -100,7 +100,7 @@ async def test_object_applied_after_the_rename_keeps_old_password_good_for_the_g
     old = scene.credential().stored_key
     scene.kube.drop(SECRETS, KEY[0], "writer-kafka")
     scene.delete_old()
-    await user.reconcile(scene.term, KEY)
+    await scene.run(user.reconcile, KEY)
     assert scene.security.users["writer"].gone_since_ms is not None
     scene.apply_new()
     assert await scene.reason() == "Serving"
@@ -158,6 +158,6 @@ async def test_object_of_another_namespace_inherits_no_login():
     body["metadata"] = {"name": "writer", "namespace": "other"}
     scene.objects.users.put(scene.kube.put(USERS, body))
     scene.delete_old()
-    await user.reconcile(scene.term, KEY)
+    await scene.run(user.reconcile, KEY)
     assert scene.security.users["writer"].gone_since_ms is not None
     assert scene.security.users["writer"].object.namespace == KEY[0]

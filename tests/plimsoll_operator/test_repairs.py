@@ -20,7 +20,7 @@ async def three() -> Cluster:
 def told(found: Cluster) -> list[Occurrence]:
     """The Events of the term from now on."""
     events: list[Occurrence] = []
-    found.scene.term.tell = events.append
+    found.scene.effects.tell = events.append
     return events
 
 

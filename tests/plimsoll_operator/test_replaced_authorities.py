@@ -9,8 +9,8 @@ from plimsoll_core.security.client_certificates import (
     OWN_AUTHORITY,
 )
 from plimsoll_operator.pki.rotation import AGAIN_MS, DAY_MS
-from plimsoll_operator.reconcile.certificate_time import APART_MS
 from plimsoll_operator.reconcile.cluster.authorities import certificate_times
+from plimsoll_operator.reconcile.shared.certificate_signing import APART_MS
 from plimsoll_operator.reconcile.stall_causes import StallSource
 
 
@@ -62,12 +62,12 @@ async def test_clock_that_is_ahead_replaces_nothing_and_is_told(
     scene.time_ms += days * DAY_MS
     await scene.reconciled()
     assert (scene.authority, scene.shown) == (authority, shown)
-    cause = scene.term.stall_causes[StallSource.CLOCK]
+    cause = scene.term.shown.stall_causes[StallSource.CLOCK]
     assert (cause.reason, "ahead" in cause.message) == ("ClockAhead", True)
     scene.kube.said_ms = scene.time_ms - APART_MS
     await scene.reconciled()
     assert scene.shown != shown
-    assert StallSource.CLOCK not in scene.term.stall_causes
+    assert StallSource.CLOCK not in scene.term.shown.stall_causes
 
 
 async def test_clock_of_the_api_server_that_is_ahead_replaces_nothing(scene: Certified) -> None:
@@ -75,4 +75,4 @@ async def test_clock_of_the_api_server_that_is_ahead_replaces_nothing(scene: Cer
     scene.kube.said_ms = BEGIN_MS + 4 * 365 * DAY_MS
     await scene.reconciled()
     assert (scene.authority, scene.shown) == (authority, shown)
-    assert StallSource.CLOCK not in scene.term.stall_causes
+    assert StallSource.CLOCK not in scene.term.shown.stall_causes

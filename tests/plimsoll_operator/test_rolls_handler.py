@@ -12,9 +12,10 @@ from plimsoll_core.messages.brokers import WithdrawRestart
 from plimsoll_operator.api.labels import BROKER_ID
 from plimsoll_operator.kube.errors import Conflict, Rejected, Unavailable
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, PODS, STATEFUL_SETS
+from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.restarts import reconcile as restarts
-from plimsoll_operator.reconcile.restarts.restart_memory import restarts_of
-from plimsoll_operator.reconcile.restarts.roll_progress import rolls_condition
+from plimsoll_operator.reconcile.shared.broker_rolls import rolls_condition, rolls_of
+from plimsoll_operator.reconcile.shared.pinned_choices import manifest_context
 from plimsoll_operator.reconcile.work_queue import Retry
 
 
@@ -27,7 +28,7 @@ async def test_broker_is_not_restarted_without_a_change(three: Cluster):
     three.kube.calls.clear()
     await three.look()
     assert [c for c in three.kube.calls if c[0] in ("replace", "delete", "force")] == []
-    assert restarts_of(three.scene.term).rolling is None
+    assert rolls_of(three.scene.term).rolling is None
 
 
 async def test_new_image_reaches_one_broker_after_the_other(three: Cluster):
@@ -44,7 +45,7 @@ async def test_new_image_reaches_one_broker_after_the_other(three: Cluster):
         await three.tick()
     await three.look()
     assert order == [0, 1, 2]
-    assert restarts_of(three.scene.term).rolling is None
+    assert rolls_of(three.scene.term).rolling is None
     assert [three.image.brokers[b].revision for b in range(3)] == [three.image.proven_revision] * 3
 
 
@@ -78,7 +79,7 @@ async def test_broker_whose_stateful_set_lost_its_number_is_restarted_as_any_oth
     found = three.kube.find(STATEFUL_SETS, "kafka", "main-broker-0")
     found["metadata"]["labels"][BROKER_ID] = "zero"
     three.kube.put(STATEFUL_SETS, found)
-    await restarts.reconcile(three.scene.term)
+    await three.scene.run(restarts.reconcile)
     declare(three, **NEW)
     await three.look()
     assert three.start_pods() == [0]
@@ -107,7 +108,7 @@ async def test_bad_image_stops_after_one_broker_and_says_so(three: Cluster):
         (1, "FirstOfItsRevision"),
         (2, "FirstOfItsRevision"),
     }
-    rolling = restarts_of(three.scene.term).rolling
+    rolling = rolls_of(three.scene.term).rolling
     assert rolling is not None
     found = rolls_condition(rolling)
     assert (found.status, found.reason) == ("True", "RollingBrokers")
@@ -141,7 +142,7 @@ async def test_going_back_restarts_nobody_but_the_one_that_went(three: Cluster):
     await three.tick()
     await three.look()
     assert [three.runs(b) for b in range(3)] == ["broker:old"] * 3
-    assert restarts_of(three.scene.term).rolling is None
+    assert rolls_of(three.scene.term).rolling is None
 
 
 async def test_disjoint_brokers_go_together_after_the_first():
@@ -158,7 +159,7 @@ async def test_disjoint_brokers_go_together_after_the_first():
 async def test_restart_at_the_margin_waits_and_names_its_condition(three: Cluster):
     three.stop(2)
     told: list[Any] = []
-    three.scene.term.tell = told.append
+    three.scene.effects.tell = told.append
     declare(three, **NEW)
     await three.look()
     assert three.start_pods() == [2], "who is fenced already may go: it is free"
@@ -173,7 +174,7 @@ async def test_blocked_restart_names_the_partition_and_goes_on_by_itself():
     declare(two, **NEW, maintenance={"exposedTopics": "Block"})
     await two.look()
     assert two.start_pods() == []
-    (row, _) = two.scene.term.blocked["Restart"]
+    (row, _) = two.scene.term.shown.blocked["Restart"]
     assert (row.topic, row.partition, row.reason) == ("orders", 0, "ExposedTopic")
     two.deciding.settings = two.deciding.settings.__class__()
     await two.look()
@@ -221,7 +222,9 @@ async def test_late_deletion_meets_another_pod_and_does_nothing(three: Cluster):
 
 async def test_template_that_somebody_wrote_meanwhile_is_not_overwritten(three: Cluster):
     declare(three, **NEW)
-    seen = restarts.Pass(three.scene.term, three.scene.term.context)
+    seen = restarts.RestartReconciler(
+        three.scene.term, PassResult(), manifest_context(three.scene.term)
+    )
     (zero, *_) = await seen._look()
     three.kube.put(STATEFUL_SETS, three.kube.find(STATEFUL_SETS, "kafka", "main-broker-0"))
     with pytest.raises(Conflict):
@@ -235,10 +238,10 @@ async def test_restart_refused_by_api_server_sets_stalled_until_retry_succeeds(t
     three.kube.refuse["delete"] = Rejected(403, "pods is forbidden")
     with pytest.raises(Retry):
         await three.look()
-    assert three.scene.term.notes["Stalled"].reason == "RestartRefused"
+    assert three.scene.term.shown.notes["Stalled"].reason == "RestartRefused"
     three.kube.refuse.clear()
     await three.look()
-    assert "Stalled" not in three.scene.term.notes
+    assert "Stalled" not in three.scene.term.shown.notes
 
 
 async def test_grant_for_a_pod_that_is_gone_already_deletes_nothing(three: Cluster):
@@ -263,8 +266,8 @@ async def test_refused_spec_that_is_taken_back_restarts_nobody(three: Cluster):
         await three.look()
     assert three.pod(0)["metadata"]["uid"] == before
     assert not three.image.grants
-    assert restarts_of(three.scene.term).rolling is None
-    assert "Stalled" not in three.scene.term.notes
+    assert rolls_of(three.scene.term).rolling is None
+    assert "Stalled" not in three.scene.term.shown.notes
 
 
 async def test_restart_that_was_taken_back_is_not_carried_out_by_who_wakes_late(three: Cluster):

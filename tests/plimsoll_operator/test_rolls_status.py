@@ -11,7 +11,7 @@ from plimsoll_operator.api.broker_configs import settings_of
 from plimsoll_operator.api.cluster_status import BlockedAction
 from plimsoll_operator.reconcile.blocked_actions import blocked_condition
 from plimsoll_operator.reconcile.cluster.membership import settling_condition
-from plimsoll_operator.reconcile.restarts.roll_progress import Rolling, rolls_condition
+from plimsoll_operator.reconcile.shared.broker_rolls import Rolling, rolls_condition
 from plimsoll_operator.status.cluster_conditions import cluster_conditions
 from plimsoll_operator.status.cluster_counts import cluster_status
 from plimsoll_operator.status.record_events import occurrences

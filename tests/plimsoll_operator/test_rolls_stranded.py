@@ -32,7 +32,7 @@ def going_since(found: Cluster, when_ms: int) -> None:
 async def test_stranded_pod_is_left_alone_and_says_what_would_help(stranded: Cluster):
     await stranded.look()
     assert ("force", "pods", "main-broker-2-0") not in stranded.kube.calls
-    (row,) = stranded.scene.term.blocked["ReplacePod"]
+    (row,) = stranded.scene.term.shown.blocked["ReplacePod"]
     assert (row.broker, row.reason) == (2, "NodeUnreachable")
     assert row.until == (
         "node far is back, is deleted, or has the taint node.kubernetes.io/out-of-service"
@@ -57,7 +57,7 @@ async def test_stranded_pod_is_not_replaced_while_its_broker_takes_part(stranded
     stranded.deciding.image = replace(stranded.image, brokers=stranded.image.brokers.set(2, broker))
     await stranded.look()
     assert ("force", "pods", "main-broker-2-0") not in stranded.kube.calls
-    assert stranded.scene.term.blocked["ReplacePod"][0].reason == "BrokerNotFenced"
+    assert stranded.scene.term.shown.blocked["ReplacePod"][0].reason == "BrokerNotFenced"
 
 
 async def test_pod_that_merely_ends_is_waited_for(stranded: Cluster):

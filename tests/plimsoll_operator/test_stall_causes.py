@@ -22,7 +22,9 @@ from plimsoll_operator.kube.resources import LOG_CLUSTERS, VOLUME_CLAIMS
 from plimsoll_operator.reconcile.blocked_actions import ORDER, STALLED
 from plimsoll_operator.reconcile.cluster import reconcile as cluster
 from plimsoll_operator.reconcile.registry import draft_of
+from plimsoll_operator.reconcile.shown_state import ShownState
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
+from plimsoll_operator.status.events import Occurrence
 from plimsoll_operator.status.status_writer import Target
 
 ENDED_WITH_ITS_TERM = {StallSource.LEADERSHIP, StallSource.CONTROLLER}
@@ -55,7 +57,7 @@ def a_serving_scene(**spec: Any) -> Scene:
 def test_single_stall_cause_is_shown_with_its_own_reason_and_message(source: StallSource):
     scene = a_serving_scene()
     before = shown(scene)[1]
-    scene.term.stall(source, a_cause(source))
+    scene.effects.stall(source, a_cause(source))
     _, conditions = shown(scene)
     found = conditions["Stalled"]
     assert (found.status, found.reason, found.message) == (
@@ -64,7 +66,7 @@ def test_single_stall_cause_is_shown_with_its_own_reason_and_message(source: Sta
         f"About {source.name}.",
     )
     assert conditions["Ready"] == before["Ready"], "it serves, whatever stalls"
-    scene.term.unstall(source)
+    scene.effects.unstall(source)
     assert shown(scene)[1] == before
 
 
@@ -73,7 +75,7 @@ def test_later_stall_cause_never_hides_a_worse_one():
         for order in permutations((worse, lesser)):
             scene = a_serving_scene()
             for source in order:
-                scene.term.stall(source, a_cause(source))
+                scene.effects.stall(source, a_cause(source))
             found = shown(scene)[1]["Stalled"]
             assert found.reason == worse.name
             assert found.message == f"About {worse.name}. About {lesser.name}."
@@ -83,9 +85,9 @@ def test_end_of_a_stall_cause_shows_the_other_at_once():
     for ended, left in (pair for both in PAIRS for pair in permutations(both)):
         scene = a_serving_scene()
         for source in sorted((ended, left), key=list(StallSource).index):
-            scene.term.stall(source, a_cause(source))
+            scene.effects.stall(source, a_cause(source))
         scene.marked.clear()
-        scene.term.unstall(ended)
+        scene.effects.unstall(ended)
         found = shown(scene)[1]["Stalled"]
         assert (found.reason, found.message) == (left.name, f"About {left.name}.")
         assert scene.marked == [Target(LOG_CLUSTERS, *scene.term.key)], "the status is rendered"
@@ -93,23 +95,23 @@ def test_end_of_a_stall_cause_shows_the_other_at_once():
 
 def test_stall_cause_that_stays_the_same_renders_no_status():
     scene = a_serving_scene()
-    scene.term.stall(StallSource.RACKS, a_cause(StallSource.RACKS))
+    scene.effects.stall(StallSource.RACKS, a_cause(StallSource.RACKS))
     scene.marked.clear()
-    scene.term.stall(StallSource.RACKS, a_cause(StallSource.RACKS))
-    scene.term.unstall(StallSource.SPEC)
+    scene.effects.stall(StallSource.RACKS, a_cause(StallSource.RACKS))
+    scene.effects.unstall(StallSource.SPEC)
     assert scene.marked == []
 
 
 def test_cause_that_stops_the_service_makes_the_cluster_unready_below_a_worse_one():
     scene = a_serving_scene()
-    scene.term.stall(StallSource.CONFIG, a_cause(StallSource.CONFIG, serves=False))
-    scene.term.stall(StallSource.DELETED_VOLUMES, a_cause(StallSource.DELETED_VOLUMES))
-    assert scene.term.notes["Ready"].reason == "CONFIG"
+    scene.effects.stall(StallSource.CONFIG, a_cause(StallSource.CONFIG, serves=False))
+    scene.effects.stall(StallSource.DELETED_VOLUMES, a_cause(StallSource.DELETED_VOLUMES))
+    assert scene.term.shown.notes["Ready"].reason == "CONFIG"
     _, conditions = shown(scene)
     assert conditions["Ready"].status == "False"
     assert conditions["Stalled"].reason == "DELETED_VOLUMES"
-    scene.term.unstall(StallSource.CONFIG)
-    assert "Ready" not in scene.term.notes
+    scene.effects.unstall(StallSource.CONFIG)
+    assert "Ready" not in scene.term.shown.notes
 
 
 # --- as the reconcilers set and clear them ------------------------------------------------------
@@ -130,39 +132,39 @@ async def test_volume_that_cannot_grow_does_not_hide_that_it_was_deleted():
     claim = scene.kube.find(VOLUME_CLAIMS, "kafka", "data-main-broker-0-0")
     deleted = {"deletionTimestamp": "2026-11-22T00:00:00Z"}
     scene.kube.set_metadata(VOLUME_CLAIMS, "kafka", "data-main-broker-0-0", **deleted)
-    await cluster.reconcile(scene.term)
-    found = scene.term.notes["Stalled"]
+    await scene.run(cluster.reconcile)
+    found = scene.term.shown.notes["Stalled"]
     assert found.reason == "VolumeDeleted"
     assert "no expansion" in found.message
     scene.kube.put(VOLUME_CLAIMS, claim)
-    await cluster.reconcile(scene.term)
-    assert scene.term.notes["Stalled"].reason == "VolumeCannotGrow"
+    await scene.run(cluster.reconcile)
+    assert scene.term.shown.notes["Stalled"].reason == "VolumeCannotGrow"
 
 
 async def test_config_mended_while_the_version_is_unknown_is_not_said_any_more():
     scene = a_serving_scene()
     scene.declare(version="9.9", config={"log.retention.houres": 1})
-    await cluster.reconcile(scene.term)
-    assert scene.term.notes["Stalled"].reason == "InvalidConfig"
-    assert "9.9" in scene.term.notes["Stalled"].message
+    await scene.run(cluster.reconcile)
+    assert scene.term.shown.notes["Stalled"].reason == "InvalidConfig"
+    assert "9.9" in scene.term.shown.notes["Stalled"].message
     scene.declare(version="9.9")
-    await cluster.reconcile(scene.term)
-    assert scene.term.notes["Stalled"].reason == "UnknownVersion"
-    assert "houres" not in scene.term.notes["Stalled"].message
-    assert "Ready" not in scene.term.notes
+    await scene.run(cluster.reconcile)
+    assert scene.term.shown.notes["Stalled"].reason == "UnknownVersion"
+    assert "houres" not in scene.term.shown.notes["Stalled"].message
+    assert "Ready" not in scene.term.shown.notes
 
 
 async def test_spec_that_cannot_be_read_stands_before_what_was_found_in_the_one_before():
     scene = a_serving_scene()
     scene.declare(config={"log.retention.houres": 1})
-    await cluster.reconcile(scene.term)
+    await scene.run(cluster.reconcile)
     scene.declare(config={"log.retention.hours": [1]})
-    await cluster.reconcile(scene.term)
-    assert scene.term.notes["Stalled"].reason == "InvalidSpec"
-    assert "houres" in scene.term.notes["Stalled"].message
+    await scene.run(cluster.reconcile)
+    assert scene.term.shown.notes["Stalled"].reason == "InvalidSpec"
+    assert "houres" in scene.term.shown.notes["Stalled"].message
     scene.declare()
-    await cluster.reconcile(scene.term)
-    assert "Stalled" not in scene.term.notes
+    await scene.run(cluster.reconcile)
+    assert "Stalled" not in scene.term.shown.notes
 
 
 # --- Blocked ------------------------------------------------------------------------------------
@@ -186,7 +188,7 @@ def test_blocked_actions_all_have_a_rank():
 @pytest.mark.parametrize("action", [action for action in ORDER if action != STALLED])
 def test_single_blocked_action_is_shown_with_its_own_reason(action: Action):
     scene = a_serving_scene()
-    scene.term.block("x", [a_row(action)])
+    scene.effects.block("x", [a_row(action)])
     status, conditions = shown(scene)
     assert (conditions["Blocked"].status, conditions["Blocked"].reason) == (
         "True",
@@ -200,11 +202,11 @@ def test_worse_blocked_action_stands_first_whoever_wrote_it(worse: Action, lesse
     for keys in (("a", "b"), ("b", "a")):
         scene = a_serving_scene()
         for key, action in zip(keys, (worse, lesser), strict=True):
-            scene.term.block(key, [a_row(action)])
+            scene.effects.block(key, [a_row(action)])
         status, conditions = shown(scene)
         assert [row.action for row in status.blocked] == [worse, lesser]
         assert conditions["Blocked"].reason == f"{worse}Waits"
-        scene.term.block(keys[0], [])
+        scene.effects.block(keys[0], [])
         left = "NothingWaits" if lesser == STALLED else f"{lesser}Waits"
         assert shown(scene)[1]["Blocked"].reason == left
 
@@ -213,31 +215,34 @@ def test_action_that_waited_under_the_operator_before_has_waited_since_then():
     scene = a_serving_scene()
     earlier = msgspec.to_builtins(a_row("Drain", 2))
     scene.objects.clusters.put({**a_cluster_body(), "status": {"blocked": [earlier]}})
-    successor, told = dataclasses.replace(scene.term, blocked={}), []
-    successor.tell = told.append
+    told: list[Occurrence] = []
+    term = dataclasses.replace(scene.term, shown=ShownState())
+    successor = dataclasses.replace(scene.effects, term=term, tell=told.append)
     # Its first status comes before any reconciler has looked.
     scene.objects.clusters.put({**a_cluster_body(), "status": {"blocked": []}})
     now = "2026-11-23T00:00:00Z"
     other = msgspec.structs.replace(a_row("Drain", 3), since=now)
     again = msgspec.structs.replace(a_row("Drain", 2), since=now)
     successor.block("Members", [again, other])
-    assert successor.blocked["Members"] == (a_row("Drain", 2), other)
+    assert term.shown.blocked["Members"] == (a_row("Drain", 2), other)
     assert [one.key for one in told] == ["blocked-Drain-3-DrainWaits"]
     successor.block("Members", [])
     successor.block("Members", [again])
-    assert successor.blocked["Members"] == (again,), "it had ended"
+    assert term.shown.blocked["Members"] == (again,), "it had ended"
 
 
 def test_blocked_rows_that_cannot_be_read_are_none():
     scene = a_serving_scene()
     scene.objects.clusters.put({**a_cluster_body(), "status": {"blocked": [{"action": "New"}]}})
-    dataclasses.replace(scene.term, blocked={}).block("Members", [a_row("Drain", 2)])
+    dataclasses.replace(scene.effects).block("Members", [a_row("Drain", 2)])
 
 
 def test_volumes_that_cannot_grow_hide_no_blocked_action():
     scene = a_serving_scene()
-    scene.term.block("GrowVolume", [a_row("GrowVolume", broker) for broker in range(BLOCKED_MAX)])
-    scene.term.block("Restart", [a_row("Restart", 7)])
+    scene.effects.block(
+        "GrowVolume", [a_row("GrowVolume", broker) for broker in range(BLOCKED_MAX)]
+    )
+    scene.effects.block("Restart", [a_row("Restart", 7)])
     status, conditions = shown(scene)
     assert conditions["Blocked"].reason == "RestartWaits"
     assert len(status.blocked) == BLOCKED_MAX

@@ -24,6 +24,7 @@ from plimsoll_operator.kube.resources import TOPICS, USERS, Kind
 from plimsoll_operator.process_clocks import wall_ms
 from plimsoll_operator.reconcile.registry import KINDS, draft_of
 from plimsoll_operator.reconcile.topic import reconcile as topic
+from plimsoll_operator.reconcile.topic.topic_memory import topics_of
 from plimsoll_operator.reconcile.user import reconcile as user
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status import status_writer
@@ -100,11 +101,11 @@ async def test_topic_with_a_name_of_any_length_shows_its_condition(length: int):
     }
     scene.objects.topics.put(scene.kube.put(TOPICS, body))
     try:
-        await topic.reconcile(scene.term, key)
+        await scene.run(topic.reconcile, key)
     except Retry:
         assert length > 249
     if length <= 249:
-        assert key not in scene.term.refusals
+        assert key not in topics_of(scene.term).refusals
         return
     shown = await written(scene, Target(TOPICS, *key))
     assert shown["topicName"] == key[1]
@@ -118,7 +119,7 @@ async def test_user_with_a_name_of_any_length_shows_its_condition(length: int):
     body = declared_user()
     body["metadata"] = {"namespace": key[0], "name": key[1], "generation": 1}
     scene.objects.users.put(scene.kube.put(USERS, body))
-    await user.reconcile(scene.term, key)
+    await scene.run(user.reconcile, key)
     shown = await written(scene, Target(USERS, *key))
     (ready,) = shown["conditions"]
     assert (ready["type"], ready["status"]) == ("Ready", "False")

@@ -32,6 +32,8 @@ from plimsoll_operator.api.load import from_object
 from plimsoll_operator.api.user import User
 from plimsoll_operator.kube.resources import NAMESPACES, USERS
 from plimsoll_operator.metalog.codec import record_too_large
+from plimsoll_operator.reconcile.cluster import reconcile as cluster
+from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.reconcile_term import Task, Work
 from plimsoll_operator.reconcile.registry import all_work
 from plimsoll_operator.reconcile.user import reconcile as user
@@ -143,10 +145,10 @@ async def test_object_that_is_going_is_followed_for_what_it_may_not_have(change:
         scene.declare(users={"allowedNamespaces": LABELLED})
     if change == "namespace":
         scene.kube.set_metadata(NAMESPACES, None, "shop", deletionTimestamp="2026-01-01T00:00:00Z")
-    await user.reconcile(scene.term, SHOP)
+    await scene.run(user.reconcile, SHOP)
     assert scene.logs_in is (change == "share")
     assert scene.may(AclOperation.READ, "bi.daily") is (change == "disabled")
-    assert not scene.term.statuses
+    assert not scene.term.shown.statuses
 
 
 @pytest.mark.parametrize("change", ["grant", "label"])
@@ -156,21 +158,23 @@ async def test_withdrawal_counts_while_a_grace_runs_or_many_are_gone(change: str
     await scene.reconciled()
     scene.kube.drop(USERS, *SHOP)
     scene.objects.users.drop(SHOP)
-    await user.reconcile(scene.term, SHOP)
+    await scene.run(user.reconcile, SHOP)
     assert scene.logs_in
-    assert "Stalled" in scene.term.notes
+    assert "Stalled" in scene.term.shown.notes
     if change == "grant":
         scene.declare(users=NONE)
         scene.work.clear()
         assert scene.term.cluster is not None
-        tenants.follow_grants(scene.term, scene.term.cluster)
+        found = PassResult()
+        cluster.follow_grants(scene.term, found, scene.term.cluster)
+        scene.effects.carry_out(found)
         assert Work(Task.USER, SHOP) in scene.work
     else:
         scene.label(kafka="no")
-    await user.reconcile(scene.term, SHOP)
+    await scene.run(user.reconcile, SHOP)
     assert not scene.logs_in
     assert not scene.may(AclOperation.WRITE, "shop.orders")
-    assert "Stalled" not in scene.term.notes
+    assert "Stalled" not in scene.term.shown.notes
 
 
 async def test_user_whose_namespace_is_going_is_cut_off_and_its_row_stays() -> None:
@@ -180,7 +184,7 @@ async def test_user_whose_namespace_is_going_is_cut_off_and_its_row_stays() -> N
     scene.kube.drop(USERS, *SHOP)
     scene.objects.users.drop(SHOP)
     scene.kube.set_metadata(NAMESPACES, None, "shop", deletionTimestamp="2026-01-01T00:00:00Z")
-    await user.reconcile(scene.term, SHOP)
+    await scene.run(user.reconcile, SHOP)
     assert not scene.logs_in
     assert scene.decided.image.security.users["shop.app"].disabled
 
@@ -258,7 +262,7 @@ async def test_account_that_its_owner_cut_off_does_not_come_back_with_another_ob
     scene.label(kafka="no")
     scene.kube.drop(USERS, *SHOP)
     scene.objects.users.drop(SHOP)
-    await user.reconcile(scene.term, SHOP)
+    await scene.run(user.reconcile, SHOP)
     assert scene.decided.image.security.is_disabled(ACCOUNT)
     scene.apply(WRITES, **IS_ACCOUNT)
     assert (await scene.reconciled()).reason == "NotAllowed"
@@ -275,18 +279,18 @@ async def test_account_that_is_disabled_and_deleted_stays_so_until_an_object_has
     await scene.reconciled()
     scene.kube.drop(USERS, *SHOP)
     scene.objects.users.drop(SHOP)
-    await user.reconcile(scene.term, SHOP)
+    await scene.run(user.reconcile, SHOP)
     assert scene.decided.image.security.is_disabled(ACCOUNT)
     assert not scene.decided.image.security.acls
     records = len(scene.decided.records)
-    await user.reconcile(scene.term, SHOP)
+    await scene.run(user.reconcile, SHOP)
     assert len(scene.decided.records) == records
     assert Work(Task.USER, SHOP) not in list(all_work(scene.term))
     other = ("shop", "other")
     body = a_user(WRITES, key=other, **IS_ACCOUNT)
     del body["metadata"]["uid"]
     assert scene.objects.users.put(scene.kube.put(USERS, body)) is not None
-    await user.reconcile(scene.term, other)
+    await scene.run(user.reconcile, other)
     assert not scene.decided.image.security.is_disabled(ACCOUNT)
 
 
@@ -300,7 +304,7 @@ async def test_user_whose_namespace_is_gone_is_not_kept_where_there_are_many(
     scene.kube.drop(USERS, *SHOP)
     scene.kube.drop(NAMESPACES, None, "shop")
     scene.objects.users.drop(SHOP)
-    await user.reconcile(scene.term, SHOP)
+    await scene.run(user.reconcile, SHOP)
     assert not scene.decided.image.security.users
     assert not scene.decided.image.security.credentials
 

@@ -24,10 +24,11 @@ from plimsoll_operator.api.tenancy import refused_name, ruled
 from plimsoll_operator.api.user import User, UserStatus
 from plimsoll_operator.declared_rights import declared
 from plimsoll_operator.kube.resources import NAMESPACES, SECRETS, USERS
+from plimsoll_operator.reconcile.cluster import reconcile as cluster
+from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.reconcile_term import Task, Work
 from plimsoll_operator.reconcile.registry import all_work
 from plimsoll_operator.reconcile.user import reconcile as user
-from plimsoll_operator.reconcile.user import tenants
 from plimsoll_operator.status.status_writer import Target
 
 SHOP = ("shop", "app")
@@ -211,8 +212,8 @@ class Tenants(Scene):
         assert self.objects.users.put(self.kube.put(USERS, body)) is not None
 
     async def reconciled(self) -> Condition:
-        await user.reconcile(self.term, SHOP)
-        _, status = self.term.statuses[Target(USERS, *SHOP)]
+        await self.run(user.reconcile, SHOP)
+        _, status = self.term.shown.statuses[Target(USERS, *SHOP)]
         assert isinstance(status, UserStatus)
         return status.conditions[0]
 
@@ -289,6 +290,13 @@ async def test_namespace_that_is_not_allowed_any_more_is_cut_off_and_comes_back_
     assert scene.kube.find(SECRETS, "shop", "app-kafka")["data"]["password"] == password
 
 
+def follow_grants(scene: Tenants) -> None:
+    found = PassResult()
+    assert scene.term.cluster is not None
+    cluster.follow_grants(scene.term, found, scene.term.cluster)
+    scene.effects.carry_out(found)
+
+
 async def test_right_that_is_shared_no_more_is_taken_back_and_the_change_is_followed_at_once() -> (
     None
 ):
@@ -299,12 +307,12 @@ async def test_right_that_is_shared_no_more_is_taken_back_and_the_change_is_foll
     assert (await scene.reconciled()).status == "True"
     assert scene.may(AclOperation.READ, "bi.daily")
     assert scene.term.cluster is not None
-    tenants.follow_grants(scene.term, scene.term.cluster)
+    follow_grants(scene)
     scene.work.clear()
-    tenants.follow_grants(scene.term, scene.term.cluster)
+    follow_grants(scene)
     assert scene.work == []
     scene.declare(users=ALL)
-    tenants.follow_grants(scene.term, scene.term.cluster)
+    follow_grants(scene)
     assert scene.work == [Work(Task.USER, SHOP)]
     assert (await scene.reconciled()).reason == "AclNotAllowed"
     assert not scene.may(AclOperation.READ, "bi.daily")
@@ -331,7 +339,7 @@ async def test_user_whose_namespace_is_gone_is_cut_off_and_its_row_stays() -> No
     scene.kube.drop(NAMESPACES, None, "shop")
     scene.objects.users.drop(SHOP)
     assert Work(Task.USER, SHOP) in list(all_work(scene.term))
-    await user.reconcile(scene.term, SHOP)
+    await scene.run(user.reconcile, SHOP)
     assert not scene.logs_in
     assert not scene.may(AclOperation.WRITE, "shop.orders")
     assert scene.decided.image.security.users["shop.app"].disabled
@@ -352,7 +360,7 @@ async def test_users_that_a_cluster_cannot_say_anything_of_are_left_as_they_are(
     scene.objects.clusters.drop(("kafka", "main"))
     scene.objects.clusters.put(unread)
     assert "users" in scene.term.missing
-    await user.reconcile(scene.term, SHOP)
+    await scene.run(user.reconcile, SHOP)
     assert scene.logs_in
     assert scene.may(AclOperation.WRITE, "shop.orders")
 

@@ -50,7 +50,7 @@ class Declared:
     async def look(self) -> tuple[TokenIssuer, ...]:
         term = self.scene.term
         assert term.cluster is not None
-        await access.reconcile(term, term.cluster)
+        await self.scene.run_part(access.reconcile, term.cluster)
         return self.deciding.image.security.issuers
 
     def give(self, keys: Any, key: str = "jwks.json") -> None:
@@ -63,7 +63,7 @@ class Declared:
 
     @property
     def stalled(self) -> str:
-        cause = self.scene.term.stall_causes.get(StallSource.TOKENS)
+        cause = self.scene.term.shown.stall_causes.get(StallSource.TOKENS)
         return "" if cause is None else cause.message
 
 

@@ -8,7 +8,7 @@ from tests.plimsoll_operator.moving import MIB, Moves
 
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_operator.api.quantities import binary
-from plimsoll_operator.reconcile.topic import drift, topic_progress
+from plimsoll_operator.reconcile.topic.topic_status import drift, drifted, move, reconciling
 from plimsoll_operator.status.copy_meter import Meter, copied
 
 
@@ -68,11 +68,11 @@ class TestPlaced:
     def test_broker_that_came_later_is_drift(self):
         rows = ((0, 1), (1, 2), (2, 0), (0, 2), (1, 0), (2, 1))
         image, topic, partitions = self.topic(rows, (0, 1, 2))
-        assert drift.drifted(image, topic, partitions, "Preferred") == 0
+        assert drifted(image, topic, partitions, "Preferred") == 0
         image, topic, partitions = self.topic(rows, (0, 1, 2, 3))
-        count = drift.drifted(image, topic, partitions, "Preferred")
+        count = drifted(image, topic, partitions, "Preferred")
         assert count == 4
-        found = drift.drift(image, count, 6)
+        found = drift(image, count, 6)
         assert (found.status, found.reason) == ("True", "BrokerAdded")
         assert "4 of 6" in found.message
 
@@ -81,9 +81,9 @@ class TestPlaced:
         await scene.look()
         await scene.tell(0, 100 * MIB)
         moving = [scene.p(0), scene.p(1)]
-        shown = topic_progress.move(moving, Meter(), scene.deciding.soft.copies, 0)
+        shown = move(moving, Meter(), scene.deciding.soft.copies, 0)
         assert (shown.partitions, shown.bytes_left) == (2, "200Mi")
-        found = topic_progress.reconciling(moving)
+        found = reconciling(moving)
         assert (found.status, found.reason) == ("True", "MovingReplicas")
-        assert topic_progress.move([], Meter(), {}, 0) is None
-        assert topic_progress.reconciling([]).status == "False"
+        assert move([], Meter(), {}, 0) is None
+        assert reconciling([]).status == "False"

@@ -14,11 +14,11 @@ from plimsoll_core.messages.elections import (
     NameLeaders,
 )
 from plimsoll_core.messages.requests import Answer, DeclareTopic, Request, TopicAnswer, TopicsAnswer
-from plimsoll_operator.kube.resources import NAMESPACES, TOPICS
+from plimsoll_operator.kube.resources import NAMESPACES
 from plimsoll_operator.reconcile.topic import reconcile as topic
+from plimsoll_operator.reconcile.topic.topic_memory import topics_of
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.events import About, Occurrence
-from plimsoll_operator.status.status_writer import Target
 
 KEY = ("kafka", "orders")
 SENTENCE = "Partition 7 cannot be led by broker 2: it is not active now."
@@ -46,19 +46,19 @@ def answering(*elections: ElectionAnswer) -> Any:
 async def test_leaders_are_named_after_the_declaration():
     scene = a_scene([{"partition": 7, "leader": 2, "atLeaderEpoch": 41}])
     scene.controller.reply = answering()
-    await topic.reconcile(scene.term, KEY)
+    await scene.run(topic.reconcile, KEY)
     declared, named = scene.controller.asked
     assert isinstance(declared, DeclareTopic)
     assert isinstance(named, NameLeaders)
     assert named.object == declared.object
     assert named.leaders == (NamedLeader(partition=7, leader=2, at_leader_epoch=41),)
-    assert KEY not in scene.term.refusals
+    assert KEY not in topics_of(scene.term).refusals
 
 
 async def test_topic_without_named_leaders_requests_no_election():
     for scene in (a_scene(), a_scene([])):
         scene.controller.reply = answering()
-        await topic.reconcile(scene.term, KEY)
+        await scene.run(topic.reconcile, KEY)
         assert [type(request) for request in scene.controller.asked] == [DeclareTopic]
 
 
@@ -69,14 +69,14 @@ async def test_refusal_is_shown_and_asked_again():
     )
     scene.controller.reply = answering(ElectionAnswer(topic="orders", index=6), refused, refused)
     with pytest.raises(Retry, match="cannot be led"):
-        await topic.reconcile(scene.term, KEY)
-    shown = scene.term.refusals[KEY]
+        await scene.run(topic.reconcile, KEY)
+    shown = topics_of(scene.term).refusals[KEY]
     assert (shown.type, shown.status, shown.reason) == ("Ready", "False", "LeaderNotEligible")
     assert shown.message == f"{SENTENCE} And 1 more."
-    assert scene.term.observed[Target(TOPICS, *KEY)] == 3
+    assert topics_of(scene.term).observed[KEY] == 3
     scene.controller.reply = answering(ElectionAnswer(topic="orders", index=7, leader=2))
-    await topic.reconcile(scene.term, KEY)
-    assert KEY not in scene.term.refusals
+    await scene.run(topic.reconcile, KEY)
+    assert KEY not in topics_of(scene.term).refusals
 
 
 async def test_topic_of_a_namespace_that_is_not_allowed_any_more_is_detached_and_told():
@@ -86,13 +86,13 @@ async def test_topic_of_a_namespace_that_is_not_allowed_any_more_is_detached_and
     allowed = {"from": "Selector", "selector": {"matchLabels": {"team": "yes"}}}
     scene = Scene(image, deciding, topics={"allowedNamespaces": allowed})
     events: list[Occurrence] = []
-    scene.term.tell = events.append
+    scene.effects.tell = events.append
     scene.kube.put(NAMESPACES, {"metadata": {"name": "team", "labels": {}}})
     spec = {"clusterRef": {"name": "main", "namespace": "kafka"}}
     metadata = {"name": "orders", "namespace": "team", "uid": "u1", "generation": 3}
     scene.objects.topics.put({"metadata": metadata, "spec": spec})
     for _ in range(2):
-        await topic.reconcile(scene.term, ("team", "orders"))
+        await scene.run(topic.reconcile, ("team", "orders"))
     event, refused = events
     assert (refused.reason, refused.about) == ("TopicRefused", event.about)
     assert event.about == About("Topic", "team", "orders", "u1")

@@ -14,7 +14,7 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_operator.kube.resources import CORE_EVENTS, LOG_CLUSTERS, PODS, STATEFUL_SETS
 from plimsoll_operator.reconcile.registry import draft_of
 from plimsoll_operator.reconcile.restarts import reconcile as restarts
-from plimsoll_operator.reconcile.restarts.restart_memory import restarts_of
+from plimsoll_operator.reconcile.shared.broker_rolls import rolls_of
 from plimsoll_operator.status.cluster_counts import cluster_status
 from plimsoll_operator.status.record_events import occurrences
 from plimsoll_operator.status.status_writer import Target
@@ -75,17 +75,17 @@ async def test_broker_that_waits_for_its_image_says_so_without_a_roll(three: Clu
     assert "Broker 0: ErrImagePull: not found." in shown(three)["Reconciling"]
     three.take_part(0)
     await three.look()
-    assert three.scene.term.troubles == {}
+    assert rolls_of(three.scene.term).troubles == {}
 
 
 async def test_broker_that_is_away_is_looked_at_again_until_it_is_back(three: Cluster):
     three.stop(0)
     three.scene.work.clear()
-    await restarts.reconcile(three.scene.term)
+    await three.scene.run(restarts.reconcile)
     assert three.scene.work, "its pod's trouble comes later than its end"
     three.take_part(0)
     three.scene.work.clear()
-    await restarts.reconcile(three.scene.term)
+    await three.scene.run(restarts.reconcile)
     assert three.scene.work == []
 
 
@@ -96,7 +96,7 @@ async def test_broker_that_is_being_restarted_does_not_count_as_running_the_revi
     await three.look()
     assert three.start_pods() == [0]
     await three.look()
-    rolling = restarts_of(three.scene.term).rolling
+    rolling = rolls_of(three.scene.term).rolling
     assert rolling is not None
     assert (rolling.current, rolling.total) == (0, 3)
 

@@ -15,7 +15,7 @@ from plimsoll_operator.api.conditions import timestamp
 from plimsoll_operator.metalog.codec import pack
 from plimsoll_operator.metalog.interface import EMPTY_TIP, LogUnavailable, OpenedLog
 from plimsoll_operator.process_clocks import wall_ms
-from plimsoll_operator.reconcile.cluster.logcluster_status import unclean_recovery_of
+from plimsoll_operator.reconcile.cluster.logcluster_status import cluster_memory
 from plimsoll_operator.status.record_events import occurrences
 from plimsoll_operator.status.unclean_recovery_condition import (
     SHOWN_MS,
@@ -240,5 +240,5 @@ async def test_next_operator_shows_election_that_was_never_shown():
     began = ControllerChanged(cause="take-over", identity="b", controller_epoch=ControllerEpoch(9))
     for told_of in leader.controller._committer.subscribers:
         told_of(image, image, (began,))
-    known = unclean_recovery_of(leader.term).elections(at_ms)
+    known = cluster_memory(leader.term).unclean.elections(at_ms)
     assert (known.partitions, known.certain, known.last_ms) == (1, 1, at_ms)

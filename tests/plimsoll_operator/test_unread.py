@@ -18,6 +18,7 @@ from plimsoll_operator.reconcile.registry import unread_as_such
 from plimsoll_operator.reconcile.restarts import reconcile as restarts
 from plimsoll_operator.reconcile.topic import deletion_proof
 from plimsoll_operator.reconcile.topic import reconcile as topic
+from plimsoll_operator.reconcile.topic.topic_memory import topics_of
 from plimsoll_operator.status.status_writer import StatusDraft, Target
 
 NESTED = {"log.retention": {"hours": 1}}
@@ -94,34 +95,34 @@ def test_readable_part_drops_whole_spec_field_with_unreadable_value():
 async def test_cluster_that_cannot_be_read_says_so_and_changes_nothing():
     scene = Scene(an_image(), config=NESTED)
     scene.kube.calls.clear()
-    await cluster.reconcile(scene.term)
-    await restarts.reconcile(scene.term)
-    stalled = scene.term.notes["Stalled"]
+    await scene.run(cluster.reconcile)
+    await scene.run(restarts.reconcile)
+    stalled = scene.term.shown.notes["Stalled"]
     assert (stalled.status, stalled.reason) == ("True", "InvalidSpec")
     assert "$.spec.config" in stalled.message
     assert (scene.kube.calls, scene.controller.asked) == ([], [])
     scene.declare()
-    await cluster.reconcile(scene.term)
-    assert "Stalled" not in scene.term.notes
+    await scene.run(cluster.reconcile)
+    assert "Stalled" not in scene.term.shown.notes
 
 
 async def test_cluster_that_was_read_before_is_looked_after_as_it_was():
     scene = Scene(an_image())
-    await cluster.reconcile(scene.term)
+    await scene.run(cluster.reconcile)
     scene.kube.drop(SERVICES, "kafka", "main-bootstrap")
     scene.declare(config=NESTED)
-    await cluster.reconcile(scene.term)
+    await scene.run(cluster.reconcile)
     assert "main-bootstrap" in scene.made("services")
-    assert scene.term.notes["Stalled"].reason == "InvalidSpec"
+    assert scene.term.shown.notes["Stalled"].reason == "InvalidSpec"
 
 
 async def test_new_topic_that_cannot_be_read_says_so_and_is_not_declared():
     scene = Scene(an_image())
     scene.objects.topics.put(a_topic_body(config={"retention": {"ms": 1}}))
-    await topic.reconcile(scene.term, KEY)
-    shown = scene.term.refusals[KEY]
+    await scene.run(topic.reconcile, KEY)
+    shown = topics_of(scene.term).refusals[KEY]
     assert (shown.status, shown.reason) == ("False", "InvalidSpec")
-    assert scene.term.observed[Target(TOPICS, *KEY)] == 3
+    assert topics_of(scene.term).observed[KEY] == 3
     assert scene.controller.asked == []
 
 
@@ -131,18 +132,18 @@ async def test_topics_go_on_while_the_clusters_config_cannot_be_read():
     scene.controller.reply = lambda _: TopicsAnswer(
         topics=(TopicAnswer(name="orders", topic_id=None),)
     )
-    await topic.reconcile(scene.term, KEY)
+    await scene.run(topic.reconcile, KEY)
     assert [type(one) for one in scene.controller.asked] == [DeclareTopic]
 
 
 async def test_topics_are_left_alone_while_the_clusters_topic_fields_cannot_be_read():
     image = with_topic(an_image(), ((0, 1, 2),))
     scene = Scene(image, topics={"deletion": {"graceSeconds": 0.5}})
-    await deletion_proof.reconcile(scene.term)
+    await scene.run(deletion_proof.reconcile)
     scene.objects.topics.put(a_topic_body("new"))
-    await topic.reconcile(scene.term, KEY)
+    await scene.run(topic.reconcile, KEY)
     assert scene.controller.asked == []
-    assert scene.term.refusals[KEY].reason == "InvalidSpec"
+    assert topics_of(scene.term).refusals[KEY].reason == "InvalidSpec"
 
 
 def test_status_of_an_object_that_cannot_be_read_is_not_ready():

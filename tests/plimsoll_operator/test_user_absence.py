@@ -24,25 +24,25 @@ async def gone(scene: Users) -> None:
     scene.kube.drop(USERS, *KEY)
     scene.objects.users.drop(KEY)
     assert Work(Task.USER, KEY) in list(all_work(scene.term))
-    await user.reconcile(scene.term, KEY)
+    await scene.run(user.reconcile, KEY)
 
 
 async def test_user_whose_object_is_gone_has_no_login_and_no_rules_once_its_grace_is_over() -> None:
     scene, now_ms = Users(), [1_000_000]
     scene.term.now_ms = lambda: now_ms[0]
     told: list[Occurrence] = []
-    scene.term.tell = told.append
+    scene.effects.tell = told.append
     scene.apply()
     await scene.reconciled()
     await gone(scene)
     assert [one.reason for one in told] == ["UserPendingDeletion"]
     assert "writer can log in for 300 s more" in told[0].message
     now_ms[0] += 299_999
-    await user.reconcile(scene.term, KEY)
+    await scene.run(user.reconcile, KEY)
     assert scene.decided.image.security.users
     assert scene.decided.image.security.acls
     now_ms[0] += 1
-    await user.reconcile(scene.term, KEY)
+    await scene.run(user.reconcile, KEY)
     security = scene.decided.image.security
     assert not security.users
     assert not security.credentials
@@ -66,7 +66,7 @@ async def test_object_that_takes_the_place_of_another_needs_no_grace() -> None:
     scene.kube.drop(SECRETS, KEY[0], "writer-kafka")  # it goes with its object
     scene.kube.drop(USERS, *KEY)
     scene.objects.users.drop(KEY)
-    await user.reconcile(scene.term, KEY)
+    await scene.run(user.reconcile, KEY)
     scene.apply()
     assert (await scene.reconciled()).status == "True"
     assert scene.decided.image.security.users["writer"].object.uid != before.uid
@@ -86,19 +86,19 @@ async def test_many_objects_that_go_at_once_cut_off_nobody_until_that_was_meant(
     for namespace, name in keys:
         other = {**body, "metadata": {"name": name, "namespace": namespace}}
         scene.objects.users.put(scene.kube.put(USERS, other))
-        await user.reconcile(scene.term, (namespace, name))
+        await scene.run(user.reconcile, (namespace, name))
     for key in keys:
         scene.kube.drop(USERS, *key)
         scene.objects.users.drop(key)
-        await user.reconcile(scene.term, key)
-    stalled = scene.term.notes["Stalled"]
+        await scene.run(user.reconcile, key)
+    stalled = scene.term.shown.notes["Stalled"]
     assert (stalled.status, stalled.reason) == ("True", "MassDeletion")
     assert "2 User objects of namespace kafka disappeared within an hour (one, two)" in (
         stalled.message
     )
     now_ms[0] += 61_000
     for key in keys:
-        await user.reconcile(scene.term, key)
+        await scene.run(user.reconcile, key)
     assert set(scene.decided.image.security.users) == {"one", "two"}
     (stamp,) = re.findall(r"acknowledge-user-deletion=(\S+)\.", stalled.message)
     acknowledged = a_cluster_body(users=users)
@@ -107,14 +107,14 @@ async def test_many_objects_that_go_at_once_cut_off_nobody_until_that_was_meant(
         acknowledged["metadata"]["annotations"] = of_others
         scene.objects.clusters.put(acknowledged)
         for key in keys:
-            await user.reconcile(scene.term, key)
+            await scene.run(user.reconcile, key)
         assert set(scene.decided.image.security.users) == {"one", "two"}
     acknowledged["metadata"]["annotations"] = {ACKNOWLEDGE_USERS: f"shop@{when}, {stamp}"}
     scene.objects.clusters.put(acknowledged)
     for key in keys:
-        await user.reconcile(scene.term, key)
+        await scene.run(user.reconcile, key)
     assert not scene.decided.image.security.users
-    assert "Stalled" not in scene.term.notes
+    assert "Stalled" not in scene.term.shown.notes
 
 
 @pytest.mark.parametrize("going", [(CRDS, None, "users.plimsoll.dev"), (NAMESPACES, None, "kafka")])
@@ -143,12 +143,12 @@ async def test_user_whose_object_went_with_a_crd_that_was_applied_again_stays(ag
     scene.kube.drop(USERS, *KEY)
     scene.objects.users.drop(KEY)
     for _ in range(2):
-        await user.reconcile(scene.term, KEY)
+        await scene.run(user.reconcile, KEY)
         scene.kube.said_ms += 300_000
     assert "writer" in scene.decided.image.security.users
     scene.term.seen_uids[uid] = "2026-02-01T00:00:01Z"  # seen under the new one, and then deleted
     for _ in range(2):
-        await user.reconcile(scene.term, KEY)
+        await scene.run(user.reconcile, KEY)
         scene.kube.said_ms += 300_000
     assert "writer" not in scene.decided.image.security.users
 
@@ -158,7 +158,7 @@ async def test_user_that_is_only_not_seen_stays() -> None:
     scene.apply()
     await scene.reconciled()
     scene.objects.users.drop(KEY)
-    await user.reconcile(scene.term, KEY)
+    await scene.run(user.reconcile, KEY)
     assert "writer" in scene.decided.image.security.users
 
 
@@ -169,7 +169,7 @@ async def test_absence_that_cannot_be_read_is_no_proof() -> None:
     scene.kube.drop(CRDS, None, "users.plimsoll.dev")
     scene.objects.users.drop(KEY)
     with pytest.raises(Retry, match="cannot confirm that the object is gone"):
-        await user.reconcile(scene.term, KEY)
+        await scene.run(user.reconcile, KEY)
     assert "writer" in scene.decided.image.security.users
 
 
@@ -179,12 +179,12 @@ async def test_object_that_is_applied_again_as_disabled_is_cut_off_while_many_ar
     scene.apply()
     await scene.reconciled()
     await gone(scene)
-    assert "disabled: true cuts one off at once" in scene.term.notes["Stalled"].message
+    assert "disabled: true cuts one off at once" in scene.term.shown.notes["Stalled"].message
     assert scene.decided.image.security.credential("writer", "SCRAM-SHA-512")
     scene.apply(disabled=True)
     assert (await scene.reconciled()).reason == "Disabled"
     assert not scene.decided.image.security.credential("writer", "SCRAM-SHA-512")
-    assert "Stalled" not in scene.term.notes
+    assert "Stalled" not in scene.term.shown.notes
 
 
 async def test_disabled_user_goes_with_its_object_at_once() -> None:
@@ -214,12 +214,12 @@ async def test_grace_of_a_user_whose_object_is_gone_goes_on_under_the_next_opera
     now_ms[0] += 200_000
     scene = under_the_next_operator(scene)
     told: list[Occurrence] = []
-    scene.term.tell = told.append
-    await user.reconcile(scene.term, KEY)
+    scene.effects.tell = told.append
+    await scene.run(user.reconcile, KEY)
     assert scene.decided.image.security.users
     assert not told, "it was told when it began"
     now_ms[0] += 100_000
-    await user.reconcile(scene.term, KEY)
+    await scene.run(user.reconcile, KEY)
     assert not scene.decided.image.security.users
 
 
@@ -236,13 +236,13 @@ async def test_grace_is_as_long_under_an_operator_whose_hosts_clock_differs(ahea
     scene = under_the_next_operator(scene)
     host_ms[0] += 60_000 + ahead_ms
     scene.kube.said_ms = server_ms + 60_000
-    await user.reconcile(scene.term, KEY)
+    await scene.run(user.reconcile, KEY)
     assert scene.decided.image.security.users
     scene.kube.said_ms = server_ms + 299_999
-    await user.reconcile(scene.term, KEY)
+    await scene.run(user.reconcile, KEY)
     assert scene.decided.image.security.users
     scene.kube.said_ms = server_ms + 300_000
-    await user.reconcile(scene.term, KEY)
+    await scene.run(user.reconcile, KEY)
     assert not scene.decided.image.security.users
 
 
@@ -254,9 +254,9 @@ async def test_grace_begins_anew_where_the_next_operators_clock_is_behind() -> N
     await gone(scene)
     now_ms[0] = 1_000_000
     scene = under_the_next_operator(scene)
-    await user.reconcile(scene.term, KEY)
+    await scene.run(user.reconcile, KEY)
     now_ms[0] += 300_000
-    await user.reconcile(scene.term, KEY)
+    await scene.run(user.reconcile, KEY)
     assert not scene.decided.image.security.users
 
 
@@ -272,7 +272,7 @@ async def test_object_that_is_back_under_the_next_operator_has_its_whole_grace_a
     assert row.gone_since_ms is not None
     again = {**stored, "metadata": {**stored["metadata"], "uid": row.object.uid}}
     scene.objects.users.put(again)
-    await user.reconcile(scene.term, KEY)
+    await scene.run(user.reconcile, KEY)
     assert scene.decided.image.security.users["writer"].gone_since_ms is None
 
 
@@ -283,11 +283,11 @@ async def users_go(scene: Users, *keys: tuple[str, str]) -> None:
         spec = {**body["spec"], "clusterRef": {"name": "main", "namespace": KEY[0]}}
         one = {**body, "metadata": {"name": name, "namespace": namespace}, "spec": spec}
         scene.objects.users.put(scene.kube.put(USERS, one))
-        await user.reconcile(scene.term, (namespace, name))
+        await scene.run(user.reconcile, (namespace, name))
     for key in keys:
         scene.kube.drop(USERS, *key)
         scene.objects.users.drop(key)
-        await user.reconcile(scene.term, key)
+        await scene.run(user.reconcile, key)
 
 
 async def test_users_that_went_within_the_hour_count_under_the_next_operator() -> None:
@@ -301,9 +301,9 @@ async def test_users_that_went_within_the_hour_count_under_the_next_operator() -
     scene.declare(users=users)
     await users_go(scene, (KEY[0], "three"))
     assert set(scene.decided.image.security.users) == {"three"}
-    assert scene.term.notes["Stalled"].reason == "MassDeletion"
+    assert scene.term.shown.notes["Stalled"].reason == "MassDeletion"
     now_ms[0] += 3_600_000
-    await user.reconcile(scene.term, (KEY[0], "three"))
+    await scene.run(user.reconcile, (KEY[0], "three"))
     assert not scene.decided.image.security.users
 
 
@@ -321,7 +321,7 @@ async def test_users_made_only_to_go_hold_up_no_other_namespaces_deletions() -> 
             NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         )
     await users_go(scene, *(("shop", f"shop.{n}") for n in range(5)))
-    assert "namespace shop" in scene.term.notes["Stalled"].message
+    assert "namespace shop" in scene.term.shown.notes["Stalled"].message
     await users_go(scene, (KEY[0], "writer"))
     assert "writer" not in scene.decided.image.security.users
     assert any(name.startswith("shop.") for name in scene.decided.image.security.users)

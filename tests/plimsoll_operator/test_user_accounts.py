@@ -18,7 +18,7 @@ async def test_user_that_is_a_service_account_has_its_rights_and_no_secret() -> 
     ready = await scene.reconciled()
     assert (ready.status, ready.reason) == ("True", "Serving")
     principal = "User:system:serviceaccount:kafka:orders"
-    _, status = scene.term.statuses[Target(USERS, *KEY)]
+    _, status = scene.term.shown.statuses[Target(USERS, *KEY)]
     assert isinstance(status, UserStatus)
     assert (status.principal, status.secret) == (principal, None)
     assert scene.made("secrets") == []

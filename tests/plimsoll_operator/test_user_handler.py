@@ -230,7 +230,7 @@ async def test_secret_that_is_missing_or_somebody_elses_is_said_and_nothing_is_o
 
 async def test_user_made_again_looks_soon_whether_its_namesakes_secret_is_gone() -> None:
     scene, soon = Users(), []
-    scene.term.add_later = lambda work, ms: soon.append((work.key, ms))
+    scene.effects.add_later = lambda work, ms: soon.append((work.key, ms))
     scene.apply()
     await scene.reconciled()
     scene.kube.drop(USERS, *KEY)
@@ -286,8 +286,8 @@ async def test_name_that_another_object_has_is_refused() -> None:
         "spec": {**body["spec"], "userName": "writer"},
     }
     scene.objects.users.put(scene.kube.put(USERS, other))
-    await user.reconcile(scene.term, (KEY[0], "second"))
-    _, status = scene.term.statuses[Target(USERS, KEY[0], "second")]
+    await scene.run(user.reconcile, (KEY[0], "second"))
+    _, status = scene.term.shown.statuses[Target(USERS, KEY[0], "second")]
     assert isinstance(status, UserStatus)
     assert status.conditions[0].reason == "UserNameTaken"
     assert "User kafka/writer" in status.conditions[0].message
@@ -299,7 +299,7 @@ async def test_name_that_another_object_has_is_refused() -> None:
 async def declared(scene: Scene) -> None:
     cluster = scene.term.cluster
     assert cluster is not None
-    await access.declare_authorization(scene.term, cluster)
+    await scene.run_part(access.declare_authorization, cluster)
 
 
 async def test_key_that_disguises_unknown_users_is_committed_once_a_listener_asks_for_logins() -> (
@@ -333,7 +333,7 @@ async def test_authorization_at_an_older_metadata_version_stalls_with_the_remedy
     image = replay(an_image(), MetadataVersionFinalized(cause="t", metadata_version=2))
     scene = Scene(image, Deciding(image), authorization={"mode": "Enforce"})
     await declared(scene)
-    stalled = scene.term.notes["Stalled"]
+    stalled = scene.term.shown.notes["Stalled"]
     assert stalled.reason == "MetadataTooOld"
     assert "metadata version" in stalled.message
 

@@ -64,8 +64,8 @@ def report(scene: Scene, **files: Any) -> None:
 
 
 async def step(scene: Scene) -> Any:
-    await verification.reconcile(scene.term, KEY)
-    return scene.term.statuses[Target(VERIFICATIONS, *KEY)][1]
+    await scene.run(verification.reconcile, KEY)
+    return scene.term.shown.statuses[Target(VERIFICATIONS, *KEY)][1]
 
 
 async def test_driver_starts_when_the_topic_serves():
@@ -150,15 +150,15 @@ async def test_verifications_of_one_topic_run_one_after_the_other_and_report_it(
     scene.objects.verifications.drop(KEY)
     later, earlier = ("kafka", "later"), ("kafka", "earlier")
     for key in (later, earlier, later):
-        await verification.reconcile(scene.term, key)
+        await scene.run(verification.reconcile, key)
     assert scene.made("jobs") == ["earlier-driver"]
-    (waits,) = scene.term.statuses[Target(VERIFICATIONS, *later)][1].conditions
+    (waits,) = scene.term.shown.statuses[Target(VERIFICATIONS, *later)][1].conditions
     assert waits.reason == "TopicBusy"
     assert "Verification earlier" in waits.message
     meta = scene.kube.find(CONFIG_MAPS, "kafka", "earlier-report")
     scene.kube.put(CONFIG_MAPS, {**meta, "data": {"verdict.json": json.dumps(VERDICT)}})
     for key in (earlier, later):
-        await verification.reconcile(scene.term, key)
+        await scene.run(verification.reconcile, key)
     assert scene.made("jobs") == ["earlier-driver", "later-driver"]
 
 
@@ -168,7 +168,7 @@ async def test_verification_completed_before_the_term_does_not_block_the_next():
     add(scene, "earlier", "", status={"conditions": [ended]})
     scene.objects.verifications.drop(KEY)
     add(scene, "later", "2026-11-22T00:00:02Z")
-    await verification.reconcile(scene.term, ("kafka", "later"))
+    await scene.run(verification.reconcile, ("kafka", "later"))
     assert scene.made("jobs") == ["later-driver"]
 
 
@@ -229,7 +229,7 @@ async def test_every_fate_that_the_driver_counted_is_shown():
 
 async def test_verdict_is_told_once_with_the_verification_and_not_by_a_later_term():
     scene, told = a_scene(), []
-    scene.term.tell = told.append
+    scene.effects.tell = told.append
     await step(scene)
     report(scene, verdict_json=VERDICT | {"verdict": "Violated", "reason": "RecordsLost"})
     await step(scene)
@@ -304,7 +304,7 @@ async def test_report_of_an_earlier_verification_is_waited_out():
     }
     scene.kube.put(CONFIG_MAPS, {"metadata": meta, "data": {"verdict.json": json.dumps(VERDICT)}})
     with pytest.raises(Retry, match="deleted Verification"):
-        await verification.reconcile(scene.term, KEY)
+        await scene.run(verification.reconcile, KEY)
 
 
 class TestALogin:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from plimsoll_operator.reconcile.topic import deletion_proof
-from plimsoll_operator.reconcile.topic.heirs import TopicClaims
+from plimsoll_operator.reconcile.topic.deletion_proof import TopicClaims
 from plimsoll_sim.runs.run import run
 
 STEPS = 2_000

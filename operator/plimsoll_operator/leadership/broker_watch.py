@@ -14,7 +14,8 @@ from plimsoll_core.cluster.records import Record
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api import labels
 from plimsoll_operator.kube.resources import LOG_BROKERS
-from plimsoll_operator.reconcile.logbroker.broker_memory import OF_SEVERAL, brokers_of
+from plimsoll_operator.reconcile.effects import TermEffects
+from plimsoll_operator.reconcile.logbroker.logbroker_status import OF_SEVERAL, brokers_of
 from plimsoll_operator.reconcile.logbroker.reconcile import all_work, wanted
 from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.status.status_writer import Target
@@ -43,16 +44,17 @@ async def look_at_brokers(
         await asyncio.sleep(max(APART_SECONDS, ROUND_SECONDS_MIN - APART_SECONDS * len(ids)))
 
 
-def brokers_changed(term: Term, records: Iterable[Record], now_ms: int) -> None:
+def brokers_changed(effects: TermEffects, records: Iterable[Record], now_ms: int) -> None:
     """Update LogBrokers after a commit in which brokers came, left or were asked to leave."""
-    memory, records = brokers_of(term), tuple(records)
+    term, records = effects.term, tuple(records)
+    memory = brokers_of(term)
     for broker_id in memory.happened(records, now_ms):
         memory.look(term, broker_id)
-        term.mark(target_of(term, broker_id))
+        effects.mark(target_of(term, broker_id))
     if any(isinstance(record, OF_SEVERAL) for record in records):
         memory.forget_others(term.image)
         for work in all_work(term):
-            term.add(work)
+            effects.add(work)
 
 
 def target_of(term: Term, broker_id: BrokerId) -> Target:

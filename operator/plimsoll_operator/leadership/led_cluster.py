@@ -40,12 +40,14 @@ from plimsoll_operator.leadership.rack_lookup import RackFinder
 from plimsoll_operator.leadership.state_change_requests import StateChangeRequests
 from plimsoll_operator.metalog.interface import MetadataLog, OpenedLog
 from plimsoll_operator.reconcile import registry
-from plimsoll_operator.reconcile.cluster import inside, pinned_choices
-from plimsoll_operator.reconcile.cluster.logcluster_status import unclean_recovery_of
+from plimsoll_operator.reconcile.cluster import inside
+from plimsoll_operator.reconcile.cluster.logcluster_status import cluster_memory
 from plimsoll_operator.reconcile.cluster.reconcile import MEMBERSHIP
+from plimsoll_operator.reconcile.effects import TermEffects
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
+from plimsoll_operator.reconcile.shared import pinned_choices
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
-from plimsoll_operator.reconcile.topic.topic_status import unhealthy_of
+from plimsoll_operator.reconcile.topic.topic_memory import topics_of
 from plimsoll_operator.reconcile.work_queue import ReconcileQueue, Retry
 from plimsoll_operator.reconcile_times import ReconcileTimes
 from plimsoll_operator.status.commit_effects import (
@@ -115,11 +117,7 @@ class LedCluster:
             objects=parts.objects,
             options=parts.options,
             lease_name=lease_name,
-            add=self._queue.add,
-            add_later=self._queue.add_later,
-            mark=partial(self._mark, urgent=True),
             write_status=self._write_status,
-            tell=self._tell,
             show_inside=partial(_show_inside, parts, cluster_id),
             now_ms=parts.now_ms,
             monotonic_ms=parts.monotonic_ms,
@@ -156,7 +154,7 @@ class LedCluster:
                     helper.cancel()
             return outcome
         finally:
-            term.stall_causes.clear()  # the term has ended
+            term.shown.stall_causes.clear()  # the term has ended
             del parts.leaders[term.key]
             await parts.server.remove(term.cluster_id)
 
@@ -167,11 +165,18 @@ class LedCluster:
     def _begin(self) -> None:
         """Start with no state from the previous term: another replica may have led meanwhile."""
         self.term = self._new_term()
-        self._failures = ObjectFailures(self.term, self._parts.server.failures)
+        self.effects = TermEffects(
+            term=self.term,
+            add=self._queue.add,
+            add_later=self._queue.add_later,
+            mark=partial(self._mark, urgent=True),
+            tell=self._tell,
+        )
+        self._failures = ObjectFailures(self.effects, self._parts.server.failures)
         self._writer = self._new_writer()
         if self.history is not None:
             self.history.begin()
-        self._racks = RackFinder(self.term)
+        self._racks = RackFinder(self.effects)
 
     def _new_writer(self) -> StatusWriter:
         render = partial(registry.draft_of, self.term)
@@ -211,7 +216,7 @@ class LedCluster:
         await self._say(StallSource.LEADERSHIP, cause)
 
     async def _say(self, source: StallSource, cause: Cause) -> None:
-        self.term.stall_causes[source] = cause
+        self.term.shown.stall_causes[source] = cause
         await self._write_status()
 
     async def _write_status(self) -> None:
@@ -236,8 +241,10 @@ class LedCluster:
             f"No operator led this cluster for {lasted_ms / 1000:.0f} s. Brokers kept serving "
             "with their last metadata; elections, ISR changes and topic changes had to wait."
         )
-        self.term.outage = condition("ControllerAvailable", True, "RecoveredAfterOutage", text)
-        self.term.mark_cluster()
+        self.term.shown.outage = condition(
+            "ControllerAvailable", True, "RecoveredAfterOutage", text
+        )
+        self.effects.mark_cluster()
         key = f"outage-{lasted_ms}"
         self._tell(Occurrence(key=key, reason="ControllerOutage", message=text, warning=True))
 
@@ -267,7 +274,7 @@ class LedCluster:
         returning brokers."""
         await self.controller.wait_active()
         while True:
-            for topic_id in unhealthy_of(self.term).restless_topics(self.term.image):
+            for topic_id in topics_of(self.term).unhealthy.restless_topics(self.term.image):
                 self._mark_topic(self.term.image, topic_id)
             await asyncio.sleep(RESTLESS_SECONDS)
 
@@ -289,7 +296,7 @@ class LedCluster:
         delay_s = SHOW_SECONDS
         while True:
             try:
-                await inside.show_at_once(self.term)
+                self.effects.carry_out(await inside.show_at_once(self.term))
                 return
             except (ApiError, Retry) as error:
                 logger.warning(
@@ -305,7 +312,7 @@ class LedCluster:
             await pinned_choices.read(self.term)
             if work.task is Task.CLUSTER and (found := self.term.cluster) is not None:
                 self.controller.settings = settings_of(found, self._parts.options.settings)
-            await registry.reconcile(self.term, work)
+            self.effects.carry_out(await registry.reconcile(self.term, work))
             if work.task is Task.CLUSTER:
                 self._racks.review()
 
@@ -319,7 +326,7 @@ class LedCluster:
     def _committed(self, old: ClusterImage, new: ClusterImage, records: tuple[Record, ...]) -> None:
         self._count(old, new, records)
         happened, now_ms = list(occurrences(old, new, records)), self.term.now_ms()
-        unhealthy, unclean = unhealthy_of(self.term), unclean_recovery_of(self.term)
+        unhealthy, unclean = topics_of(self.term).unhealthy, cluster_memory(self.term).unclean
         if any(isinstance(r, ControllerChanged) for r in records):
             shown = self.term.objects.clusters.conditions(self.term.key)
             unhealthy.begin(new, now_ms)
@@ -332,11 +339,11 @@ class LedCluster:
         for topic_id in {r.topic_id for r in records if hasattr(r, "topic_id")}:
             self._mark_topic(new, topic_id, urgent=topic_id in leaderless)
         if any(isinstance(r, BrokerUnfenced | MembersChanged | TopicRemoved) for r in records):
-            for key in self.term.refusals:
+            for key in topics_of(self.term).refusals:
                 self._queue.add(Work(Task.TOPIC, key))
         if any(isinstance(r, MEMBERSHIP) for r in records):
             self._queue.add(Work(Task.CLUSTER, self.term.key))
-        brokers_changed(self.term, records, now_ms)
+        brokers_changed(self.effects, records, now_ms)
         self._mark(self._target)
 
     def _count(self, old: ClusterImage, new: ClusterImage, records: tuple[Record, ...]) -> None:

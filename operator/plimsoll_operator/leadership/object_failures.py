@@ -18,7 +18,9 @@ from types import TracebackType
 from plimsoll_operator.control_failures import OURS, ControlFailures, is_of_one_object
 from plimsoll_operator.kube.errors import ApiError
 from plimsoll_operator.reconcile import registry
-from plimsoll_operator.reconcile.reconcile_term import ObjectFailure, Task, Term, Work
+from plimsoll_operator.reconcile.effects import TermEffects
+from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
+from plimsoll_operator.reconcile.shown_state import ObjectFailure
 from plimsoll_operator.reconcile.stall_causes import StallSource
 from plimsoll_operator.reconcile.work_queue import PassFailed, Retry
 from plimsoll_operator.status.status_writer import StatusDraft, Target
@@ -30,8 +32,9 @@ ENDS_TERM = frozenset({Task.LOG})
 class ObjectFailures:
     """Failures of one term."""
 
-    def __init__(self, term: Term, failures: ControlFailures) -> None:
-        self._term = term
+    def __init__(self, effects: TermEffects, failures: ControlFailures) -> None:
+        self._effects = effects
+        self._term = effects.term
         self._failures = failures
 
     @contextmanager
@@ -70,7 +73,7 @@ class ObjectFailures:
 
     def over(self, what: str) -> None:
         """Note that the last attempt met no bug."""
-        if (failure := self._term.failures.pop(what, None)) is not None:
+        if (failure := self._term.shown.failures.pop(what, None)) is not None:
             self._shown(failure.target)
 
     def remember(self, what: str, kind: str, target: Target, error: Exception) -> None:
@@ -81,15 +84,15 @@ class ObjectFailures:
         self._failures.met(kind, error, costs)
         where = f"{type(error).__name__} in {_place(error.__traceback__)}"
         uid = registry.uid_of(self._term, target)
-        self._term.failures[what] = ObjectFailure(target=target, uid=uid, where=where)
+        self._term.shown.failures[what] = ObjectFailure(target=target, uid=uid, where=where)
         cause = registry.bugs_of_cluster(self._term)
         if cause is not None:
-            self._term.stall(StallSource.BUG, cause)
+            self._effects.stall(StallSource.BUG, cause)
 
     def _shown(self, target: Target) -> None:
         if registry.bugs_of_cluster(self._term) is None:
-            self._term.unstall(StallSource.BUG)
-        self._term.mark(target)
+            self._effects.unstall(StallSource.BUG)
+        self._effects.mark(target)
 
 
 class MadeStatuses:

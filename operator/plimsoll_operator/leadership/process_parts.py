@@ -21,7 +21,7 @@ from plimsoll_operator.metalog.interface import MetadataLog
 from plimsoll_operator.options import OperatorOptions
 from plimsoll_operator.pki.expiry import ListenerCertificate
 from plimsoll_operator.reconcile.cluster.authorities import certificate_times
-from plimsoll_operator.reconcile.cluster.logcluster_status import unclean_recovery_of
+from plimsoll_operator.reconcile.cluster.logcluster_status import cluster_memory
 from plimsoll_operator.reconcile.reconcile_term import Term, Work
 from plimsoll_operator.reconcile_times import ReconcileTimes
 from plimsoll_operator.status.gauges import members_of
@@ -121,7 +121,7 @@ class Parts:
     def unclean_recoveries(self) -> list[tuple[Key, UncleanElections]]:
         """Return the unclean elections of the last day, of the clusters led here."""
         return [
-            (key, unclean_recovery_of(leader.term).elections(self.now_ms()))
+            (key, cluster_memory(leader.term).unclean.elections(self.now_ms()))
             for key, leader in sorted(self.leaders.items())
             if leader.controller.active
         ]
@@ -141,6 +141,6 @@ class Parts:
     def blocked(self) -> list[tuple[Key, list[BlockedAction]]]:
         """Return the blocked actions of the clusters led here."""
         return [
-            (key, [row for rows in leader.term.blocked.values() for row in rows])
+            (key, [row for rows in leader.term.shown.blocked.values() for row in rows])
             for key, leader in sorted(self.leaders.items())
         ]

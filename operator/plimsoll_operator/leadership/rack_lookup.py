@@ -22,7 +22,7 @@ from plimsoll_operator.controller.refusals import refused
 from plimsoll_operator.kube.errors import ApiError
 from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import NODES, PODS
-from plimsoll_operator.reconcile.reconcile_term import Term
+from plimsoll_operator.reconcile.effects import TermEffects
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 
 logger = logging.getLogger("plimsoll.racks")
@@ -48,8 +48,9 @@ class _Missing:
 class RackFinder:
     """Rack look-ups of one term; `fill_in` is the hook of the controller's server."""
 
-    def __init__(self, term: Term) -> None:
-        self._term = term
+    def __init__(self, effects: TermEffects) -> None:
+        self._effects = effects
+        self._term = effects.term
         self._missing: dict[BrokerId, _Missing] = {}
 
     async def fill_in(self, request: RegisterBroker) -> RegisterBroker | Refused:
@@ -127,9 +128,9 @@ class RackFinder:
         if self._missing:
             first = self._missing[min(self._missing)]
             cause = Cause(reason=RACK_UNKNOWN, message=first.sentence)
-            self._term.stall(StallSource.RACKS, cause)
+            self._effects.stall(StallSource.RACKS, cause)
         else:
-            self._term.unstall(StallSource.RACKS)
+            self._effects.unstall(StallSource.RACKS)
 
 
 def node_of(pod: Object, pod_uid: str | None) -> str:

@@ -45,8 +45,8 @@ from plimsoll_operator.local.broker_pods import BrokerPods
 from plimsoll_operator.local.documents import KIND_OF, Documents, local_cluster
 from plimsoll_operator.local.kept_objects import LocalObjects, NotApplied, drop_undeclared
 from plimsoll_operator.reconcile.stall_causes import StallSource
-from plimsoll_operator.reconcile.topic.leaders_to_elect import named_leaders
-from plimsoll_operator.status.status_writer import Target
+from plimsoll_operator.reconcile.topic.topic_declaration import named_leaders
+from plimsoll_operator.reconcile.topic.topic_memory import topics_of
 
 logger = logging.getLogger("plimsoll.local")
 
@@ -226,7 +226,7 @@ class Start:
         wanted = committed(self._documents.cluster.listeners)
         while wanted and self._is_edited:
             leader = await self._led()
-            cause = leader.term.stall_causes.get(StallSource.LISTENERS)
+            cause = leader.term.shown.stall_causes.get(StallSource.LISTENERS)
             if cause is not None:
                 raise CannotRun(cause.message)
             image = leader.controller.image
@@ -246,7 +246,7 @@ class Start:
         """Wait until brokers and the controller use the declared mode of internal connections."""
         wanted = local_cluster(self._documents.cluster).stated_inside
         while (leader := await self._led()).controller.image.inside.mode is not wanted:
-            cause = leader.term.stall_causes.get(StallSource.INSIDE)
+            cause = leader.term.shown.stall_causes.get(StallSource.INSIDE)
             if cause is not None:
                 raise CannotRun(cause.message)
             await self._look_again()
@@ -266,7 +266,7 @@ class Start:
         if leader is not None:
             if leader.controller.stalled is not None:
                 return leader.controller.stalled.message
-            causes = leader.term.stall_causes.values()
+            causes = leader.term.shown.stall_causes.values()
             return next((cause.message for cause in causes if not cause.serves), None)
         stored = found(self._objects.server, resources.LOG_CLUSTERS, *self._key)
         status = {} if stored is None else stored.body.get("status") or {}
@@ -310,11 +310,10 @@ class Start:
         loop = asyncio.get_running_loop()
         patience_ms = REFUSED_MS if named_leaders(topic) is None else NAMING_MS_MAX
         deadline = loop.time() + patience_ms / 1000
-        target = Target(resources.TOPICS, *topic.key)
         while True:
-            term = (await self._led()).term
-            refusal: Condition | None = term.refusals.get(topic.key)
-            if term.observed.get(target) == generation:
+            known = topics_of((await self._led()).term)
+            refusal: Condition | None = known.refusals.get(topic.key)
+            if known.observed.get(topic.key) == generation:
                 if refusal is None:
                     return
                 if loop.time() >= deadline:

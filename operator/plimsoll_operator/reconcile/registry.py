@@ -38,6 +38,7 @@ from plimsoll_operator.reconcile.cluster import logcluster_status, metadata_log_
 from plimsoll_operator.reconcile.cluster import reconcile as cluster
 from plimsoll_operator.reconcile.logbroker import reconcile as log_broker
 from plimsoll_operator.reconcile.logbroker.logbroker_status import render as render_log_broker
+from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.reassignment import reconcile as reassignment
 from plimsoll_operator.reconcile.rebalance import reconcile as rebalance
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
@@ -49,7 +50,7 @@ from plimsoll_operator.reconcile.user import reconcile as user
 from plimsoll_operator.reconcile.verification import reconcile as verification
 from plimsoll_operator.status.status_writer import StatusDraft, Target
 
-Reconcile = Callable[[Term, Key], Awaitable[None]]
+Reconcile = Callable[[Term, Key], Awaitable[PassResult]]
 Look = Callable[[str], AbstractContextManager[None]]
 """Returns the context to run a named step in."""
 
@@ -81,10 +82,6 @@ class UserKind:
     absent: Callable[[Term], Iterable[Work]]
 
 
-def _reconcile_cluster(term: Term, _: Key) -> Awaitable[None]:
-    return cluster.reconcile(term)
-
-
 def _absent_topics(term: Term) -> Iterable[Work]:
     """Yield work to delete topics, once the absence is proven and the grace period is over."""
     return (Work(Task.ABSENT_TOPICS, term.key),)
@@ -114,7 +111,7 @@ def _leaves_nothing(_: Term) -> Iterable[Work]:
 def _render_reconciled(resource: Kind, term: Term, key: Key) -> StatusDraft | None:
     """Return the status of the reconciler's last pass."""
     shelf = BY_RESOURCE[resource].shelf(term.objects)
-    found, reconciled = shelf.get(key), term.statuses.get(Target(resource, *key))
+    found, reconciled = shelf.get(key), term.shown.statuses.get(Target(resource, *key))
     if found is None or reconciled is None:
         return None
     generation, status = reconciled
@@ -132,7 +129,7 @@ LOG_CLUSTER = UserKind(
     shelf=lambda objects: objects.clusters,
     status=LogClusterStatus,
     task=Task.CLUSTER,
-    reconcile=_reconcile_cluster,
+    reconcile=cluster.reconcile,
     render=logcluster_status.render,
     absent=_leaves_nothing,
 )
@@ -200,15 +197,15 @@ KINDS = (LOG_CLUSTER, *OF_A_CLUSTER)
 BY_RESOURCE = {kind.resource: kind for kind in KINDS}
 
 RECONCILERS: dict[Task, Reconcile] = {kind.task: kind.reconcile for kind in KINDS} | {
-    Task.ROLLS: lambda term, _: restarts.reconcile(term),
-    Task.ABSENT_TOPICS: lambda term, _: deletion_proof.reconcile(term),
-    Task.LOG: lambda term, _: metadata_log_repair.reconcile(term),
+    Task.ROLLS: restarts.reconcile,
+    Task.ABSENT_TOPICS: deletion_proof.reconcile,
+    Task.LOG: metadata_log_repair.reconcile,
 }
 
 
-async def reconcile(term: Term, work: Work) -> None:
-    """Run one pass. Raises `Retry` if it must be repeated before the next event or resync."""
-    await RECONCILERS[work.task](term, work.key)
+async def reconcile(term: Term, work: Work) -> PassResult:
+    """Run one pass; `TermEffects` carries out its result."""
+    return await RECONCILERS[work.task](term, work.key)
 
 
 def all_work(term: Term, look: Look = lambda _: nullcontext()) -> Iterator[Work]:
@@ -268,7 +265,7 @@ def bugs_of_cluster(term: Term) -> Cause | None:
     cluster = Target(LOG_CLUSTERS, *term.key)
     found = sorted(
         f"{what} ({failure.where})"
-        for what, failure in term.failures.items()
+        for what, failure in term.shown.failures.items()
         if failure.target == cluster
     )
     if not found:
@@ -324,7 +321,7 @@ def _bugs_of(term: Term, target: Target) -> str:
     uid = uid_of(term, target)
     found = sorted(
         f"{what} ({failure.where})"
-        for what, failure in term.failures.items()
+        for what, failure in term.shown.failures.items()
         if failure.target == target and failure.uid == uid
     )
     return _bug_sentence(", ".join(found)) if found else ""

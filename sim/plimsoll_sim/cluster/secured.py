@@ -18,8 +18,8 @@ from plimsoll_operator.api.labels import ROTATE_INSIDE
 from plimsoll_operator.api_server.store import ObjectChange
 from plimsoll_operator.kube.resources import LOG_CLUSTERS
 from plimsoll_operator.pki.rotation import Authorities
-from plimsoll_operator.reconcile.certificate_time import APART_MS
 from plimsoll_operator.reconcile.cluster.inside import NAMES
+from plimsoll_operator.reconcile.shared.certificate_signing import APART_MS
 from plimsoll_sim.checkers.inside import InsideChecker
 from plimsoll_sim.cluster.specs import CERTIFIED
 from plimsoll_sim.cluster.tenancy import SecuredParts, Tenants

@@ -35,13 +35,14 @@ from plimsoll_operator.kube.errors import ApiError, NotFound, Unavailable
 from plimsoll_operator.kube.kube_api import OPENID_CONFIGURATION, OPENID_KEYS
 from plimsoll_operator.kube.resources import CONFIG_MAPS
 from plimsoll_operator.pki.token_keys import KEYS_MAX, keys_of
+from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 
 DISGUISE_BYTES = 32
 
 
-async def declare_authorization(term: Term, cluster: LogCluster) -> None:
+async def declare_authorization(term: Term, result: PassResult, cluster: LogCluster) -> None:
     """Commit the authorization. A refusal is shown until the metadata version or the spec
     changes."""
     if "authorization" in term.missing:
@@ -50,7 +51,7 @@ async def declare_authorization(term: Term, cluster: LogCluster) -> None:
     declared = cluster.spec.authorization
     asks = any(listener.authentication for listener in term.image.listeners)
     if declared is None and known == Authorization() and not asks:
-        term.unstall(StallSource.AUTHORIZATION)
+        result.unstall(StallSource.AUTHORIZATION)
         return
     disguise = known.disguise or secrets.token_bytes(DISGUISE_BYTES)
     wanted = committed(declared, disguise)
@@ -58,9 +59,9 @@ async def declare_authorization(term: Term, cluster: LogCluster) -> None:
         answer = await term.ask(DeclareAuthorization(authorization=wanted))
         if isinstance(answer, Refused):
             why = Cause(reason=answer.reason, message=answer.message)
-            term.stall(StallSource.AUTHORIZATION, why)
+            result.stall(StallSource.AUTHORIZATION, why)
             return
-    term.unstall(StallSource.AUTHORIZATION)
+    result.unstall(StallSource.AUTHORIZATION)
 
 
 def secure_condition(image: ClusterImage, waits: str = "") -> Condition | None:
@@ -139,7 +140,7 @@ def audiences_of(term: Term) -> tuple[str, ...]:
     return f"plimsoll:{namespace}/{name}", f"plimsoll:{kafka_id(term.cluster_id)}"
 
 
-async def reconcile(term: Term, cluster: LogCluster) -> None:
+async def reconcile(term: Term, result: PassResult, cluster: LogCluster) -> None:
     """Commit the keys of all issuers. Raises Unavailable."""
     known = {one.name: one for one in term.image.security.issuers}
     asks = {login for one in cluster.listeners for login in one.authentication or ()}
@@ -155,20 +156,20 @@ async def reconcile(term: Term, cluster: LogCluster) -> None:
             continue
         await _add(one.name, one, term, known, wanted, problems)
     if not wanted and not known and not problems:
-        term.unstall(StallSource.TOKENS)
+        result.unstall(StallSource.TOKENS)
         return
     answer = await term.ask(DeclareTokenIssuers(issuers=tuple(wanted)))
     if not isinstance(answer, Refused):
         _note_places(term, declared)
     if isinstance(answer, Refused) and not _comes_by_itself(cluster, answer):
-        term.stall(StallSource.TOKENS, Cause(reason=answer.reason, message=answer.message))
+        result.stall(StallSource.TOKENS, Cause(reason=answer.reason, message=answer.message))
     elif problems:
         text = " ".join(one.message for one in problems)
-        term.stall(StallSource.TOKENS, Cause(reason=problems[0].reason, message=text))
+        result.stall(StallSource.TOKENS, Cause(reason=problems[0].reason, message=text))
     else:
-        term.unstall(StallSource.TOKENS)
+        result.unstall(StallSource.TOKENS)
     if wanted or problems:
-        term.add_later(Work(Task.CLUSTER, term.key), LOOK_MS)
+        result.add_later(Work(Task.CLUSTER, term.key), LOOK_MS)
 
 
 def _comes_by_itself(cluster: LogCluster, answer: Refused) -> bool:
@@ -298,7 +299,7 @@ def _stated(declared: DeclaredIssuer, keys: tuple[TokenKey, ...]) -> TokenIssuer
     )
 
 
-async def declare_quotas(term: Term, cluster: LogCluster) -> None:
+async def declare_quotas(term: Term, result: PassResult, cluster: LogCluster) -> None:
     """Commit the quotas. A refusal is shown until the metadata version or the spec changes."""
     if "quotas" in term.missing:
         return  # the spec states them, but they are unreadable
@@ -306,6 +307,6 @@ async def declare_quotas(term: Term, cluster: LogCluster) -> None:
     if wanted != tuple(term.image.quotas.of_owner(BY_CLUSTER)):
         answer = await term.ask(DeclareQuotas(rows=wanted))
         if isinstance(answer, Refused):
-            term.stall(StallSource.QUOTAS, Cause(reason=answer.reason, message=answer.message))
+            result.stall(StallSource.QUOTAS, Cause(reason=answer.reason, message=answer.message))
             return
-    term.unstall(StallSource.QUOTAS)
+    result.unstall(StallSource.QUOTAS)

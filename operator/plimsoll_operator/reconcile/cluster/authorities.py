@@ -9,7 +9,7 @@ it.
 those named in the spec. It runs with each reconcile of the cluster, and once a minute while
 certificates are asked for. Removing a CA from the spec ends its clients' sessions at once. If a CA
 is unreadable, the last content of the same object stays. The own CA's key is kept for
-`reconcile.user.client_signing`.
+users' certificates (`certificate_signing`).
 """
 
 from __future__ import annotations
@@ -44,10 +44,14 @@ from plimsoll_operator.pki.authority import (
 )
 from plimsoll_operator.pki.expiry import AuthorityKind, CertificateTimes
 from plimsoll_operator.pki.rotation import Authorities
-from plimsoll_operator.reconcile.certificate_time import certificate_ms
+from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
+from plimsoll_operator.reconcile.shared.certificate_signing import (
+    certificate_ms,
+    client_signing,
+    clients_show_certificates,
+)
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
-from plimsoll_operator.reconcile.user import client_signing
 from plimsoll_operator.reconcile.work_queue import Retry
 
 logger = logging.getLogger("plimsoll.authorities")
@@ -167,14 +171,16 @@ class _WantedAuthorities:
     unusable: str = ""
 
 
-async def _sought(term: Term, cluster: LogCluster, context: Context) -> _WantedAuthorities:
+async def _sought(
+    term: Term, result: PassResult, cluster: LogCluster, context: Context
+) -> _WantedAuthorities:
     known = {one.name: one for one in term.image.security.authorities}
     sought = _WantedAuthorities()
-    if not client_signing.asked(cluster):
+    if not clients_show_certificates(cluster):
         certificate_times(term).forget_authority(KIND)
         return sought
     try:
-        own = await _own(term, context)
+        own = await _own(term, result, context)
         trusted = authority_certificates(own.trusted)
     except Unreadable as error:
         # Only users' certificates depend on it; nothing else of the cluster waits.
@@ -196,9 +202,9 @@ async def _sought(term: Term, cluster: LogCluster, context: Context) -> _WantedA
     return sought
 
 
-async def reconcile(term: Term, cluster: LogCluster, context: Context) -> None:
+async def reconcile(term: Term, result: PassResult, cluster: LogCluster, context: Context) -> None:
     """Commit the CAs of clients. Raises the API server's errors."""
-    sought = await _sought(term, cluster, context)
+    sought = await _sought(term, result, cluster, context)
     wanted, problems, signs = sought.wanted, sought.problems, sought.signs
     reason = MISSING
     if tuple(wanted) != term.image.security.authorities:
@@ -207,14 +213,15 @@ async def reconcile(term: Term, cluster: LogCluster, context: Context) -> None:
             problems.insert(0, answer.message)
             reason = answer.reason
     believed = signs is not None and _is_believed(term, signs)
-    client_signing.sign_by(term, signs if believed else None, sought.unusable)
+    signing = client_signing(term)
+    signing.authority, signing.unusable = signs if believed else None, sought.unusable
     if problems:
         cause = Cause(reason=reason, message=" ".join(problems))
-        term.stall(StallSource.CLIENT_CERTIFICATES, cause)
+        result.stall(StallSource.CLIENT_CERTIFICATES, cause)
     else:
-        term.unstall(StallSource.CLIENT_CERTIFICATES)
+        result.unstall(StallSource.CLIENT_CERTIFICATES)
     if wanted:
-        term.add_later(Work(Task.CLUSTER, term.key), LOOK_MS)
+        result.add_later(Work(Task.CLUSTER, term.key), LOOK_MS)
 
 
 def _is_believed(term: Term, signs: KeyPair) -> bool:
@@ -230,14 +237,14 @@ def _comes_by_itself(cluster: LogCluster, answer: Refused) -> bool:
     return unpinned and answer.known_reason is Reason.MetadataTooOld
 
 
-async def _own(term: Term, context: Context) -> rotation.Authorities:
+async def _own(term: Term, result: PassResult, context: Context) -> rotation.Authorities:
     """Return the own authorities: created, announced and replaced when due; brokers trust one
     before it signs. Raises Unreadable, Retry, and the API server's errors."""
 
     def step(known: rotation.Authorities | None, common_name: str) -> rotation.Authorities:
         former_ms = rotation.CLIENT_OVERLAP_MS
         asked = (context.cluster.metadata.annotations or {}).get(labels.ROTATE_CLIENTS, "")
-        return rotation.step(known, common_name, certificate_ms(term), former_ms, asked)
+        return rotation.step(known, common_name, certificate_ms(term, result), former_ms, asked)
 
     name = labels.client_authority(term.cluster_id)
     secret = AuthoritySecret(name=name, component=CLIENT_CA, signs="clients", kind=KIND)

@@ -8,6 +8,7 @@ Called by `reconcile`.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.ids import BrokerId
@@ -22,9 +23,23 @@ from plimsoll_operator.manifests.podmonitor import pod_monitor, pod_monitor_name
 from plimsoll_operator.manifests.serviceaccount import service_account
 from plimsoll_operator.manifests.services import bootstrap_service, brokers_service
 from plimsoll_operator.manifests.statefulset import stateful_set
+from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.events import Occurrence
+
+
+@dataclass(slots=True)
+class AppliedChildren:
+    """Children as this term applied them last, by kind and name."""
+
+    manifests: dict[tuple[str, str], Manifest] = field(default_factory=dict)
+    # resourceVersion of a child as this term applied it.
+    versions: dict[tuple[str, str], str] = field(default_factory=dict)
+
+
+def applied_children(term: Term) -> AppliedChildren:
+    return term.kept(AppliedChildren, AppliedChildren)
 
 
 def children(context: Context, listeners: tuple[Listener, ...] = ()) -> list[Manifest]:
@@ -44,32 +59,33 @@ def broker_sets(context: Context, broker_ids: Iterable[BrokerId]) -> list[Manife
     return [stateful_set(context, broker_id) for broker_id in sorted(broker_ids)]
 
 
-async def apply_child(term: Term, manifest: Object) -> Object:
+async def apply_child(term: Term, result: PassResult, manifest: Object) -> Object:
     """Apply a child and return it. Skip it if it is unchanged since this term applied the same
     manifest, or still belongs to an earlier object of that name."""
     before = await _check_owner(term, manifest)
     name = _name(manifest)
     if before is not None and (
-        term.applied.get(name) == manifest and term.unchanged_at.get(name) == _version(before)
+        applied_children(term).manifests.get(name) == manifest
+        and applied_children(term).versions.get(name) == _version(before)
     ):
         return before
     after = await term.kube.apply(kind_of(manifest), manifest)
-    term.unchanged_at[name] = _version(after)
+    applied_children(term).versions[name] = _version(after)
     if before is None:
-        _made(term, manifest, "was deleted")
+        _made(term, result, manifest, "was deleted")
     elif _version(before) != _version(after):
-        _made(term, manifest, "was changed")
+        _made(term, result, manifest, "was changed")
     else:
-        term.applied[name] = manifest
+        applied_children(term).manifests[name] = manifest
     return after
 
 
-async def create_child(term: Term, manifest: Object) -> None:
+async def create_child(term: Term, result: PassResult, manifest: Object) -> None:
     """Create a child. If it exists, only restore its labels."""
     found = await _check_owner(term, manifest)
     if found is not None:
-        await _label(term, manifest, found)
-        term.applied[_name(manifest)] = manifest
+        await _label(term, result, manifest, found)
+        applied_children(term).manifests[_name(manifest)] = manifest
         return
     try:
         await term.kube.create(kind_of(manifest), manifest)
@@ -77,10 +93,10 @@ async def create_child(term: Term, manifest: Object) -> None:
         raise Retry(
             f"{manifest['metadata']['name']} was created concurrently", after_ms=500
         ) from None
-    _made(term, manifest, "was deleted")
+    _made(term, result, manifest, "was deleted")
 
 
-async def _label(term: Term, manifest: Object, found: Object) -> None:
+async def _label(term: Term, result: PassResult, manifest: Object, found: Object) -> None:
     """Restore a child's labels, by which children are found."""
     wanted, shown = manifest["metadata"]["labels"], found["metadata"].get("labels") or {}
     if wanted.items() <= shown.items():
@@ -88,18 +104,18 @@ async def _label(term: Term, manifest: Object, found: Object) -> None:
     own = {**found["metadata"], "labels": {**shown, **wanted}}
     kind = {"apiVersion": manifest["apiVersion"], "kind": manifest["kind"]}
     await term.kube.replace(kind_of(manifest), {**kind, **found, "metadata": own})
-    _made(term, manifest, "lost labels")
+    _made(term, result, manifest, "lost labels")
 
 
-def _made(term: Term, manifest: Object, why: str) -> None:
+def _made(term: Term, result: PassResult, manifest: Object, why: str) -> None:
     """Note an applied child. One that this term had applied before was changed by another
     client."""
     kind, name = _name(manifest)
-    if term.applied.get((kind, name)) == manifest:
+    if applied_children(term).manifests.get((kind, name)) == manifest:
         text = f"{kind} {name} {why} by another client; the operator restored it."
         key = f"restored-{kind}-{name}-{why}"
-        term.tell(Occurrence(key=key, reason="Restored", message=text, warning=True))
-    term.applied[kind, name] = manifest
+        result.tell(Occurrence(key=key, reason="Restored", message=text, warning=True))
+    applied_children(term).manifests[kind, name] = manifest
 
 
 def _version(found: Object) -> str:
@@ -131,24 +147,24 @@ DISABLED = (
 )
 
 
-async def reconcile_pod_monitor(term: Term, context: Context) -> None:
+async def reconcile_pod_monitor(term: Term, result: PassResult, context: Context) -> None:
     """Apply or remove the PodMonitor. Raises Unavailable; any other refusal is reported by an
     Event."""
     wanted = pod_monitor(context)
     if not term.options.pod_monitors:
         if wanted is not None:
-            _tell(term, DISABLED)
+            _tell(term, result, DISABLED)
         return
     try:
         if wanted is not None:
-            await apply_child(term, wanted)
+            await apply_child(term, result, wanted)
         else:
             await _remove(term, context)
     except Unavailable:
         raise
     except ApiError as error:
         if wanted is not None:
-            _tell(term, f"Cannot create the brokers' PodMonitor: {error.reply}.")
+            _tell(term, result, f"Cannot create the brokers' PodMonitor: {error.reply}.")
 
 
 async def _remove(term: Term, context: Context) -> None:
@@ -161,9 +177,9 @@ async def _remove(term: Term, context: Context) -> None:
     uid = context.cluster.metadata.uid
     if uid in [owner["uid"] for owner in found["metadata"].get("ownerReferences") or ()]:
         await term.kube.delete(POD_MONITORS, context.namespace, name, uid=found["metadata"]["uid"])
-        term.applied.pop((POD_MONITORS.kind, name), None)
+        applied_children(term).manifests.pop((POD_MONITORS.kind, name), None)
 
 
-def _tell(term: Term, message: str) -> None:
+def _tell(term: Term, result: PassResult, message: str) -> None:
     key = "pod-monitor"
-    term.tell(Occurrence(key=key, reason="PodMonitorRefused", message=message, warning=True))
+    result.tell(Occurrence(key=key, reason="PodMonitorRefused", message=message, warning=True))

@@ -35,6 +35,7 @@ from plimsoll_operator.kube.resources import (
 from plimsoll_operator.manifests import external_access as manifests
 from plimsoll_operator.manifests.manifest_context import Context
 from plimsoll_operator.reconcile.cluster.listener_objects import applied, listed, remove_others
+from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.work_queue import Retry
 
@@ -244,7 +245,9 @@ def external_whys(term: Term) -> Mapping[str, str]:
     return term.kept(_KeptAccess, _KeptAccess).whys
 
 
-async def settle(term: Term, cluster: LogCluster, context: Context) -> OutsideAccess:
+async def settle(
+    term: Term, result: PassResult, cluster: LogCluster, context: Context
+) -> OutsideAccess:
     """Settle external access. Raises Unavailable; any other refusal concerns one listener only."""
     kept, found = term.kept(_KeptAccess, _KeptAccess), OutsideAccess()
     declared = [one for one in cluster.listeners if one.external]
@@ -256,7 +259,7 @@ async def settle(term: Term, cluster: LogCluster, context: Context) -> OutsideAc
     brokers = _brokers(term)
     whys: dict[str, str] = {}
     for listener in declared:
-        refused = await _made(term, context, listener, brokers, found.objects)
+        refused = await _made(term, result, context, listener, brokers, found.objects)
         if refused:
             found.refused.append(f"Listener {listener.name}: {refused}.")
         missing = await _find(term, context, listener, brokers, found)
@@ -264,7 +267,7 @@ async def settle(term: Term, cluster: LogCluster, context: Context) -> OutsideAc
             whys[listener.name] = refused or missing
     if whys != kept.whys:
         kept.whys = whys
-        term.mark_cluster()
+        result.mark_cluster()
     return found
 
 
@@ -299,6 +302,7 @@ def _brokers(term: Term) -> list[BrokerId]:
 
 async def _made(
     term: Term,
+    result: PassResult,
     context: Context,
     listener: DeclaredListener,
     brokers: Sequence[int],
@@ -306,9 +310,11 @@ async def _made(
 ) -> str:
     """Apply its Services and routes. Return why that failed, in words, or ""."""
     try:
-        await applied(term, manifests.services(context, listener, brokers), objects.services)
+        await applied(
+            term, result, manifests.services(context, listener, brokers), objects.services
+        )
         if listener.reach == "TLSRoute":
-            return await _apply_routes(term, context, listener, brokers, objects)
+            return await _apply_routes(term, result, context, listener, brokers, objects)
     except Unavailable:
         raise
     except ApiError as error:
@@ -334,6 +340,7 @@ async def _list_routes(term: Term, context: Context, objects: OutsideObjects) ->
 
 async def _apply_routes(
     term: Term,
+    result: PassResult,
     context: Context,
     listener: DeclaredListener,
     brokers: Sequence[int],
@@ -343,7 +350,7 @@ async def _apply_routes(
         return NO_TLS_ROUTES
     try:
         routes = manifests.routes(context, listener, brokers, objects.route_kind)
-        await applied(term, routes, objects.routes)
+        await applied(term, result, routes, objects.routes)
     except NotFound:
         return NOT_INSTALLED
     except ApiError as error:  # also if the webhooks of the kind do not answer

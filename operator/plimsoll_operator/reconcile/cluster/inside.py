@@ -50,7 +50,6 @@ from plimsoll_operator.pki.authority import (
 )
 from plimsoll_operator.pki.expiry import AuthorityKind
 from plimsoll_operator.pki.rotation import Authorities
-from plimsoll_operator.reconcile.certificate_time import certificate_ms
 from plimsoll_operator.reconcile.cluster.authorities import (
     AuthoritySecret,
     certificate_times,
@@ -59,8 +58,10 @@ from plimsoll_operator.reconcile.cluster.authorities import (
     write_secret,
 )
 from plimsoll_operator.reconcile.cluster.listeners import FOREIGN, LOOK_MS, NO_CERTIFICATE
-from plimsoll_operator.reconcile.cluster.pinned_choices import part_of, shown_status
+from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
+from plimsoll_operator.reconcile.shared.certificate_signing import certificate_ms
+from plimsoll_operator.reconcile.shared.pinned_choices import choices_of, part_of, shown_status
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.work_queue import Retry
 
@@ -74,19 +75,18 @@ NAMES: dict[InsideMode, ModeName] = {
 }
 
 
-async def decide(term: Term, cluster: LogCluster) -> InsideMode:
+async def decide(term: Term, result: PassResult, cluster: LogCluster) -> InsideMode:
     """Return the wanted mode; for a new cluster it is in the status before this returns. Raises
     Retry."""
     stated, image = cluster.stated_inside, term.image
+    choices = choices_of(term)
     if stated is not None:
         pinned = stated
     else:
-        pinned = unstated_mode(
-            term.pinned_inside, image.inside.mode, has_brokers=bool(image.brokers)
-        )
-    if pinned is not term.pinned_inside:
-        term.pinned_inside = pinned
-        term.mark_cluster()
+        pinned = unstated_mode(choices.inside, image.inside.mode, has_brokers=bool(image.brokers))
+    if pinned is not choices.inside:
+        choices.inside = pinned
+        result.mark_cluster()
     if stated is None and not image.brokers:
         await _keep(term, pinned)
     return pinned
@@ -118,12 +118,11 @@ def _is_kept(status: dict[str, object], pinned: InsideMode) -> bool:
 
 def certificates_status(term: Term) -> CertificatesStatus | None:
     """Return None if nothing has been decided in this term."""
-    if term.pinned_inside is None:
+    pinned = choices_of(term).inside
+    if pinned is None:
         return None
     mode = NAMES[term.image.inside.mode]
-    return CertificatesStatus(
-        internal=InternalCertificatesStatus(mode=mode, pinned=NAMES[term.pinned_inside])
-    )
+    return CertificatesStatus(internal=InternalCertificatesStatus(mode=mode, pinned=NAMES[pinned]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,12 +207,17 @@ def waits_of(term: Term) -> str:
     return progress.waits or progress.keeps
 
 
-async def show_at_once(term: Term) -> None:
+async def show_at_once(term: Term) -> PassResult:
     """Present the controller's certificate to brokers, from the authority's Secret.
 
     It does not wait for a valid spec: a broker that is shown none would reach no controller at all.
-    Raises Retry, and the API server's errors.
     """
+    with PassResult() as result:
+        await _show_at_once(term, result)
+    return result
+
+
+async def _show_at_once(term: Term, result: PassResult) -> None:
     progress = term.kept(InsideProgress, InsideProgress)
     if progress.own is not None or _is_untouched(term):
         return
@@ -229,39 +233,41 @@ async def show_at_once(term: Term) -> None:
             "show to brokers"
         )
     if progress.own is None:
-        _show(term, progress, known)
+        _show(term, result, progress, known)
 
 
-async def reconcile(term: Term, cluster: LogCluster, context: Context, wanted: InsideMode) -> None:
+async def reconcile(
+    term: Term, result: PassResult, cluster: LogCluster, context: Context, wanted: InsideMode
+) -> None:
     """Take a step towards the mode `wanted`. Raises Retry, and the API server's errors."""
     progress = term.kept(InsideProgress, InsideProgress)
     before = term.image.inside.mode
     if wanted is InsideMode.OFF and _is_untouched(term):
         progress.waits = ""
-        term.unstall(StallSource.INSIDE)
+        result.unstall(StallSource.INSIDE)
         certificate_times(term).forget_authority(KIND)
         return
     begins = wanted is not InsideMode.OFF and before is InsideMode.OFF
-    if begins and not await _step(term, cluster, progress, wanted):
+    if begins and not await _step(term, result, cluster, progress, wanted):
         return
     held = [await held_by(term, context, broker_id) for broker_id in _brokers(term)]
     if whys := [one.foreign for one in held if one.foreign]:
-        _stop_at(term, progress, Cause(reason=FOREIGN, message=" ".join(whys)))
+        _stop_at(term, result, progress, Cause(reason=FOREIGN, message=" ".join(whys)))
         return
-    busy = await _certificates(term, cluster, context, held)
-    await _step(term, cluster, progress, wanted)
+    busy = await _certificates(term, result, cluster, context, held)
+    await _step(term, result, cluster, progress, wanted)
     now = term.image.inside.mode
     soon = busy or now is not wanted or now is not before
-    term.add_later(Work(Task.CLUSTER, term.key), UNDER_WAY_MS if soon else LOOK_MS)
+    result.add_later(Work(Task.CLUSTER, term.key), UNDER_WAY_MS if soon else LOOK_MS)
 
 
-def _stop_at(term: Term, progress: InsideProgress, cause: Cause) -> None:
+def _stop_at(term: Term, result: PassResult, progress: InsideProgress, cause: Cause) -> None:
     """Stop issuing certificates and replacing authorities until a person has fixed `cause`."""
     if progress.waits != cause.message:
         progress.waits = cause.message
-        term.mark_cluster()
-    term.stall(StallSource.INSIDE, cause)
-    term.add_later(Work(Task.CLUSTER, term.key), LOOK_MS)
+        result.mark_cluster()
+    result.stall(StallSource.INSIDE, cause)
+    result.add_later(Work(Task.CLUSTER, term.key), LOOK_MS)
 
 
 def _is_untouched(term: Term) -> bool:
@@ -269,7 +275,11 @@ def _is_untouched(term: Term) -> bool:
 
 
 async def _step(
-    term: Term, cluster: LogCluster, progress: InsideProgress, wanted: InsideMode
+    term: Term,
+    result: PassResult,
+    cluster: LogCluster,
+    progress: InsideProgress,
+    wanted: InsideMode,
 ) -> bool:
     """Take one step towards the wanted mode. Return True if nothing stands in its way."""
     mode = term.image.inside.mode
@@ -278,15 +288,20 @@ async def _step(
         at, to = ORDER.index(mode), ORDER.index(wanted)
         answer = await term.ask(SetInsideMode(mode=ORDER[at + (1 if to > at else -1)]))
         if isinstance(answer, Refused):
-            return _refused(term, cluster, answer, progress, before)
-    term.unstall(StallSource.INSIDE)
+            return _refused(term, result, cluster, answer, progress, before)
+    result.unstall(StallSource.INSIDE)
     if before:
-        term.mark_cluster()
+        result.mark_cluster()
     return True
 
 
 def _refused(
-    term: Term, cluster: LogCluster, answer: Refused, progress: InsideProgress, before: str
+    term: Term,
+    result: PassResult,
+    cluster: LogCluster,
+    answer: Refused,
+    progress: InsideProgress,
+    before: str,
 ) -> bool:
     progress.waits = answer.message
     # Without a stated mode, a metadata version that is held back is no contradiction.
@@ -295,11 +310,11 @@ def _refused(
         answer.known_reason is Reason.MetadataTooOld and waits
     )
     if by_itself:
-        term.unstall(StallSource.INSIDE)
+        result.unstall(StallSource.INSIDE)
     else:
-        term.stall(StallSource.INSIDE, Cause(reason=answer.reason, message=answer.message))
+        result.stall(StallSource.INSIDE, Cause(reason=answer.reason, message=answer.message))
     if before != answer.message:
-        term.mark_cluster()
+        result.mark_cluster()
     return False
 
 
@@ -307,7 +322,7 @@ def _refused(
 
 
 async def _certificates(
-    term: Term, cluster: LogCluster, context: Context, held: list[HeldByBroker]
+    term: Term, result: PassResult, cluster: LogCluster, context: Context, held: list[HeldByBroker]
 ) -> bool:
     """Make every broker present a valid certificate. Return True if more is due soon."""
     progress = term.kept(InsideProgress, InsideProgress)
@@ -316,18 +331,20 @@ async def _certificates(
     if term.image.inside.mode is InsideMode.OFF:
         before, (held, busy) = progress.keeps, await _take_back(term, context, progress, held)
         if progress.keeps != before:
-            term.mark_cluster()
+            result.mark_cluster()
         if not held:
             return busy
-    authorities = await _authorities(term, cluster, context, held)
-    _show(term, progress, authorities)
+    authorities = await _authorities(term, result, cluster, context, held)
+    _show(term, result, progress, authorities)
     busy = busy or authorities.under_way
     renewing = False
     for one in held:
         allowed = term.image.inside.of(one.broker_id)
         waits = one.takes_part and len(allowed) > 1
         # One broker after the other; one without a certificate gets it at once.
-        if await _broker(term, context, one, authorities, may_renew=not renewing or not allowed):
+        if await _broker(
+            term, result, context, one, authorities, may_renew=not renewing or not allowed
+        ):
             renewing = busy = True
         renewing, busy = renewing or waits, busy or waits
     return busy
@@ -367,7 +384,7 @@ def _brokers(term: Term) -> list[BrokerId]:
 
 
 async def _authorities(
-    term: Term, cluster: LogCluster, context: Context, held: list[HeldByBroker]
+    term: Term, result: PassResult, cluster: LogCluster, context: Context, held: list[HeldByBroker]
 ) -> Authorities:
     """Return the signing authorities: created, announced, replaced and retired once that is proven
     safe. One is stored before it is trusted, and trusted before it signs."""
@@ -375,7 +392,7 @@ async def _authorities(
 
     def step(known: Authorities | None, common_name: str) -> Authorities:
         proofs = _proofs(term, known, held, asked)
-        return inside_rotation.step(known, common_name, certificate_ms(term), proofs)
+        return inside_rotation.step(known, common_name, certificate_ms(term, result), proofs)
 
     name = labels.inside_authority(term.cluster_id)
     secret = AuthoritySecret(name=name, component=AUTHORITY, signs="internal", kind=KIND)
@@ -383,7 +400,7 @@ async def _authorities(
         return await settled(term, context, secret, step)
     except Unreadable as error:
         text = f"Internal CA: {error}; restore the Secret's content."
-        term.stall(StallSource.INSIDE, Cause(reason=NO_CERTIFICATE, message=text))
+        result.stall(StallSource.INSIDE, Cause(reason=NO_CERTIFICATE, message=text))
         raise Retry(text) from error
 
 
@@ -417,16 +434,18 @@ def _is_renewed(term: Term, one: HeldByBroker, current: KeyPair) -> bool:
     return shown and term.image.inside.of(one.broker_id) == (newest,)
 
 
-def _show(term: Term, progress: InsideProgress, authorities: Authorities) -> None:
+def _show(
+    term: Term, result: PassResult, progress: InsideProgress, authorities: Authorities
+) -> None:
     """Present the controller's own certificate; renew it before its end and after a change of
     authorities. Raises Retry if an authority is unusable."""
     own = progress.own
-    due = own is None or describe(own.certificate).validity.due_ms() <= certificate_ms(term)
+    due = own is None or describe(own.certificate).validity.due_ms() <= certificate_ms(term, result)
     if not due and progress.authorities == authorities:
         return
     identity = controller_identity(term.cluster_id)
     try:
-        own = issue_inside(authorities.current, identity, certificate_ms(term))
+        own = issue_inside(authorities.current, identity, certificate_ms(term, result))
         shown = identity_of(own.certificate, own.key, authorities.trusted)
     except (Unreadable, BadCertificate) as error:
         name = labels.inside_authority(term.cluster_id)
@@ -436,7 +455,13 @@ def _show(term: Term, progress: InsideProgress, authorities: Authorities) -> Non
 
 
 async def _broker(
-    term: Term, context: Context, one: HeldByBroker, authorities: Authorities, *, may_renew: bool
+    term: Term,
+    result: PassResult,
+    context: Context,
+    one: HeldByBroker,
+    authorities: Authorities,
+    *,
+    may_renew: bool,
 ) -> bool:
     """Return True if the broker was given another certificate."""
     pair, allowed = one.pair, term.image.inside.of(one.broker_id)
@@ -447,11 +472,14 @@ async def _broker(
     unseen = one.takes_part and len(allowed) > 1 and told != allowed[0]
     may_renew = may_renew and not unseen
     renewed = False
-    if pair is None or (may_renew and not _is_right(term, one, pair, authorities)):
+    if pair is None or (may_renew and not _is_right(term, result, one, pair, authorities)):
         identity = broker_identity(term.cluster_id, one.broker_id)
         if pair is not None and in_use is None:
             in_use = describe(pair.certificate).sha256
-        pair, renewed = issue_inside(authorities.current, identity, certificate_ms(term)), True
+        pair, renewed = (
+            issue_inside(authorities.current, identity, certificate_ms(term, result)),
+            True,
+        )
         in_use = in_use or next(iter(allowed), None)
     newest = describe(pair.certificate).sha256
     others = tuple(sha256 for sha256 in (in_use, *allowed) if sha256 not in (None, newest))
@@ -473,11 +501,13 @@ async def _broker(
     return renewed
 
 
-def _is_right(term: Term, one: HeldByBroker, pair: KeyPair, authorities: Authorities) -> bool:
+def _is_right(
+    term: Term, result: PassResult, one: HeldByBroker, pair: KeyPair, authorities: Authorities
+) -> bool:
     found = describe(pair.certificate)
     named = found.names == {broker_identity(term.cluster_id, one.broker_id)}
     signed = signed_by(pair.certificate, authorities.current.certificate)
-    return named and signed and certificate_ms(term) < found.validity.due_ms()
+    return named and signed and certificate_ms(term, result) < found.validity.due_ms()
 
 
 async def _allow(term: Term, broker_id: BrokerId, sha256: tuple[str, ...]) -> None:

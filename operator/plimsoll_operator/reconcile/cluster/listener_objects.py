@@ -21,7 +21,8 @@ from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import CERTIFICATES, Kind
 from plimsoll_operator.manifests.certificates import certificate
 from plimsoll_operator.manifests.manifest_context import Context
-from plimsoll_operator.reconcile.cluster.children import apply_child
+from plimsoll_operator.reconcile.cluster.children import applied_children, apply_child
+from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.work_queue import Retry
 
@@ -35,17 +36,19 @@ async def listed(term: Term, kind: Kind, context: Context) -> dict[str, Object]:
     return {item["metadata"]["name"]: item for item in found.items}
 
 
-async def applied(term: Term, manifests: Iterable[Object], there: dict[str, Object]) -> None:
+async def applied(
+    term: Term, result: PassResult, manifests: Iterable[Object], there: dict[str, Object]
+) -> None:
     """Apply the manifests that differ from `there`, and update `there`. Raises ApiError and
     Retry."""
     for manifest in manifests:
         name = manifest["metadata"]["name"]
         found = there.get(name)
-        known = term.applied.get((manifest["kind"], name)) == manifest
+        known = applied_children(term).manifests.get((manifest["kind"], name)) == manifest
         # Lists of built-in kinds omit their items' kind.
         stated = {part: manifest[part] for part in manifest if part not in ("apiVersion", "kind")}
         if found is None or not known or not states(found, stated):
-            there[name] = await apply_child(term, manifest)
+            there[name] = await apply_child(term, result, manifest)
 
 
 async def remove_others(
@@ -58,7 +61,7 @@ async def remove_others(
         if context.cluster.metadata.uid not in owners or meta.get("deletionTimestamp"):
             continue
         logger.info("removing %s %s: no listener uses it", kind.kind, name)
-        term.applied.pop((kind.kind, name), None)
+        applied_children(term).manifests.pop((kind.kind, name), None)
         try:
             await term.kube.delete(kind, context.namespace, name, uid=meta["uid"])
         except (NotFound, Conflict):
@@ -100,6 +103,7 @@ class _KeptCertificates:
 
 async def ask(
     term: Term,
+    result: PassResult,
     context: Context,
     listeners: Collection[DeclaredListener],
     names: Mapping[str, tuple[str, ...]],
@@ -127,13 +131,14 @@ async def ask(
         return {one.name: f"the API server rejected a request: {error.reply}" for one in listeners}
     whys: dict[str, str] = {}
     for listener in listeners:
-        if why := await _ask(term, context, listener, names[listener.name], there):
+        if why := await _ask(term, result, context, listener, names[listener.name], there):
             whys[listener.name] = why
     return whys
 
 
 async def _ask(
     term: Term,
+    result: PassResult,
     context: Context,
     listener: DeclaredListener,
     names: tuple[str, ...],
@@ -147,7 +152,7 @@ async def _ask(
     stated = certificate(context, listener.name, issuer, names)
     name = stated["metadata"]["name"]
     try:
-        await applied(term, [stated], there)
+        await applied(term, result, [stated], there)
     except ApiError as error:
         return f"the API server rejected Certificate {name}: {error.reply}"
     except Retry as error:  # a foreign object has the name

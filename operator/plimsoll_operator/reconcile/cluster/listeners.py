@@ -37,7 +37,6 @@ from plimsoll_operator.pki.authority import (
     why_unusable,
 )
 from plimsoll_operator.pki.expiry import AuthorityKind, CertificateKind
-from plimsoll_operator.reconcile.certificate_time import certificate_ms
 from plimsoll_operator.reconcile.cluster import external_access, listener_objects
 from plimsoll_operator.reconcile.cluster.authorities import (
     AuthoritySecret,
@@ -47,7 +46,9 @@ from plimsoll_operator.reconcile.cluster.authorities import (
 )
 from plimsoll_operator.reconcile.cluster.children import apply_child
 from plimsoll_operator.reconcile.cluster.external_access import OutsideAccess
+from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
+from plimsoll_operator.reconcile.shared.certificate_signing import certificate_ms
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.status.cluster_conditions import closed
 
@@ -75,11 +76,11 @@ class _Sources:
     outside: dict[tuple[str, int], tuple[str, ...]]
 
 
-async def reconcile(term: Term, cluster: LogCluster, context: Context) -> None:
+async def reconcile(term: Term, result: PassResult, cluster: LogCluster, context: Context) -> None:
     """Reconcile the listeners. Raises Retry, and the API server's errors."""
     with_tls = [one for one in cluster.listeners if one.tls is not None]
-    access = await _outside(term, cluster, context)
-    problems, foreign = await _certificates(term, context, with_tls, access)
+    access = await _outside(term, result, cluster, context)
+    problems, foreign = await _certificates(term, result, context, with_tls, access)
     if not any(_is_own(one) for one in with_tls):
         certificate_times(term).forget_authority(KIND)
     brokers = {*term.image.members, *term.image.brokers}
@@ -100,23 +101,25 @@ async def reconcile(term: Term, cluster: LogCluster, context: Context) -> None:
     found += [(NO_SELECTOR, one) for one in _no_selectors(cluster)]
     if found:
         text = " ".join(message for _, message in found)
-        term.stall(StallSource.LISTENERS, Cause(reason=found[0][0], message=text))
+        result.stall(StallSource.LISTENERS, Cause(reason=found[0][0], message=text))
     else:
-        term.unstall(StallSource.LISTENERS)
+        result.unstall(StallSource.LISTENERS)
     # Brokers report causes in heartbeats, and other controllers in their own objects' status, which
     # nothing else follows.
     by_issuer = any(_issuer(one) is not None for one in with_tls)
     if closed(term.image) or external_access.external_whys(term) or (by_issuer and problems):
-        term.add_later(Work(Task.CLUSTER, term.key), LOOK_SOON_MS)
+        result.add_later(Work(Task.CLUSTER, term.key), LOOK_SOON_MS)
     elif with_tls or access.outside:
-        term.add_later(Work(Task.CLUSTER, term.key), LOOK_MS)
+        result.add_later(Work(Task.CLUSTER, term.key), LOOK_MS)
 
 
-async def _outside(term: Term, cluster: LogCluster, context: Context) -> OutsideAccess:
+async def _outside(
+    term: Term, result: PassResult, cluster: LogCluster, context: Context
+) -> OutsideAccess:
     """Settle external access; create nothing for listeners that cannot be committed yet."""
     if term.image.metadata_version < SINCE:
         return OutsideAccess()
-    return await external_access.settle(term, cluster, context)
+    return await external_access.settle(term, result, cluster, context)
 
 
 def _is_own(listener: DeclaredListener) -> bool:
@@ -154,12 +157,16 @@ def _comes_by_itself(cluster: LogCluster, answer: Refused) -> bool:
 
 
 async def _certificates(
-    term: Term, context: Context, listeners: list[DeclaredListener], access: OutsideAccess
+    term: Term,
+    result: PassResult,
+    context: Context,
+    listeners: list[DeclaredListener],
+    access: OutsideAccess,
 ) -> tuple[list[str], list[str]]:
     """Write every broker's Secret with its listeners' certificates. Return sentences about faults,
     and the Secrets with another owner."""
     brokers = sorted({*term.image.members, *term.image.brokers})
-    problems = await _ask_issuers(term, context, listeners, brokers, access)
+    problems = await _ask_issuers(term, result, context, listeners, brokers, access)
     if not listeners:
         return problems, []
     given: dict[str, KeyPair] = {}
@@ -172,16 +179,17 @@ async def _certificates(
     authorities = None
     if any(_is_own(one) for one in listeners):
         try:
-            authorities = await _authorities(term, context)
+            authorities = await _authorities(term, result, context)
         except Unreadable as error:
             problems.append(f"The listener CA of this cluster: {error}{KEPT} {MENDS}")
     sources = _Sources(authorities=authorities, given=given, outside=access.names)
-    whys = [await _broker(term, context, one, listeners, sources) for one in brokers]
+    whys = [await _broker(term, result, context, one, listeners, sources) for one in brokers]
     return problems, [why for why in whys if why]
 
 
 async def _ask_issuers(
     term: Term,
+    result: PassResult,
     context: Context,
     listeners: list[DeclaredListener],
     brokers: Sequence[int],
@@ -192,7 +200,7 @@ async def _ask_issuers(
     for one in (one for one in asking if one.external):
         known = (access.names.get((one.name, broker_id), ()) for broker_id in brokers)
         names[one.name] = tuple(dict.fromkeys(name for some in known for name in some))
-    whys = await listener_objects.ask(term, context, asking, names)
+    whys = await listener_objects.ask(term, result, context, asking, names)
     return [f"Listener {name}: {why}." for name, why in sorted(whys.items())]
 
 
@@ -221,18 +229,18 @@ async def _given(term: Term, context: Context, listener: DeclaredListener) -> Ke
 # --- the cluster's own authority ---------------------------------------------------------------
 
 
-async def _authorities(term: Term, context: Context) -> rotation.Authorities:
+async def _authorities(term: Term, result: PassResult, context: Context) -> rotation.Authorities:
     """Return the signing authorities: created, announced and replaced when due, and shown to
     clients. Raises Unreadable, Retry, and the API server's errors."""
 
     def step(known: rotation.Authorities | None, common_name: str) -> rotation.Authorities:
         asked = (context.cluster.metadata.annotations or {}).get(labels.ROTATE_LISTENERS, "")
-        return rotation.step(known, common_name, certificate_ms(term), asked=asked)
+        return rotation.step(known, common_name, certificate_ms(term, result), asked=asked)
 
     async def show(trusted: bytes) -> None:
         """Publish the CA: clients trust it before it is stored, and it is stored before it
         signs."""
-        await apply_child(term, manifests.authority_config_map(context, trusted))
+        await apply_child(term, result, manifests.authority_config_map(context, trusted))
 
     name = labels.listener_authority(term.cluster_id)
     secret = AuthoritySecret(name=name, component=manifests.AUTHORITY, signs="listeners", kind=KIND)
@@ -244,6 +252,7 @@ async def _authorities(term: Term, context: Context) -> rotation.Authorities:
 
 async def _broker(
     term: Term,
+    result: PassResult,
     context: Context,
     broker_id: int,
     listeners: list[DeclaredListener],
@@ -266,7 +275,7 @@ async def _broker(
         pair = sources.given.get(listener.name, held)
         if _is_own(listener) and sources.authorities is not None:
             all_names = (*names, *sources.outside.get((listener.name, broker_id), ()))
-            pair = _own(held, all_names, sources.authorities, certificate_ms(term))
+            pair = _own(held, all_names, sources.authorities, certificate_ms(term, result))
         if pair is not None:
             pairs[listener.name] = pair
     wanted = manifests.broker_secret(context, broker_id, pairs, manifests.inside_of(secret))

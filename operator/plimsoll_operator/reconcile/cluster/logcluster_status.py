@@ -6,6 +6,7 @@ Called by the status writer; computed from the committed image and the reconcile
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -20,19 +21,16 @@ from plimsoll_operator.api.cluster_status import (
 from plimsoll_operator.api.conditions import condition, unready
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import Condition
-from plimsoll_operator.kube.resources import LOG_CLUSTERS
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.reconcile.blocked_actions import blocked_condition, that_wait, worst_first
 from plimsoll_operator.reconcile.cluster.access import secure_condition
 from plimsoll_operator.reconcile.cluster.external_access import external_whys
 from plimsoll_operator.reconcile.cluster.inside import certificates_status, waits_of
 from plimsoll_operator.reconcile.cluster.membership import unsettled
-from plimsoll_operator.reconcile.cluster.pinned_choices import part_of
 from plimsoll_operator.reconcile.cluster.release_versions import versions
 from plimsoll_operator.reconcile.reconcile_term import Term
-from plimsoll_operator.reconcile.restarts.pod_state import troubles_text
-from plimsoll_operator.reconcile.restarts.restart_memory import restarts_of
-from plimsoll_operator.reconcile.restarts.roll_progress import rolls_condition
+from plimsoll_operator.reconcile.shared.broker_rolls import rolls_condition, rolls_of, troubles_text
+from plimsoll_operator.reconcile.shared.pinned_choices import choices_of, part_of
 from plimsoll_operator.status.cluster_conditions import (
     DURABLE,
     cluster_conditions,
@@ -41,7 +39,7 @@ from plimsoll_operator.status.cluster_conditions import (
     told_by,
 )
 from plimsoll_operator.status.cluster_counts import cluster_status, groups_status
-from plimsoll_operator.status.status_writer import StatusDraft, Target
+from plimsoll_operator.status.status_writer import StatusDraft
 from plimsoll_operator.status.unclean_recovery_condition import TYPE as UNCLEAN
 from plimsoll_operator.status.unclean_recovery_condition import UncleanRecovery
 
@@ -49,9 +47,20 @@ NOTHING_TO_DO = "No human action is needed."
 SEE_BLOCKED = "No human action is needed, except for what the condition Blocked asks for."
 
 
-def unclean_recovery_of(term: Term) -> UncleanRecovery:
-    """Return the unclean elections of the last day, as this term knows them."""
-    return term.kept(UncleanRecovery, UncleanRecovery)
+@dataclass(slots=True)
+class ClusterMemory:
+    """What a term remembers of its LogCluster."""
+
+    # Generation of the spec that was reconciled last.
+    observed: int | None = None
+    # Size of the smallest volume.
+    volume_size: str | None = None
+    # Unclean elections of the last day.
+    unclean: UncleanRecovery = field(default_factory=UncleanRecovery)
+
+
+def cluster_memory(term: Term) -> ClusterMemory:
+    return term.kept(ClusterMemory, ClusterMemory)
 
 
 def render(term: Term, key: Key) -> StatusDraft | None:
@@ -65,15 +74,17 @@ def render(term: Term, key: Key) -> StatusDraft | None:
     status = msgspec.structs.replace(
         cluster_status(image, found),
         blocked=tuple(_blocked(term)[:BLOCKED_MAX]),
-        versions=versions(term) if term.pinned else _versions_before(term, key) or versions(term),
+        versions=versions(term)
+        if choices_of(term).release
+        else _versions_before(term, key) or versions(term),
         certificates=certificates_status(term) or _certificates_before(term, key),
-        volume_size=term.volume_size,
+        volume_size=cluster_memory(term).volume_size,
         groups=groups_status(_told_groups(term)),
         metadata_log=metadata_log_status(term.controller),
     )
     told = told_by(term.controller.soft.contacts)
     whys = external_whys(term)
-    found_so = cluster_conditions(image, status, troubles_text(term.troubles), told, whys)
+    found_so = cluster_conditions(image, status, troubles_text(rolls_of(term).troubles), told, whys)
     shown = {c.type: c for c in (*found_so, *_notes(term))}
     durable = metadata_durable(term.controller)
     if durable is None:  # not all heartbeats arrived yet: keep what is shown
@@ -81,7 +92,7 @@ def render(term: Term, key: Key) -> StatusDraft | None:
         durable = next((c for c in before if c.type == DURABLE), None)
     if durable is not None:
         shown[DURABLE] = durable
-    rolling = restarts_of(term).rolling
+    rolling = rolls_of(term).rolling
     if rolling is not None:
         shown["Reconciling"] = rolls_condition(rolling)
     elif shown["Reconciling"].status == "False" and (edit := unsettled(term, found)):
@@ -104,7 +115,7 @@ def render(term: Term, key: Key) -> StatusDraft | None:
 def _observed(term: Term, key: Key) -> int:
     """Return the generation of the spec followed last, in this term or under the previous
     operator."""
-    known = term.observed.get(Target(LOG_CLUSTERS, *key))
+    known = cluster_memory(term).observed
     if known is not None:
         return known
     shown = (one.observed_generation for one in term.objects.clusters.conditions(key))
@@ -121,10 +132,10 @@ def _told_groups(term: Term) -> Iterator[int | None]:
 
 def _without_log(term: Term, found: LogCluster) -> StatusDraft | None:
     """Return the status before the log was read: only why the cluster is not led."""
-    if not term.notes:
+    if not term.shown.notes:
         return None
     led = None if term.controller.stalled is None else kafka_id(term.cluster_id)
-    status = LogClusterStatus(cluster_id=led, conditions=tuple(term.notes.values()))
+    status = LogClusterStatus(cluster_id=led, conditions=tuple(term.shown.notes.values()))
     return StatusDraft(
         uid=found.metadata.uid,
         status=with_choices(term, found.key, status),
@@ -154,7 +165,7 @@ def _certificates_before(term: Term, key: Key) -> CertificatesStatus | None:
 
 
 def _blocked(term: Term) -> list[BlockedAction]:
-    return worst_first(row for _, rows in sorted(term.blocked.items()) for row in rows)
+    return worst_first(row for _, rows in sorted(term.shown.blocked.items()) for row in rows)
 
 
 def _notes(term: Term) -> list[Condition]:
@@ -162,12 +173,12 @@ def _notes(term: Term) -> list[Condition]:
     notes = {
         "Blocked": condition("Blocked", False, "NothingWaits", "No voluntary action is waiting."),
         "Stalled": condition("Stalled", False, "NothingToDo", NOTHING_TO_DO),
-        UNCLEAN: unclean_recovery_of(term).condition(term.now_ms()),
-    } | term.notes
+        UNCLEAN: cluster_memory(term).unclean.condition(term.now_ms()),
+    } | term.shown.notes
     if (secure := secure_condition(term.image, waits_of(term))) is not None:
         notes[secure.type] = secure
     if rows := that_wait(_blocked(term)):
         notes["Blocked"] = blocked_condition(rows)
-        if "Stalled" not in term.notes:
+        if "Stalled" not in term.shown.notes:
             notes["Stalled"] = condition("Stalled", False, "NothingToDo", SEE_BLOCKED)
     return list(notes.values())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.controller.brokers.membership import next_members
@@ -28,28 +29,47 @@ from plimsoll_operator.kube.resources import PODS, STATEFUL_SETS, VOLUME_CLAIMS,
 from plimsoll_operator.manifests.manifest_context import Context
 from plimsoll_operator.reconcile.cluster import drain_and_fill
 from plimsoll_operator.reconcile.cluster.drain_and_fill import blocked
+from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.work_queue import Retry
+
+logger = logging.getLogger("plimsoll.membership")
 
 SETTLE_MS = 10_000
 
 
 Ids = tuple[BrokerId, ...]
 
+LOOK_MS = 2_000
+POD_LATE_MS = 30_000
+"""Time after its grace from which a pod counts as stuck, in milliseconds."""
 
-def is_settled(term: Term, wanted: Ids) -> bool:
+
+@dataclass(slots=True)
+class SettlingEdit:
+    """Members that the spec asks for now, and since when (`monotonic_ms`); None if the edit has
+    been followed."""
+
+    edit: tuple[Ids, int] | None = None
+
+
+def settling_of(term: Term) -> SettlingEdit:
+    return term.kept(SettlingEdit, SettlingEdit)
+
+
+def is_settled(term: Term, result: PassResult, wanted: Ids) -> bool:
     """Return True if the spec has asked for these members long enough; members already committed
     need no time."""
-    image = term.image
+    image, settling = term.image, settling_of(term)
     going = [b for b in image.members if b not in wanted]
     if set(wanted) <= set(image.members) and going == [b for b in image.leaving if b in going]:
-        term.settling = None
+        settling.edit = None
         return True
-    if term.settling is None or term.settling[0] != wanted:
-        term.settling = (wanted, term.monotonic_ms())
-    left_ms = term.settling[1] + SETTLE_MS - term.monotonic_ms()
+    if settling.edit is None or settling.edit[0] != wanted:
+        settling.edit = (wanted, term.monotonic_ms())
+    left_ms = settling.edit[1] + SETTLE_MS - term.monotonic_ms()
     if left_ms > 0:
-        term.add_later(Work(Task.CLUSTER, term.key), left_ms)
+        result.add_later(Work(Task.CLUSTER, term.key), left_ms)
     return left_ms <= 0
 
 
@@ -64,8 +84,9 @@ def unsettled(term: Term, cluster: LogCluster) -> Condition | None:
     wanted = next_members(image.members, cluster.count, cluster.excluded_ids)
     if set(wanted) == set(image.members) - set(image.leaving):
         return None
-    if term.settling is not None and term.settling[0] == wanted:
-        if term.monotonic_ms() - term.settling[1] < SETTLE_MS:
+    edit = settling_of(term).edit
+    if edit is not None and edit[0] == wanted:
+        if term.monotonic_ms() - edit[1] < SETTLE_MS:
             return settling_condition(wanted)
         text = (
             f"The spec asks for {brokers_text(wanted)}; the change is blocked, see the "
@@ -84,16 +105,13 @@ def settling_condition(wanted: Ids) -> Condition:
     return condition("Reconciling", True, "Settling", text)
 
 
-LOOK_MS = 2_000
-
-
-async def settle(term: Term, cluster: LogCluster) -> list[BlockedAction]:
+async def settle(term: Term, result: PassResult, cluster: LogCluster) -> list[BlockedAction]:
     """Commit the members, before anything is created for them."""
     wanted = next_members(term.image.members, cluster.count, cluster.excluded_ids)
     if not term.image.members:
         await _set_members(term, wanted)
         return []
-    if not is_settled(term, wanted):
+    if not is_settled(term, result, wanted):
         return []
     if new := set(wanted) - set(term.image.members):
         refusal = await _set_members(term, (*term.image.members, *new))
@@ -110,23 +128,20 @@ async def settle(term: Term, cluster: LogCluster) -> list[BlockedAction]:
     return rows
 
 
-async def follow(term: Term, context: Context, rows: list[BlockedAction]) -> None:
+async def follow(
+    term: Term, result: PassResult, context: Context, rows: list[BlockedAction]
+) -> None:
     """Create and remove objects as the committed members require; `rows`: waits found before."""
     rows = [*rows, *await drain_and_fill.reconcile(term, context)]
     rows += await remove_remains(term, context.cluster)
-    term.block("Members", rows)
+    result.block("Members", rows)
     if rows or term.image.leaving or term.image.newcomers or removal_unfinished(term):
-        term.add_later(Work(Task.CLUSTER, term.key), LOOK_MS)
+        result.add_later(Work(Task.CLUSTER, term.key), LOOK_MS)
 
 
 async def _set_members(term: Term, wanted: Ids) -> Refused | None:
     answer = await term.ask(SetMembers(broker_ids=tuple(sorted(wanted))))
-    if isinstance(answer, Refused):
-        return answer
-    # A refused topic may have waited for new brokers.
-    for key in term.refusals:
-        term.add(Work(Task.TOPIC, key))
-    return None
+    return answer if isinstance(answer, Refused) else None
 
 
 async def _set_leaving(term: Term, wanted: Ids) -> list[BlockedAction]:
@@ -162,12 +177,6 @@ async def _commit_leaving(term: Term, leaving: Ids) -> Refused | None:
     if isinstance(answer, Refused):
         return answer
     return None
-
-
-logger = logging.getLogger("plimsoll.membership")
-
-POD_LATE_MS = 30_000
-"""Time after its grace from which a pod counts as stuck, in milliseconds."""
 
 
 async def remove_remains(term: Term, cluster: LogCluster) -> list[BlockedAction]:

@@ -8,18 +8,26 @@ from __future__ import annotations
 
 from plimsoll_core.errors import Reason
 from plimsoll_operator.kube.errors import ApiError
+from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.metalog.interface import MetadataLogError
+from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.reconcile_term import Term
+from plimsoll_operator.reconcile.shared.object_absence import namespace_stands
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
-from plimsoll_operator.reconcile.topic.deletion_proof import namespace_stands
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.events import LENGTH_MAX, Occurrence
 
 NAMES_MAX = 5
 
 
-async def reconcile(term: Term) -> None:
+async def reconcile(term: Term, _: Key) -> PassResult:
     """Check the log and restore it; the cluster is stalled until that has succeeded."""
+    with PassResult() as result:
+        await _reconcile(term, result)
+    return result
+
+
+async def _reconcile(term: Term, result: PassResult) -> None:
     try:
         if not await namespace_stands(term, term.key[0]):
             return  # the namespace is being deleted: nothing can be created
@@ -34,11 +42,11 @@ async def reconcile(term: Term) -> None:
             f"failed: {error}."
         )
         why = Cause(reason=Reason.MetadataRegressed.name, message=text)
-        term.stall(StallSource.METADATA_LOG, why)
+        result.stall(StallSource.METADATA_LOG, why)
         raise Retry(str(error)) from error
     if still:
         raise Retry(f"{still[0]} is not recreated yet")
-    term.unstall(StallSource.METADATA_LOG)
+    result.unstall(StallSource.METADATA_LOG)
     if not lost:
         return
     names = ", ".join(lost[:NAMES_MAX]) + (" …" if len(lost) > NAMES_MAX else "")
@@ -48,4 +56,4 @@ async def reconcile(term: Term) -> None:
     )
     key = f"log-mended-{lost[0]}-{term.image.next_offset}"
     message = text[:LENGTH_MAX]
-    term.tell(Occurrence(key=key, reason="MetadataLogMended", message=message, warning=True))
+    result.tell(Occurrence(key=key, reason="MetadataLogMended", message=message, warning=True))

@@ -22,11 +22,12 @@ from plimsoll_core.errors import Refusal
 from plimsoll_core.messages.reassignments import LimitMovement
 from plimsoll_core.messages.requests import Refused
 from plimsoll_operator.api.broker_configs import broker_configs_of
+from plimsoll_operator.api.cluster_users import ClusterUsers
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.quantities import bytes_per_second
+from plimsoll_operator.api.tenancy import is_tenant
 from plimsoll_operator.kube.errors import ApiError, Unavailable
-from plimsoll_operator.kube.resources import LOG_CLUSTERS
-from plimsoll_operator.kube.seen_objects import INVALID_SPEC
+from plimsoll_operator.kube.seen_objects import INVALID_SPEC, Key
 from plimsoll_operator.manifests.configmap import config_map
 from plimsoll_operator.reconcile.cluster import (
     access,
@@ -44,11 +45,12 @@ from plimsoll_operator.reconcile.cluster.children import (
     create_child,
     reconcile_pod_monitor,
 )
+from plimsoll_operator.reconcile.cluster.logcluster_status import cluster_memory
+from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
+from plimsoll_operator.reconcile.shared.pinned_choices import manifest_context
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
-from plimsoll_operator.reconcile.user import tenants
 from plimsoll_operator.reconcile.work_queue import Retry
-from plimsoll_operator.status.status_writer import Target
 
 logger = logging.getLogger("plimsoll.cluster")
 
@@ -64,72 +66,78 @@ MEMBERSHIP = (
 """Records after which a change of membership may take its next step."""
 
 
-async def reconcile(term: Term) -> None:
+async def reconcile(term: Term, _: Key) -> PassResult:
+    with PassResult() as result:
+        await _reconcile(term, result)
+    return result
+
+
+async def _reconcile(term: Term, result: PassResult) -> None:
     cluster = term.cluster
     if cluster is None:
         return
-    _say_unread(term)
+    _say_unread(term, result)
     # Review both, whatever the other's result: a stale cause must not stay.
-    runnable = release_versions.review(term, cluster)
-    valid = _check_configs(term, cluster)
+    runnable = release_versions.review(term, result, cluster)
+    valid = _check_configs(term, result, cluster)
     if not runnable or not valid:
-        term.observed[Target(LOG_CLUSTERS, *term.key)] = cluster.metadata.generation
+        cluster_memory(term).observed = cluster.metadata.generation
         return
-    context = term.context
+    context = manifest_context(term)
     if context is None:
         return
-    wanted_inside = await inside.decide(term, cluster)
-    rows = await membership.settle(term, cluster)
+    wanted_inside = await inside.decide(term, result, cluster)
+    rows = await membership.settle(term, result, cluster)
     await _limit_movement(term, cluster)
-    await access.declare_authorization(term, cluster)
-    await access.declare_quotas(term, cluster)
-    tenants.follow_grants(term, cluster)
+    await access.declare_authorization(term, result, cluster)
+    await access.declare_quotas(term, result, cluster)
+    follow_grants(term, result, cluster)
     try:
-        await access.reconcile(term, cluster)
-        await authorities.reconcile(term, cluster, context)
-        await inside.reconcile(term, cluster, context, wanted_inside)
-        await listeners.reconcile(term, cluster, context)
+        await access.reconcile(term, result, cluster)
+        await authorities.reconcile(term, result, cluster, context)
+        await inside.reconcile(term, result, cluster, context, wanted_inside)
+        await listeners.reconcile(term, result, cluster, context)
         for manifest in children(context, term.image.listeners):
-            await apply_child(term, manifest)
-        await create_child(term, config_map(context))
+            await apply_child(term, result, manifest)
+        await create_child(term, result, config_map(context))
         for manifest in broker_sets(context, term.image.members):
-            await create_child(term, manifest)
-        await membership.follow(term, context, rows)
-        await volume_growth.reconcile(term, cluster)
-        await reconcile_pod_monitor(term, context)
+            await create_child(term, result, manifest)
+        await membership.follow(term, result, context, rows)
+        await volume_growth.reconcile(term, result, cluster)
+        await reconcile_pod_monitor(term, result, context)
     except Unavailable as error:
         raise Retry(str(error)) from error
     except ApiError as error:
         why = Cause(reason="ChildRefused", message=f"The API server rejected a request: {error}")
-        term.stall(StallSource.CHILDREN, why)
+        result.stall(StallSource.CHILDREN, why)
         raise Retry(str(error)) from error
-    term.unstall(StallSource.CHILDREN)
-    term.observed[Target(LOG_CLUSTERS, *term.key)] = cluster.metadata.generation
-    term.add(Work(Task.ROLLS, term.key))
+    result.unstall(StallSource.CHILDREN)
+    cluster_memory(term).observed = cluster.metadata.generation
+    result.add(Work(Task.ROLLS, term.key))
     if any(topic.pending_deletion for topic in term.image.topics.values()):
-        term.add(Work(Task.ABSENT_TOPICS, term.key))  # it may have been acknowledged
-    term.mark_cluster()
+        result.add(Work(Task.ABSENT_TOPICS, term.key))  # it may have been acknowledged
+    result.mark_cluster()
 
 
-def _say_unread(term: Term) -> None:
+def _say_unread(term: Term, result: PassResult) -> None:
     """Stall a cluster with an unreadable spec; it is still led by the spec as last read."""
     unread = term.objects.clusters.unread(term.key)
     if unread is None:
-        term.unstall(StallSource.SPEC)
+        result.unstall(StallSource.SPEC)
         return
-    term.stall(StallSource.SPEC, Cause(reason=INVALID_SPEC, message=unread.sentence))
-    term.observed[Target(LOG_CLUSTERS, *term.key)] = unread.metadata.generation
-    term.mark_cluster()
+    result.stall(StallSource.SPEC, Cause(reason=INVALID_SPEC, message=unread.sentence))
+    cluster_memory(term).observed = unread.metadata.generation
+    result.mark_cluster()
 
 
-def _check_configs(term: Term, cluster: LogCluster) -> bool:
+def _check_configs(term: Term, result: PassResult, cluster: LogCluster) -> bool:
     """Return True if brokers can run with the configs. Otherwise nothing is changed."""
     found = broker_configs_of(cluster)
     if isinstance(found, Refusal):
         why = Cause(reason=found.reason.name, message=found.message, serves=False)
-        term.stall(StallSource.CONFIG, why)
+        result.stall(StallSource.CONFIG, why)
         return False
-    term.unstall(StallSource.CONFIG)
+    result.unstall(StallSource.CONFIG)
     return True
 
 
@@ -141,3 +149,22 @@ async def _limit_movement(term: Term, cluster: LogCluster) -> None:
     answer = await term.ask(LimitMovement(bytes_per_second=wanted))
     if isinstance(answer, Refused):
         raise Retry(answer.message)
+
+
+class _Granted:
+    """The LogCluster's statement on Users at the last pass."""
+
+    users: ClusterUsers | None = None
+
+
+def follow_grants(term: Term, result: PassResult, cluster: LogCluster) -> None:
+    """Queue all users of other namespaces once the LogCluster's statement on them changes."""
+    known = term.kept(_Granted, _Granted)
+    if known.users == cluster.spec.users:
+        return
+    known.users = cluster.spec.users
+    stated = [u.key for u in term.objects.users if u.cluster_key == term.key and is_tenant(u)]
+    rows = (row.object for row in term.image.security.users.values())
+    declared = [(one.namespace, one.name) for one in rows if one.namespace != term.key[0]]
+    for key in dict.fromkeys((*stated, *declared)):
+        result.add(Work(Task.USER, key))

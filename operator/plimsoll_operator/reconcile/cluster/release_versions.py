@@ -17,7 +17,9 @@ from plimsoll_core.release import RELEASE
 from plimsoll_operator.api.cluster_status import BlockedAction, Versions
 from plimsoll_operator.api.conditions import timestamp
 from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.reconcile_term import Term
+from plimsoll_operator.reconcile.shared.pinned_choices import brokers_version, choices_of
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 
 FINALIZE: Final = "FinalizeMetadata"
@@ -28,19 +30,20 @@ LOWERED = "MetadataVersionLowered"
 NOT_UNDERSTOOD = "BrokerMetadataUnknown"
 
 
-def review(term: Term, cluster: LogCluster) -> bool:
+def review(term: Term, result: PassResult, cluster: LogCluster) -> bool:
     """Report obstacles to the versions that the spec asks for. Return False if no broker may be
     changed."""
-    _review_metadata(term, cluster)
-    _review_brokers(term)
-    term.version_refused = not _review_version(term)
-    if cluster.spec.version and not term.version_refused:
-        term.pinned = cluster.spec.version  # no broker runs a refused version
-    return not term.version_refused
+    _review_metadata(term, result, cluster)
+    _review_brokers(term, result)
+    choices = choices_of(term)
+    choices.version_refused = not _review_version(term, result)
+    if cluster.spec.version and not choices.version_refused:
+        choices.release = cluster.spec.version  # no broker runs a refused version
+    return not choices.version_refused
 
 
-def _review_version(term: Term) -> bool:
-    wanted = term.version
+def _review_version(term: Term, result: PassResult) -> bool:
+    wanted = brokers_version(term)
     known = sorted(term.options.images, key=numbers)
     if wanted not in known:
         text = (
@@ -49,7 +52,7 @@ def _review_version(term: Term) -> bool:
             f"them, or run an operator that has {wanted}; until then the brokers stay as they "
             "are."
         )
-        term.stall(StallSource.VERSION, Cause(reason=UNKNOWN_VERSION, message=text))
+        result.stall(StallSource.VERSION, Cause(reason=UNKNOWN_VERSION, message=text))
         return False
     finalised = term.image.metadata_version
     if newest_of(wanted) < finalised:
@@ -59,13 +62,13 @@ def _review_version(term: Term) -> bool:
             f"spec.version to {release_of(finalised)} or newer; until then the brokers stay as "
             "they are."
         )
-        term.stall(StallSource.VERSION, Cause(reason=TOO_OLD, message=text))
+        result.stall(StallSource.VERSION, Cause(reason=TOO_OLD, message=text))
         return False
-    term.unstall(StallSource.VERSION)
+    result.unstall(StallSource.VERSION)
     return True
 
 
-def _review_metadata(term: Term, cluster: LogCluster) -> None:
+def _review_metadata(term: Term, result: PassResult, cluster: LogCluster) -> None:
     stated = cluster.spec.metadata_version
     finalised = term.image.metadata_version
     known = {name: version for version, name in RELEASES.items()}
@@ -75,19 +78,19 @@ def _review_metadata(term: Term, cluster: LogCluster) -> None:
             f"{', '.join(known)}. Run an operator that knows it; until then "
             f"{release_of(finalised)} stays in effect."
         )
-        term.stall(StallSource.METADATA_VERSION, Cause(reason=UNKNOWN_METADATA, message=text))
+        result.stall(StallSource.METADATA_VERSION, Cause(reason=UNKNOWN_METADATA, message=text))
     elif stated in known and known[stated] < finalised:
         text = (
             f"spec.metadataVersion is {stated}, but {release_of(finalised)} is finalised and "
             f"cannot be lowered: the log may hold records that {stated} cannot read. Set it to "
             f"{release_of(finalised)}, or remove it."
         )
-        term.stall(StallSource.METADATA_VERSION, Cause(reason=LOWERED, message=text))
+        result.stall(StallSource.METADATA_VERSION, Cause(reason=LOWERED, message=text))
     else:
-        term.unstall(StallSource.METADATA_VERSION)
+        result.unstall(StallSource.METADATA_VERSION)
     waits = look(term).waits if stated in known and known[stated] > finalised else ()
     now = timestamp(term.now_ms())
-    term.block(
+    result.block(
         FINALIZE,
         [
             BlockedAction(
@@ -98,7 +101,7 @@ def _review_metadata(term: Term, cluster: LogCluster) -> None:
     )
 
 
-def _review_brokers(term: Term) -> None:
+def _review_brokers(term: Term, result: PassResult) -> None:
     """Report brokers with heartbeats that state metadata of a newer release."""
     heard = term.controller.soft.contacts
     told = {b: heard[b].unknown_metadata for b in sorted(term.image.brokers) if b in heard}
@@ -113,9 +116,9 @@ def _review_brokers(term: Term) -> None:
     if text:
         release = release_of(term.image.metadata_version)
         text = f"{text} Set spec.version to {release} or newer."
-        term.stall(StallSource.BROKER_METADATA, Cause(reason=NOT_UNDERSTOOD, message=text))
+        result.stall(StallSource.BROKER_METADATA, Cause(reason=NOT_UNDERSTOOD, message=text))
     else:
-        term.unstall(StallSource.BROKER_METADATA)
+        result.unstall(StallSource.BROKER_METADATA)
 
 
 def look(term: Term) -> Finalization:
@@ -139,7 +142,7 @@ def versions(term: Term) -> Versions:
     counts = Counter(release for release in told if release)
     return Versions(
         operator=RELEASE,
-        pinned=term.pinned or term.version,
+        pinned=choices_of(term).release or brokers_version(term),
         brokers=dict(sorted(counts.items())),
         metadata=release_of(found.finalised),
         metadata_finalizable=release_of(found.finalizable),

@@ -19,6 +19,8 @@ from plimsoll_operator.api.quantities import amount
 from plimsoll_operator.kube.errors import Rejected
 from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import VOLUME_CLAIMS
+from plimsoll_operator.reconcile.cluster.logcluster_status import cluster_memory
+from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 
@@ -29,7 +31,7 @@ DELETED = "VolumeDeleted"
 GROW: Final = "GrowVolume"
 
 
-async def reconcile(term: Term, cluster: LogCluster) -> None:
+async def reconcile(term: Term, result: PassResult, cluster: LogCluster) -> None:
     """Enlarge claims smaller than the spec's size, and report faulty claims."""
     namespace, name = cluster.key
     short = labels.short_id(term.cluster_id)
@@ -38,9 +40,9 @@ async def reconcile(term: Term, cluster: LogCluster) -> None:
     claims = [c for c in found.items if _broker(c) in term.image.members]
     refused = [(claim, why) for claim in claims if (why := await _grow(term, cluster, claim))]
     sizes = [_asked(claim) for claim in claims]
-    term.volume_size = min(sizes, key=amount, default=None)
-    _say_refused(term, cluster, refused)
-    _say_deleted(term, [c for c in claims if c["metadata"].get("deletionTimestamp")])
+    cluster_memory(term).volume_size = min(sizes, key=amount, default=None)
+    _say_refused(term, result, cluster, refused)
+    _say_deleted(term, result, [c for c in claims if c["metadata"].get("deletionTimestamp")])
 
 
 async def _grow(term: Term, cluster: LogCluster, claim: Object) -> str:
@@ -59,7 +61,9 @@ async def _grow(term: Term, cluster: LogCluster, claim: Object) -> str:
     return ""
 
 
-def _say_refused(term: Term, cluster: LogCluster, refused: list[tuple[Object, str]]) -> None:
+def _say_refused(
+    term: Term, result: PassResult, cluster: LogCluster, refused: list[tuple[Object, str]]
+) -> None:
     wanted = cluster.spec.storage.size
     rows = [
         BlockedAction(
@@ -72,9 +76,9 @@ def _say_refused(term: Term, cluster: LogCluster, refused: list[tuple[Object, st
         )
         for claim, _ in sorted(refused, key=lambda one: _broker(one[0]))
     ]
-    term.block(GROW, rows)
+    result.block(GROW, rows)
     if not refused:
-        term.unstall(StallSource.VOLUME_GROWTH)
+        result.unstall(StallSource.VOLUME_GROWTH)
         return
     claim, why = refused[0]
     stated = claim["spec"].get("storageClassName")
@@ -84,12 +88,12 @@ def _say_refused(term: Term, cluster: LogCluster, refused: list[tuple[Object, st
         f"to {_asked(claim)}, or let the StorageClass {stated or 'that they have'} expand "
         "volumes."
     )
-    term.stall(StallSource.VOLUME_GROWTH, Cause(reason=CANNOT_GROW, message=text))
+    result.stall(StallSource.VOLUME_GROWTH, Cause(reason=CANNOT_GROW, message=text))
 
 
-def _say_deleted(term: Term, deleted: list[Object]) -> None:
+def _say_deleted(term: Term, result: PassResult, deleted: list[Object]) -> None:
     if not deleted:
-        term.unstall(StallSource.DELETED_VOLUMES)
+        result.unstall(StallSource.DELETED_VOLUMES)
         return
     names = ", ".join(sorted(claim["metadata"]["name"] for claim in deleted))
     pods = ", ".join(labels.broker_pod(term.key[1], _broker(claim)) for claim in deleted)
@@ -98,7 +102,7 @@ def _say_deleted(term: Term, deleted: list[Object]) -> None:
         f"stops. While all partitions are in sync, delete the pods ({pods}) one at a time: each "
         "broker comes back with an empty volume and copies its replicas from the others."
     )
-    term.stall(StallSource.DELETED_VOLUMES, Cause(reason=DELETED, message=text))
+    result.stall(StallSource.DELETED_VOLUMES, Cause(reason=DELETED, message=text))
 
 
 def _broker(claim: Object) -> BrokerId:

@@ -1,16 +1,127 @@
-"""Renders a LogBroker from the committed image and this term's memory of the broker."""
+"""Status of a LogBroker: figures, its node, since when it is fenced.
+
+Rendered from the committed image and what a term remembers of the broker. Figures are taken now and
+then (`look`), not whenever a status is rendered, so that written figures change no more often than
+that.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.cluster.records import (
+    BrokerFenced,
+    BrokerRegistered,
+    BrokerShutdownStarted,
+    BrokersLeaving,
+    BrokerUnfenced,
+    BrokerUnregistered,
+    BrokerUpdated,
+    MembersChanged,
+    Record,
+    RestartEnded,
+    RestartGranted,
+)
 from plimsoll_core.controller.kernel.held_back_brokers import HoldBack, held_back
 from plimsoll_core.ids import BrokerId
+from plimsoll_operator.api import labels
+from plimsoll_operator.api.conditions import timestamp
+from plimsoll_operator.api.logbroker import FencedStatus
 from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.kube.seen_objects import Key
-from plimsoll_operator.reconcile.logbroker.broker_memory import brokers_of
 from plimsoll_operator.reconcile.logbroker.reconcile import wanted
 from plimsoll_operator.reconcile.reconcile_term import Term
-from plimsoll_operator.status.broker_status import BrokerSeen, broker_status
+from plimsoll_operator.reconcile.shared.broker_rolls import rolls_of
+from plimsoll_operator.status.broker_status import BrokerSeen, ShownBroker, broker_status, view_of
 from plimsoll_operator.status.status_writer import StatusDraft
+
+WHY_LENGTH_MAX = 1_000
+OF_ONE = (
+    BrokerFenced,
+    BrokerRegistered,
+    BrokerShutdownStarted,
+    BrokerUnfenced,
+    BrokerUpdated,
+    RestartGranted,
+    RestartEnded,
+)
+"""Records that change one broker's state."""
+OF_SEVERAL = (MembersChanged, BrokersLeaving, BrokerUnregistered)
+
+
+class _ShownBroker(msgspec.Struct):
+    fenced: FencedStatus | None = None
+
+
+@dataclass(slots=True)
+class BrokerMemory:
+    """State of one term."""
+
+    # Time and cause of a broker's fencing, as far as known.
+    fenced: dict[BrokerId, FencedStatus] = field(default_factory=dict)
+    # Figures that its object shows until the next `look`.
+    views: dict[BrokerId, ShownBroker] = field(default_factory=dict)
+
+    def happened(self, records: Iterable[Record], now_ms: int) -> set[BrokerId]:
+        """Apply records; return the brokers with a changed state."""
+        changed: set[BrokerId] = set()
+        for record in records:
+            if not isinstance(record, OF_ONE):
+                continue
+            changed.add(record.broker_id)
+            if isinstance(record, BrokerFenced):
+                self._away(record.broker_id, record.cause, now_ms)
+            elif isinstance(record, BrokerRegistered):
+                self._away(record.broker_id, "it has registered but not caught up yet", now_ms)
+            elif isinstance(record, BrokerUnfenced):
+                self.fenced.pop(record.broker_id, None)
+        return changed
+
+    def _away(self, broker_id: BrokerId, why: str, now_ms: int) -> None:
+        since = timestamp(now_ms)
+        if (known := self.fenced.get(broker_id)) is not None:
+            since = known.since
+        self.fenced[broker_id] = FencedStatus(since=since, why=why[:WHY_LENGTH_MAX])
+
+    def look(self, term: Term, broker_id: BrokerId) -> None:
+        """Take a broker's present figures."""
+        if broker_id not in self.fenced and (known := self._shown(term, broker_id)):
+            self.fenced[broker_id] = known
+        if not is_away(term.image, broker_id):
+            self.fenced.pop(broker_id, None)
+        self.views[broker_id] = view_of(term.controller, broker_id)
+
+    def _shown(self, term: Term, broker_id: BrokerId) -> FencedStatus | None:
+        """Return the fencing that an earlier term wrote into the status; nothing else remembers
+        it."""
+        namespace, name = term.key
+        key = namespace, labels.log_broker(name, broker_id)
+        found = term.objects.log_brokers.get(key)
+        try:
+            return None if found is None else msgspec.convert(found.status, _ShownBroker).fenced
+        except msgspec.ValidationError:
+            return None
+
+    def forget_others(self, image: ClusterImage) -> None:
+        """Forget removed brokers."""
+        for memory in (self.fenced, self.views):
+            for broker_id in [b for b in memory if b not in {*image.members, *image.brokers}]:
+                memory.pop(broker_id, None)
+
+
+def is_away(image: ClusterImage, broker_id: BrokerId) -> bool:
+    """Return True if a registered broker is fenced."""
+    broker = image.brokers.get(broker_id)
+    return broker is not None and broker.fenced
+
+
+def brokers_of(term: Term) -> BrokerMemory:
+    """Return this term's memory."""
+    return term.kept(BrokerMemory, BrokerMemory)
 
 
 def render(term: Term, key: Key) -> StatusDraft | None:
@@ -29,14 +140,14 @@ def render(term: Term, key: Key) -> StatusDraft | None:
 
 
 def _seen(term: Term, broker_id: BrokerId) -> BrokerSeen:
-    memory = brokers_of(term)
+    memory, rolls = brokers_of(term), rolls_of(term)
     if broker_id not in memory.views:
         memory.look(term, broker_id)
     return BrokerSeen(
         view=memory.views[broker_id],
         fenced=memory.fenced.get(broker_id),
-        node=memory.nodes.get(broker_id),
-        trouble=term.troubles.get(broker_id, ""),
+        node=rolls.nodes.get(broker_id),
+        trouble=rolls.troubles.get(broker_id, ""),
         held_back=_held_back(term.controller, broker_id),
     )
 

@@ -17,6 +17,7 @@ from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
 from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import LOG_BROKERS
 from plimsoll_operator.kube.seen_objects import Key
+from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.status_writer import Target
@@ -24,8 +25,14 @@ from plimsoll_operator.status.status_writer import Target
 logger = logging.getLogger("plimsoll.logbroker")
 
 
-async def reconcile(term: Term, key: Key) -> None:
-    """Reconcile one broker's object. Raises `Retry` if the API server refuses."""
+async def reconcile(term: Term, key: Key) -> PassResult:
+    """Reconcile one broker's object."""
+    with PassResult() as result:
+        await _reconcile(term, result, key)
+    return result
+
+
+async def _reconcile(term: Term, result: PassResult, key: Key) -> None:
     cluster = term.cluster
     if cluster is None:
         return
@@ -35,12 +42,12 @@ async def reconcile(term: Term, key: Key) -> None:
             if found is not None and found.cluster_key == term.key:
                 await _remove(term, key, found.metadata.uid)
         elif found is None:
-            await _make(term, cluster, broker_id)
+            await _make(term, result, cluster, broker_id)
         elif not _is_as_made(term, found, broker_id):
             # Where CRD rules are not enforced it can be edited; it is then recreated.
             await _remove(term, key, found.metadata.uid)
         else:
-            term.mark(Target(LOG_BROKERS, *key))
+            result.mark(Target(LOG_BROKERS, *key))
     except ApiError as error:
         raise Retry(f"LogBroker {key[1]}: {error}") from error
 
@@ -73,7 +80,7 @@ def _is_as_made(term: Term, found: LogBroker, broker_id: BrokerId) -> bool:
     return (found.cluster_key, found.spec.broker_id) == (term.key, broker_id)
 
 
-async def _make(term: Term, cluster: LogCluster, broker_id: BrokerId) -> None:
+async def _make(term: Term, result: PassResult, cluster: LogCluster, broker_id: BrokerId) -> None:
     try:
         made = await term.kube.create(LOG_BROKERS, manifest(term, cluster, broker_id))
     except Conflict:
@@ -85,7 +92,7 @@ async def _make(term: Term, cluster: LogCluster, broker_id: BrokerId) -> None:
             raise Retry(f"LogBroker {name} of a deleted LogCluster still exists") from None
     found = term.objects.log_brokers.put(made)
     if found is not None:
-        term.mark(Target(LOG_BROKERS, *found.key))
+        result.mark(Target(LOG_BROKERS, *found.key))
 
 
 async def _remove(term: Term, key: Key, uid: str) -> None:

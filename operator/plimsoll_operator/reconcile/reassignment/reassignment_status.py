@@ -1,26 +1,27 @@
-"""Phase and conditions of a Reassignment, with their causes. Pure.
+"""Phase, progress and conditions of a Reassignment, with their causes. Pure.
 
 Called by the Reassignment reconciler, with the controller's answer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from plimsoll_core.cluster.model import ClusterImage, Partition
 from plimsoll_core.cluster.model import Reassignment as Row
 from plimsoll_core.messages.reassignments import ReassignmentState
 from plimsoll_core.messages.requests import Refused
+from plimsoll_operator.api import reassignment as api
 from plimsoll_operator.api.conditions import condition, timestamp
 from plimsoll_operator.api.meta import Condition
+from plimsoll_operator.api.quantities import binary
 from plimsoll_operator.api.reassignment import Phase, Reassignment, ReassignmentStatus
-from plimsoll_operator.reconcile.reassignment.reassignment_progress import (
-    active,
-    byte_counts,
-    partition_counts,
-)
-from plimsoll_operator.status.copy_meter import Copies, Meter
+from plimsoll_operator.status.copy_meter import Copies, Meter, MoveProgress, copied
 
 FINAL: frozenset[Phase] = frozenset({"Completed", "Cancelled", "Failed"})
 """Final phases."""
+
+ACTIVE_MAX = 20
 
 
 def moving_of(image: ClusterImage, row: Row) -> list[Partition]:
@@ -130,3 +131,56 @@ def _conditions(
 
 def _not(type_: str, message: str) -> Condition:
     return condition(type_, False, "Not" + type_, message)
+
+
+def partition_counts(
+    total: int, moving: Iterable[Partition], copies: Copies, rolled_back: int = 0
+) -> api.PartitionCounts:
+    """Count partitions by state. A moving partition is pending until a new replica holds data."""
+    pending = under_way = 0
+    for partition in moving:
+        sizes = copies.get(partition.key, {})
+        begun = any(sizes.get(b) or b in partition.isr for b in partition.adding)
+        begun |= not partition.adding
+        under_way += begun
+        pending += not begun
+    return api.PartitionCounts(
+        total=total,
+        pending=pending,
+        copying=under_way,
+        done=max(0, total - pending - under_way - rolled_back),
+        rolled_back=rolled_back,
+    )
+
+
+def byte_counts(progress: MoveProgress) -> api.ByteCounts:
+    rate = progress.rate
+    return api.ByteCounts(
+        total=binary(progress.total),
+        copied=binary(progress.copied),
+        left=binary(progress.left),
+        rate_per_second=None if rate is None else binary(rate),
+    )
+
+
+def active(
+    image: ClusterImage, moving: Iterable[Partition], copies: Copies
+) -> tuple[api.ActiveMove, ...] | None:
+    """Return the first moving partitions, one by one."""
+    rows = []
+    for partition in sorted(moving, key=lambda p: (image.topics[p.topic_id].name, p.index)):
+        known = copied(partition, copies.get(partition.key, {}))
+        rows.append(
+            api.ActiveMove(
+                topic=image.topics[partition.topic_id].name,
+                partition=partition.index,
+                from_=partition.settled,
+                adding=partition.adding,
+                removing=partition.removing,
+                copied=None if known is None else binary(known.copied),
+                total=None if known is None else binary(known.total),
+            )
+        )
+        if len(rows) == ACTIVE_MAX:
+            break
+    return tuple(rows) or None

@@ -3,32 +3,37 @@
 Called by the reconciler at each pass. Planning takes seconds in a large cluster, so it runs in a
 thread, on an immutable image; the controller checks that the plan still holds when it begins. A
 plan is memory: it is computed again after a change of the cluster, and by the next leading
-operator.
+operator. No plan begins without approval: the spec's `approval: Automatic`, or exactly its hash in
+`approvedPlan`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from uuid import UUID
 
-from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.cluster.model import ClusterImage, PartitionKey, RebalanceObject
 from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.controller.kernel.volatile_state import VolatileState
 from plimsoll_core.controller.moves.disk_figures import disk_rooms
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.messages.rebalances import RebalanceState
-from plimsoll_core.messages.requests import Answer, Refused, Request
-from plimsoll_core.planner.rebalance import Planned, make
-from plimsoll_operator.api.rebalance import Rebalance
-from plimsoll_operator.reconcile.rebalance.plan_approval import is_approved
-from plimsoll_operator.reconcile.rebalance.rebalance_requests import (
-    begin_request,
-    run_request,
-    wish_of,
+from plimsoll_core.messages.rebalances import (
+    CONCURRENT_MOVES_PER_BROKER,
+    BeginRebalance,
+    MoveLimits,
+    RebalanceState,
+    RunRebalance,
 )
+from plimsoll_core.messages.requests import Answer, Refused, Request
+from plimsoll_core.planner.disk_room import DiskRoom
+from plimsoll_core.planner.placement import RackPolicy
+from plimsoll_core.planner.rebalance import Planned, PlanRequest, make
+from plimsoll_operator.api.quantities import amount, bytes_per_second
+from plimsoll_operator.api.rebalance import Rebalance
 
 REPLAN_MS = 10_000
 """Minimum age, in milliseconds, before a waiting plan is computed again after a change of
@@ -100,7 +105,7 @@ class RebalancePass:
     sketch: Sketch | None
 
 
-class Rebalancing:
+class RebalancePlanning:
     """Rebalances of one cluster; `sketches` by the uids of their objects."""
 
     def __init__(self, controller: Deciding) -> None:
@@ -189,3 +194,101 @@ class Rebalancing:
 
 def _refused(refusal: Refusal) -> Refused:
     return Refused(reason=refusal.reason.name, code=refusal.reason.code, message=refusal.message)
+
+
+def is_approved(found: Rebalance, planned: Planned) -> bool:
+    """Return True if exactly this plan may be carried out."""
+    if planned.plan.nothing_to_do:
+        return True
+    return found.spec.approval == "Automatic" or found.spec.approved_plan == planned.hash
+
+
+def approval_reason(
+    found: Rebalance, name: str, image: ClusterImage, shown: Collection[str]
+) -> tuple[str, str]:
+    """Return reason and sentence for a plan that has not begun. `name`: the present plan's hash.
+    `shown`: hashes shown in this term."""
+    ask = f"Set spec.approvedPlan to {name} to carry out the plan in status.plan."
+    if any(p.moving for p in image.partitions.values()):
+        ask += " Other moves are in progress and change the plan: approve it when they are done."
+    approved = found.spec.approved_plan
+    if approved and approved == name:
+        return "Starting", "The plan is approved and about to start."
+    if approved in shown:
+        return "PlanChanged", f"The approved plan is out of date. {ask}"
+    if approved:
+        text = f"spec.approvedPlan is {approved}, which matches no recent plan."
+        return "UnknownPlan", f"{text} {ask}"
+    return "AwaitingApproval", ask
+
+
+def object_of(found: Rebalance) -> RebalanceObject:
+    """Return the object's reference in the metadata log."""
+    meta = found.metadata
+    return RebalanceObject(namespace=meta.namespace, name=meta.name, uid=meta.uid)
+
+
+def wish_of(
+    found: Rebalance,
+    rack_policy: RackPolicy,
+    away: AbstractSet[BrokerId],
+    sizes: Mapping[PartitionKey, int],
+    disks: Mapping[BrokerId, DiskRoom],
+) -> PlanRequest:
+    """Return the planner request."""
+    return PlanRequest(
+        mode=found.spec.mode,
+        brokers=_brokers(found),
+        limits=limits_of(found),
+        rack_policy=rack_policy,
+        away=away,
+        sizes=sizes,
+        disks=disks,
+    )
+
+
+def begin_request(found: Rebalance, planned: Planned | None, wall_ms: int) -> BeginRebalance:
+    """Return the request to begin the plan; without one, to record a Rebalance cancelled before it
+    began."""
+    return BeginRebalance(
+        object=object_of(found),
+        mode=found.spec.mode,
+        brokers=_brokers(found),
+        plan_hash="" if planned is None else planned.hash,
+        moves=() if planned is None else planned.moves,
+        waves=0 if planned is None else planned.waves,
+        bytes_per_second=_throttle(found),
+        cancelled=planned is None,
+        wall_ms=wall_ms,
+    )
+
+
+def run_request(found: Rebalance, wall_ms: int) -> RunRebalance:
+    """Return the request to continue, by the object's present spec."""
+    return RunRebalance(
+        object=object_of(found),
+        limits=limits_of(found),
+        bytes_per_second=_throttle(found),
+        paused=bool(found.spec.paused),
+        cancelled=bool(found.spec.cancelled),
+        wall_ms=wall_ms,
+    )
+
+
+def limits_of(found: Rebalance) -> MoveLimits:
+    """Return the limits, with defaults."""
+    limits = found.spec.limits
+    if limits is None:
+        return MoveLimits()
+    most = None if limits.max_bytes is None else max(1, int(amount(limits.max_bytes)))
+    concurrent = limits.concurrent_moves_per_broker or CONCURRENT_MOVES_PER_BROKER
+    return MoveLimits(concurrent_moves_per_broker=concurrent, max_bytes=most)
+
+
+def _throttle(found: Rebalance) -> int | None:
+    throttle = found.spec.throttle
+    return None if throttle is None else bytes_per_second(throttle.bytes_per_second)
+
+
+def _brokers(found: Rebalance) -> tuple[BrokerId, ...]:
+    return tuple(sorted({BrokerId(number) for number in found.spec.brokers or ()}))

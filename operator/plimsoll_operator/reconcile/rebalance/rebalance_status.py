@@ -1,7 +1,7 @@
-"""Phase and conditions of a Rebalance, with their causes. Pure.
+"""Phase, progress and conditions of a Rebalance, with their causes. Pure.
 
 Called by the Rebalance reconciler. The plan is the operator's memory; its row and the remaining
-moves are in the metadata log.
+moves are in the metadata log. Progress is shown to people; no decision depends on it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.cluster.model import ClusterImage, RebalanceRest
 from plimsoll_core.cluster.model import Rebalance as Row
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.rebalances import RebalanceState
@@ -20,6 +20,7 @@ from plimsoll_core.phrasing import NAMED_AT_MOST, brokers_text
 from plimsoll_core.planner.rebalance import Planned
 from plimsoll_operator.api.conditions import condition, timestamp
 from plimsoll_operator.api.meta import Condition
+from plimsoll_operator.api.quantities import binary
 from plimsoll_operator.api.rebalance import (
     Phase,
     PlanStatus,
@@ -27,8 +28,7 @@ from plimsoll_operator.api.rebalance import (
     Rebalance,
     RebalanceStatus,
 )
-from plimsoll_operator.reconcile.rebalance.plan_approval import approval_reason
-from plimsoll_operator.reconcile.rebalance.rebalance_progress import progress_of
+from plimsoll_operator.reconcile.rebalance.planning import approval_reason
 from plimsoll_operator.status.copy_meter import Copies, Meter
 
 FINAL: frozenset[Phase] = frozenset({"Completed", "Cancelled", "Failed", "NothingToDo"})
@@ -184,3 +184,48 @@ def _progress(row: Row, view: View, phase: Phase) -> Progress:
     copies, now_ms = view.seen
     found = progress_of(row, view.image, view.meter, copies, now_ms, view.wall_ms)
     return found if phase != "Blocked" else replace(found, eta_seconds=None)
+
+
+def progress_of(
+    row: Row, image: ClusterImage, meter: Meter, copies: Copies, now_ms: int, wall_ms: int
+) -> Progress:
+    """Return the progress. `copies`: copy sizes that brokers reported, as of `now_ms`
+    (monotonic)."""
+    rest = image.rebalance_rests.get(row.object.uid)
+    if rest is None:
+        return Progress(
+            replicas_moved=row.replicas_moved,
+            wave=row.waves if row.phase == "Completed" else 0,
+            lowest_isr_margin=row.lowest_isr_margin,
+        )
+    moving = [image.partitions[key] for key in rest.active if key in image.partitions]
+    measured = meter.read([p for p in moving if p.moving], copies, now_ms)
+    left = measured.left + _waiting_bytes(rest)
+    rate = measured.rate
+    return Progress(
+        replicas_moved=row.replicas_moved,
+        partitions_left=len(rest.moves),
+        bytes_left=binary(left),
+        eta_seconds=None if row.paused else eta_seconds(row, wall_ms, left, rate),
+        wave=min((move.wave for move in rest.moves.values()), default=row.waves),
+        lowest_isr_margin=row.lowest_isr_margin,
+    )
+
+
+def eta_seconds(row: Row, wall_ms: int, left: int, rate: int | None) -> int | None:
+    """Estimate by bytes and by partitions and return the longer: many small partitions cost rounds,
+    not bytes.
+
+    `left`: bytes; `rate`: bytes a second, None if unknown.
+    """
+    found = [-(-left // rate)] if rate else []
+    elapsed_ms = wall_ms - row.started_ms
+    if row.moved and elapsed_ms > 0:
+        partitions = max(0, row.total - row.moved - row.dropped)
+        found.append(-(-partitions * elapsed_ms // (row.moved * 1000)))
+    return max(found, default=None)
+
+
+def _waiting_bytes(rest: RebalanceRest) -> int:
+    active = frozenset(rest.active.values())
+    return sum(move.copied_bytes for move in rest.moves.values() if move.number not in active)

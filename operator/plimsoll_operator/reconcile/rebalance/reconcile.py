@@ -8,7 +8,7 @@ plan is memory: until it is approved, it is computed again whenever the cluster 
 from __future__ import annotations
 
 from collections import deque
-from functools import partial
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -22,15 +22,19 @@ from plimsoll_operator.api.rebalance import PlanStatus, Rebalance, RebalanceStat
 from plimsoll_operator.kube.errors import ApiError, NotFound
 from plimsoll_operator.kube.resources import CONFIG_MAPS, REBALANCES
 from plimsoll_operator.kube.seen_objects import Key
-from plimsoll_operator.reconcile.rebalance.plan_config_map import config_map, config_map_name
-from plimsoll_operator.reconcile.rebalance.plan_status import plan_status
+from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.rebalance.planning import (
     Deciding,
     RebalancePass,
-    Rebalancing,
+    RebalancePlanning,
     Sketch,
 )
 from plimsoll_operator.reconcile.rebalance.rebalance_status import FINAL, View, status_of
+from plimsoll_operator.reconcile.rebalance.shown_plan import (
+    config_map,
+    config_map_name,
+    plan_status,
+)
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.copy_meter import Meter
@@ -44,14 +48,32 @@ HASHES_MAX = 100
 """Number of shown plan hashes kept per Rebalance, to tell an outdated plan from a typing error."""
 
 
-def rebalancing_of(term: Term) -> Rebalancing:
-    """Return the state of this term."""
-    return term.kept(Rebalancing, partial(_rebalancing, term))
+@dataclass(slots=True)
+class RebalanceMemory:
+    """What a term remembers of Rebalances, by the uids of their objects."""
+
+    rebalancing: RebalancePlanning
+    # The plan that is shown, and the hashes of all plans that were shown.
+    plans: dict[str, PlanStatus] = field(default_factory=dict)
+    hashes: dict[str, deque[str]] = field(default_factory=dict)
+    # Copy rates.
+    meters: dict[str, Meter] = field(default_factory=dict)
+
+    def forget(self, uid: str) -> None:
+        """Forget a deleted object."""
+        self.rebalancing.forget(uid)
+        self.plans.pop(uid, None)
+        self.hashes.pop(uid, None)
+        self.meters.pop(uid, None)
 
 
-def _rebalancing(term: Term) -> Rebalancing:
+def rebalances_of(term: Term) -> RebalanceMemory:
+    return term.kept(RebalanceMemory, lambda: RebalanceMemory(_rebalancing(term)))
+
+
+def _rebalancing(term: Term) -> RebalancePlanning:
     controller = term.controller
-    return Rebalancing(
+    return RebalancePlanning(
         Deciding(
             image=lambda: term.image,
             soft=lambda: controller.soft,
@@ -63,14 +85,20 @@ def _rebalancing(term: Term) -> Rebalancing:
     )
 
 
-async def reconcile(term: Term, key: Key) -> None:
+async def reconcile(term: Term, key: Key) -> PassResult:
+    with PassResult() as result:
+        await _reconcile(term, result, key)
+    return result
+
+
+async def _reconcile(term: Term, result: PassResult, key: Key) -> None:
     found, target = term.objects.rebalances.get(key), Target(REBALANCES, *key)
     going = found is None or found.metadata.deletion_timestamp is not None
     for row in _rows(term, key):
         if going or found is None or row.object.uid != found.metadata.uid:
             await _forget(term, row)
     if found is None or going:
-        term.shows_no_more(target)
+        result.show_no_more(target)
         _prune(term)
         return
     if found.cluster_key != term.key or term.cluster is None:
@@ -79,17 +107,17 @@ async def reconcile(term: Term, key: Key) -> None:
         term.objects.rebalances.conditions(key)
     ):
         return  # it ran in an earlier cluster of this name; it runs once
-    seen = await rebalancing_of(term).look(found)
+    seen = await rebalances_of(term).rebalancing.look(found)
     plan = await _plan(term, found, seen.sketch)
     status = status_of(found, _view(term, found, seen, plan))
-    _tell_who_approves(term, found, status)
-    term.show(target, found.metadata.generation, status)
+    _tell_who_approves(term, result, found, status)
+    result.show(target, found.metadata.generation, status)
     if isinstance(seen.answer, Refused):
         raise Retry(seen.answer.message, after_ms=REFUSED_MS)
     if status.phase in FINAL:
-        rebalancing_of(term).forget(found.metadata.uid)
+        rebalances_of(term).rebalancing.forget(found.metadata.uid)
     else:
-        term.add_later(Work(Task.REBALANCE, key), AWAIT_MS if seen.answer is None else LOOK_MS)
+        result.add_later(Work(Task.REBALANCE, key), AWAIT_MS if seen.answer is None else LOOK_MS)
 
 
 def abandoned(term: Term) -> list[Key]:
@@ -98,19 +126,21 @@ def abandoned(term: Term) -> list[Key]:
     return [key for key in keys if term.objects.rebalances.get(key) is None]
 
 
-def _tell_who_approves(term: Term, found: Rebalance, status: RebalanceStatus) -> None:
+def _tell_who_approves(
+    term: Term, result: PassResult, found: Rebalance, status: RebalanceStatus
+) -> None:
     """Write one Event for each plan that waits for approval: a growing cluster proposes plans
     unasked."""
     plan = status.plan
     if status.phase != "AwaitingApproval" or plan is None:
         return
-    before = term.status_of(Target(REBALANCES, *found.key), RebalanceStatus)
+    before = term.shown.status_of(Target(REBALANCES, *found.key), RebalanceStatus)
     if before is not None and before.plan is not None and before.plan.hash == plan.hash:
         return
     moves, name = plan.moves, found.metadata.name
     copies = f"{moves.replicas} replicas and {moves.leaders} leaders move, {moves.bytes} are copied"
     # Omit the hash: an Event is not updated, and other moves change the plan.
-    term.tell(
+    result.tell(
         Occurrence(
             key=f"rebalance-{found.metadata.uid}-waits",
             reason="RebalanceAwaitsApproval",
@@ -122,14 +152,15 @@ def _tell_who_approves(term: Term, found: Rebalance, status: RebalanceStatus) ->
 
 
 def _view(term: Term, found: Rebalance, seen: RebalancePass, plan: PlanStatus | None) -> View:
+    memory = rebalances_of(term)
     return View(
         image=term.image,
         answer=seen.answer,
         plan=plan,
         planned=None if seen.sketch is None else seen.sketch.planned,
-        meter=term.meters.setdefault(found.metadata.uid, Meter()),
+        meter=memory.meters.setdefault(found.metadata.uid, Meter()),
         seen=(term.controller.soft.copies, term.monotonic_ms()),
-        shown=term.plan_hashes.get(found.metadata.uid, ()),
+        shown=memory.hashes.get(found.metadata.uid, ()),
         wall_ms=term.now_ms(),
     )
 
@@ -139,8 +170,8 @@ def _view(term: Term, found: Rebalance, seen: RebalancePass, plan: PlanStatus | 
 
 async def _plan(term: Term, found: Rebalance, sketch: Sketch | None) -> PlanStatus | None:
     """Return this term's plan, else the shown plan if that is the one that was begun."""
-    uid = found.metadata.uid
-    shown = term.plans.get(uid)
+    uid, memory = found.metadata.uid, rebalances_of(term)
+    shown = memory.plans.get(uid)
     planned = sketch.planned if sketch is not None else None
     if sketch is not None and isinstance(planned, Planned):
         made = (planned.hash, timestamp(sketch.made_ms))
@@ -153,7 +184,7 @@ async def _plan(term: Term, found: Rebalance, sketch: Sketch | None) -> PlanStat
             if throttle is not None:
                 rate = bytes_per_second(throttle.bytes_per_second)
             shown = plan_status(term.image, planned, rate, sketch.made_ms, details)
-            term.plans[uid] = shown
+            memory.plans[uid] = shown
             hashes = await _hashes(term, found)
             if shown.hash not in hashes:
                 hashes.append(shown.hash)
@@ -162,16 +193,17 @@ async def _plan(term: Term, found: Rebalance, sketch: Sketch | None) -> PlanStat
     if shown is None and row is not None and row.plan_hash:
         before = await _shown_before(term, found)
         if before is not None and before.hash == row.plan_hash:
-            shown = term.plans[uid] = before
+            shown = memory.plans[uid] = before
     return shown
 
 
 async def _hashes(term: Term, found: Rebalance) -> deque[str]:
     """Return the hashes of the plans shown in this term, and the last of the previous term, which
     may have been approved meanwhile."""
-    hashes = term.plan_hashes.get(found.metadata.uid)
+    shown = rebalances_of(term).hashes
+    hashes = shown.get(found.metadata.uid)
     if hashes is None:
-        hashes = term.plan_hashes[found.metadata.uid] = deque(maxlen=HASHES_MAX)
+        hashes = shown[found.metadata.uid] = deque(maxlen=HASHES_MAX)
         if found.spec.approved_plan and (before := await _shown_before(term, found)):
             hashes.append(before.hash)
     return hashes
@@ -217,12 +249,10 @@ def _owned(body: dict[str, object], uid: str) -> bool:
 
 def _prune(term: Term) -> None:
     """Drop plans of objects that were deleted before they began."""
-    rebalancing = rebalancing_of(term)
+    memory = rebalances_of(term)
     known = {found.metadata.uid for found in term.objects.rebalances}
-    for uid in [uid for uid in rebalancing.sketches if uid not in known]:
-        rebalancing.forget(uid)
-        term.plans.pop(uid, None)
-        term.plan_hashes.pop(uid, None)
+    for uid in [uid for uid in memory.rebalancing.sketches if uid not in known]:
+        memory.forget(uid)
 
 
 def _rows(term: Term, key: Key) -> list[Row]:
@@ -237,11 +267,7 @@ async def _forget(term: Term, row: Row) -> None:
     answer = await term.ask(RebalanceObjectGone(object=row.object, wall_ms=term.now_ms()))
     if isinstance(answer, Refused | RebalanceState) and answer.reason:
         raise Retry(answer.message, after_ms=LOOK_MS)
-    uid = row.object.uid
-    term.meters.pop(uid, None)
-    term.plans.pop(uid, None)
-    term.plan_hashes.pop(uid, None)
-    rebalancing_of(term).forget(uid)
+    rebalances_of(term).forget(row.object.uid)
 
 
 async def _exists(term: Term, row: Row) -> bool:

@@ -31,25 +31,24 @@ from plimsoll_operator.kube.resources import (
     PODS,
     STATEFUL_SETS,
 )
+from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.manifests.configmap import config_map_name
 from plimsoll_operator.manifests.manifest_context import Context
 from plimsoll_operator.manifests.statefulset import revision, stateful_set
-from plimsoll_operator.reconcile.logbroker.broker_memory import brokers_of
+from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.restarts import stateful_set_repair
-from plimsoll_operator.reconcile.restarts.pod_state import (
+from plimsoll_operator.reconcile.restarts.broker_pods import (
     FAILED_CREATE,
+    REPLACE,
     PodState,
+    is_stuck,
     not_created,
+    replace_pod,
     trouble,
 )
-from plimsoll_operator.reconcile.restarts.restart_memory import restarts_of
-from plimsoll_operator.reconcile.restarts.roll_progress import Rolling
-from plimsoll_operator.reconcile.restarts.unreachable_nodes import (
-    REPLACE,
-    is_stuck,
-    replace_pod,
-)
+from plimsoll_operator.reconcile.shared.broker_rolls import Rolling, rolls_of
+from plimsoll_operator.reconcile.shared.pinned_choices import manifest_context
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.work_queue import Retry
 
@@ -60,14 +59,20 @@ RESTART: Final = "Restart"
 REFUSED = "RestartRefused"
 
 
-async def reconcile(term: Term) -> None:
-    cluster, context = term.cluster, term.context
+async def reconcile(term: Term, _: Key) -> PassResult:
+    with PassResult() as result:
+        await _reconcile(term, result)
+    return result
+
+
+async def _reconcile(term: Term, result: PassResult) -> None:
+    cluster, context = term.cluster, manifest_context(term)
     if cluster is None or context is None:
         return
     if isinstance(broker_configs_of(cluster), Refusal):
         return
     try:
-        pass_ = Pass(term, context)
+        pass_ = RestartReconciler(term, result, context)
         await pass_.run()
     except Conflict as error:
         raise Retry(str(error), after_ms=500) from error
@@ -75,19 +80,20 @@ async def reconcile(term: Term) -> None:
         raise Retry(str(error)) from error
     except ApiError as error:
         why = Cause(reason=REFUSED, message=f"The API server rejected a request: {error}")
-        term.stall(StallSource.RESTARTS, why)
+        result.stall(StallSource.RESTARTS, why)
         raise Retry(str(error)) from error
-    term.unstall(StallSource.RESTARTS)
-    if restarts_of(term).rolling is not None or term.blocked.get(REPLACE) or pass_.absent:
-        term.add_later(Work(Task.ROLLS, term.key), AGAIN_MS)
-    term.mark_cluster()
+    result.unstall(StallSource.RESTARTS)
+    if rolls_of(term).rolling is not None or pass_.stuck or pass_.absent:
+        result.add_later(Work(Task.ROLLS, term.key), AGAIN_MS)
+    result.mark_cluster()
 
 
-class Pass:
+class RestartReconciler:
     """One pass over all brokers."""
 
-    def __init__(self, term: Term, context: Context) -> None:
+    def __init__(self, term: Term, result: PassResult, context: Context) -> None:
         self.term = term
+        self.result = result
         self.context = context
         self.wanted = revision(context)
         self.waits: list[BlockedAction] = []
@@ -99,7 +105,9 @@ class Pass:
         seen = await self._look()
         image = self.term.image
         for at, one in enumerate(seen):
-            seen[at] = one = await stateful_set_repair.restore(self.term, self.context, one)
+            seen[at] = one = await stateful_set_repair.restore(
+                self.term, self.result, self.context, one
+            )
             if one.pod is not None and is_stuck(one.pod, self.now_ms):
                 waits = await replace_pod(self.term, one.broker_id, one.pod)
                 self.stuck += [] if waits is None else [waits]
@@ -111,7 +119,7 @@ class Pass:
                 await self._begin(one)
         await self._find_troubles(seen)
         self._tell(seen)
-        if restarts_of(self.term).rolling is None:
+        if rolls_of(self.term).rolling is None:
             await self._sweep(seen)
 
     async def _look(self) -> list[PodState]:
@@ -132,10 +140,19 @@ class Pass:
                 continue
             broker_id = BrokerId(number)
             pod = by_name.get(labels.broker_pod(name, broker_id))
-            brokers_of(self.term).seen_pod(broker_id, pod)
+            self._note_node(broker_id, pod)
             if broker_id in self.term.image.members:
                 seen.append(PodState(broker_id=broker_id, owner=item, pod=pod))
         return sorted(seen, key=lambda one: one.broker_id)
+
+    def _note_node(self, broker_id: BrokerId, pod: Object | None) -> None:
+        """Note the node of a broker's pod as just read."""
+        nodes = rolls_of(self.term).nodes
+        node = "" if pod is None else (pod.get("spec") or {}).get("nodeName") or ""
+        if node:
+            nodes[broker_id] = str(node)
+        else:
+            nodes.pop(broker_id, None)
 
     def _active(self, broker_id: BrokerId) -> bool:
         broker = self.term.image.brokers.get(broker_id)
@@ -241,7 +258,7 @@ class Pass:
                 why = trouble(one.pod) or (await self._not_created(one) if one.pod is None else "")
                 if why:
                     found[one.broker_id] = why
-        term.troubles = found
+        rolls_of(term).troubles = found
 
     async def _not_created(self, one: PodState) -> str:
         """Return why the StatefulSet cannot create the pod (a quota, a policy), by its Event."""
@@ -256,21 +273,21 @@ class Pass:
         return not_created(found.items)
 
     def _tell(self, seen: list[PodState]) -> None:
-        term = self.term
-        term.block(RESTART, _worst_first(self.waits))
-        term.block(REPLACE, self.stuck)
+        term, rolls = self.term, rolls_of(self.term)
+        self.result.block(RESTART, _worst_first(self.waits))
+        self.result.block(REPLACE, self.stuck)
         new = [one.broker_id for one in seen if one.pod_revision == self.wanted]
         old = [o.broker_id for o in seen if o.pod is not None and o.broker_id not in new]
         if not old and not term.image.grants:
-            restarts_of(term).rolling = None
+            rolls.rolling = None
             return
         grants = term.image.grants
         away = {
-            one.broker_id: term.troubles.get(one.broker_id, "")
+            one.broker_id: rolls.troubles.get(one.broker_id, "")
             for one in seen
             if one.broker_id in grants
         }
-        restarts_of(term).rolling = Rolling(
+        rolls.rolling = Rolling(
             revision=self.wanted,
             current=sum(broker_id not in grants for broker_id in new),
             total=len(seen),

@@ -13,9 +13,9 @@ from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import STATEFUL_SETS
 from plimsoll_operator.manifests.manifest_context import Context
 from plimsoll_operator.manifests.statefulset import revision, stateful_set
+from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.reconcile_term import Term
-from plimsoll_operator.reconcile.restarts.pod_state import Compared, PodState
-from plimsoll_operator.reconcile.restarts.restart_memory import restarts_of
+from plimsoll_operator.reconcile.restarts.broker_pods import Compared, PodState
 from plimsoll_operator.status.events import Occurrence
 
 logger = logging.getLogger("plimsoll.repairs")
@@ -24,12 +24,20 @@ IMMUTABLE = frozenset({"selector", "serviceName", "podManagementPolicy", "volume
 """Fields that the API server never lets change; claims differ once `storage.size` has grown."""
 
 
-async def restore(term: Term, context: Context, one: PodState) -> PodState:
+class _ComparedSets(dict[str, Compared]):
+    """StatefulSets, by uid, as last found correct in this term."""
+
+
+def compared_sets(term: Term) -> dict[str, Compared]:
+    return term.kept(_ComparedSets, _ComparedSets)
+
+
+async def restore(term: Term, result: PassResult, context: Context, one: PodState) -> PodState:
     """Restore the StatefulSet; return the broker with it."""
     meta = one.owner["metadata"]
     wanted = revision(context)
     now = (meta["generation"], wanted)
-    known = restarts_of(term).compared.get(meta["uid"])
+    known = compared_sets(term).get(meta["uid"])
     if known is not None and known.now == now:
         return one
     spec = {
@@ -46,9 +54,9 @@ async def restore(term: Term, context: Context, one: PodState) -> PodState:
     changed = sorted(key for key in spec if right.get(key) != one.owner["spec"].get(key))
     if changed:
         one = replace(one, owner=await term.kube.replace(STATEFUL_SETS, body))
-        _tell(term, one, changed)
+        _tell(term, result, one, changed)
     meta = one.owner["metadata"]
-    restarts_of(term).compared[meta["uid"]] = Compared(
+    compared_sets(term)[meta["uid"]] = Compared(
         now=(meta["generation"], wanted),
         revision=one.template_revision,
         template=one.owner["spec"]["template"],
@@ -77,10 +85,10 @@ def marked(one: PodState, annotation: str, value: str) -> Object:
     return {**with_spec(one), "metadata": {**meta, "annotations": annotations}}
 
 
-def _tell(term: Term, one: PodState, changed: list[str]) -> None:
+def _tell(term: Term, result: PassResult, one: PodState, changed: list[str]) -> None:
     name = one.owner["metadata"]["name"]
     fields = ", ".join(changed)
     text = f"StatefulSet {name}: {fields} changed by another client; the operator restored it."
     logger.warning("%s", text)
     key = f"restored-{name}-{one.owner['metadata']['generation']}"
-    term.tell(Occurrence(key=key, reason="Restored", message=text, warning=True))
+    result.tell(Occurrence(key=key, reason="Restored", message=text, warning=True))

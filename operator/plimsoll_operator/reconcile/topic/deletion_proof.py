@@ -5,34 +5,53 @@ after it lacks the object, while its LogCluster (the same object) and its namesp
 not being deleted, and the Topic CRD is the one under which the object was known. A pruned CRD, a
 wrong scope or a dying namespace thus delete nothing. An object recreated under its name stands for
 the topic that it declares; it proves that the earlier object, which declared another topic, is
-deleted. If another object in the list declares the topic, nothing is removed (`heirs`).
+deleted.
+
+A topic that a live object of the list declares is never removed. An object in the topic's own
+namespace takes it over; one in another namespace does so once its annotation names the topic's id.
+An object that may not declare topics of that name here declares none. One with an unreadable spec
+declares it if its cluster and name can be read.
+
+A mass deletion is reported as soon as it happens, with the way to acknowledge it. The controller
+counts the objects and removes no data of them (`topic_deletion` of the core).
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from plimsoll_core.cluster.model import Topic, TopicObject
+import msgspec
+
+from plimsoll_core.cluster.image import HOUR_MS
+from plimsoll_core.cluster.model import ClusterImage, Topic, TopicObject
+from plimsoll_core.controller.topics.topic_deletion import most_vanished
 from plimsoll_core.errors import Reason
 from plimsoll_core.messages.requests import Refused, TopicObjectGone
+from plimsoll_operator.api import topic as api
 from plimsoll_operator.api.acknowledgement import acknowledged_until_ms, way_out
+from plimsoll_operator.api.cluster_ids import from_kafka_id
 from plimsoll_operator.api.cluster_topics import (
     GRACE_SECONDS_DEFAULT,
     REMOVALS_PER_HOUR_DEFAULT,
     TopicDeletion,
     Topics,
 )
-from plimsoll_operator.api.labels import TOPICS_CRD
+from plimsoll_operator.api.labels import ADOPT, TOPICS_CRD
 from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.api.meta import ClusterRef, ObjectMeta
 from plimsoll_operator.kube.errors import ApiError, NotFound
 from plimsoll_operator.kube.kube_api import Object, list_watched
-from plimsoll_operator.kube.resources import LOG_CLUSTERS, NAMESPACES, TOPICS
-from plimsoll_operator.reconcile import crd_age
+from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
+from plimsoll_operator.kube.seen_objects import Key
+from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
+from plimsoll_operator.reconcile.shared import object_absence
+from plimsoll_operator.reconcile.shared.object_absence import namespace_stands
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
-from plimsoll_operator.reconcile.topic.deletion_acknowledgement import is_acknowledged
-from plimsoll_operator.reconcile.topic.heirs import TopicClaims, claims_on, declares
-from plimsoll_operator.reconcile.topic.mass_deletion_notice import mass_deletion, sentence
+from plimsoll_operator.reconcile.topic.topic_declaration import namespace_labels, namespace_refusal
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.events import LENGTH_MAX, Occurrence
 
@@ -40,28 +59,35 @@ logger = logging.getLogger("plimsoll.deletion_proof")
 
 CRD_NAME = "topics.plimsoll.dev"
 LOOK_AGAIN_MS_MAX = 30_000
+NAMES_MAX = 5
 
 
-async def reconcile(term: Term) -> None:
+async def reconcile(term: Term, _: Key) -> PassResult:
     """Check every committed topic with an object that is not among those last seen."""
+    with PassResult() as result:
+        await _reconcile(term, result)
+    return result
+
+
+async def _reconcile(term: Term, result: PassResult) -> None:
     if "topics" in term.missing:
         return  # the spec states topics' deletion, but is unreadable
     suspects = [t for t in term.image.topics.values() if t.object and not _is_seen(term, t)]
     if not suspects:
-        _no_mass_deletion(term)
+        _no_mass_deletion(term, result)
     try:
         if suspects:
-            await _examine(term, suspects)
+            await _examine(term, result, suspects)
         else:
-            await crd_age.note(term, CRD_NAME, TOPICS_CRD)
+            await object_absence.note(term, CRD_NAME, TOPICS_CRD)
     except ApiError as error:
         raise Retry(f"cannot confirm that the object is gone: {error}") from error
 
 
-async def _examine(term: Term, suspects: list[Topic]) -> None:
+async def _examine(term: Term, result: PassResult, suspects: list[Topic]) -> None:
     if not await _cluster_stands(term):
         return
-    since = await crd_age.counts_since(term, CRD_NAME, TOPICS_CRD)
+    since = await object_absence.counts_since(term, CRD_NAME, TOPICS_CRD)
     if since is None:
         logger.warning("the Topic CRD is being deleted; keeping the topics of missing objects")
         return
@@ -77,9 +103,9 @@ async def _examine(term: Term, suspects: list[Topic]) -> None:
                 term, found.get((holder.namespace, holder.name)), topic
             ):
                 claims = await claims_on(term, topic, listed.items)
-                refusals += await _report(term, topic, listed.server_ms, claims)
-        _say(term, refusals, listed.server_ms)
-    _look_again(term)
+                refusals += await _report(term, result, topic, listed.server_ms, claims)
+        _say(term, result, refusals, listed.server_ms)
+    _look_again(term, result)
 
 
 async def _absent(term: Term, suspects: list[Topic], since: str) -> list[Topic]:
@@ -120,7 +146,9 @@ async def _is_proven(term: Term, topic: Topic, holder: TopicObject, since: str) 
     return await _is_absent(term, topic, holder)
 
 
-async def _report(term: Term, topic: Topic, server_ms: int, claims: TopicClaims) -> list[str]:
+async def _report(
+    term: Term, result: PassResult, topic: Topic, server_ms: int, claims: TopicClaims
+) -> list[str]:
     """Report to the controller; return its refusals, for a person to act on."""
     assert topic.object is not None
     cluster = term.cluster
@@ -138,9 +166,9 @@ async def _report(term: Term, topic: Topic, server_ms: int, claims: TopicClaims)
             claimed=claims.any,
         )
     )
-    term.mark_cluster()
+    result.mark_cluster()
     if (heir := claims.heir) is not None:
-        term.add(Work(Task.TOPIC, (heir.namespace, heir.name)))
+        result.add(Work(Task.TOPIC, (heir.namespace, heir.name)))
     if isinstance(answer, Refused) and answer.known_reason is Reason.MassDeletion:
         return [f"{answer.message} {way_out(cluster, server_ms)}"]
     return []
@@ -156,7 +184,7 @@ def _limits(cluster: LogCluster) -> tuple[int, int]:
     )
 
 
-def _say(term: Term, refusals: list[str], server_ms: int) -> None:
+def _say(term: Term, result: PassResult, refusals: list[str], server_ms: int) -> None:
     """Report a mass deletion when it happens, not at the end of the grace."""
     cluster = term.cluster
     if cluster is None:
@@ -165,21 +193,19 @@ def _say(term: Term, refusals: list[str], server_ms: int) -> None:
     mass = mass_deletion(term.image, most, acknowledged_until_ms(cluster), server_ms)
     text = sentence(mass, cluster, most) if mass else next(iter(refusals), "")
     if not text:
-        _no_mass_deletion(term)
+        _no_mass_deletion(term, result)
         return
     reason = Reason.MassDeletion.name
-    if StallSource.ABSENT_TOPICS not in term.stall_causes:
-        key = f"mass-deletion-{mass.newest_ms if mass else server_ms}"
-        message = text[:LENGTH_MAX]
-        term.tell(Occurrence(key=key, reason=reason, message=message, warning=True))
-    term.stall(StallSource.ABSENT_TOPICS, Cause(reason=reason, message=text))
+    key = f"mass-deletion-{mass.newest_ms if mass else server_ms}"
+    event = Occurrence(key=key, reason=reason, message=text[:LENGTH_MAX], warning=True)
+    result.stall(StallSource.ABSENT_TOPICS, Cause(reason=reason, message=text), event)
 
 
-def _no_mass_deletion(term: Term) -> None:
-    term.unstall(StallSource.ABSENT_TOPICS)
+def _no_mass_deletion(term: Term, result: PassResult) -> None:
+    result.unstall(StallSource.ABSENT_TOPICS)
 
 
-def _look_again(term: Term) -> None:
+def _look_again(term: Term, result: PassResult) -> None:
     """Queue another pass while a topic is pending: at the end of its grace, or soon if that is
     earlier."""
     if any(t.pending_deletion for t in term.image.topics.values()):
@@ -188,7 +214,7 @@ def _look_again(term: Term) -> None:
         )
         grace_s = deletion.grace_seconds if deletion else None
         wait_ms = LOOK_AGAIN_MS_MAX if grace_s is None else min(LOOK_AGAIN_MS_MAX, 1000 * grace_s)
-        term.add_later(Work(Task.ABSENT_TOPICS, term.key), max(wait_ms, 1_000))
+        result.add_later(Work(Task.ABSENT_TOPICS, term.key), max(wait_ms, 1_000))
 
 
 def _is_seen(term: Term, topic: Topic) -> bool:
@@ -223,19 +249,123 @@ async def _cluster_stands(term: Term) -> bool:
     return meta["uid"] == cluster.metadata.uid and not meta.get("deletionTimestamp")
 
 
-async def namespace_stands(term: Term, namespace: str) -> bool:
-    """Return True if the namespace exists and is not being deleted with all its contents."""
-    try:
-        found = await term.kube.get(NAMESPACES, None, namespace)
-    except NotFound:
-        return False
-    phase = (found.get("status") or {}).get("phase")
-    return phase == "Active" and not found["metadata"].get("deletionTimestamp")
-
-
 async def _is_absent(term: Term, topic: Topic, holder: TopicObject) -> bool:
     try:
         found = await term.kube.get(TOPICS, holder.namespace, holder.name)
     except NotFound:
         return True
     return not _stands_for(term, found, topic)
+
+
+# --- other objects that declare the topic --------------------------------------------------------
+
+
+def declares(term: Term, found: Object, topic_name: str) -> bool:
+    """Return True if an object declares the topic in this cluster, as far as it can be read."""
+    meta, spec = found["metadata"], found.get("spec") or {}
+    ref = spec.get("clusterRef") or {}
+    cluster = (ref.get("namespace") or meta["namespace"], ref.get("name"))
+    return (cluster, spec.get("topicName") or meta["name"]) == (term.key, topic_name)
+
+
+class TopicClaims(NamedTuple):
+    """`heir`: the oldest object that takes the topic over; `any`: True if any object declares
+    it."""
+
+    heir: TopicObject | None
+    any: bool
+
+
+async def claims_on(term: Term, topic: Topic, objects: Iterable[Object]) -> TopicClaims:
+    """Return the claims of those of `objects` that may declare the topic and are not being
+    deleted."""
+    cluster = term.cluster
+    if cluster is None:
+        return TopicClaims(None, any=False)
+    claimed = False
+    others = [
+        one
+        for one in objects
+        if not one["metadata"].get("deletionTimestamp") and declares(term, one, topic.name)
+    ]
+    for one in sorted(others, key=_age):
+        stated = _identity(one, cluster, topic.name)
+        labels = await namespace_labels(term, stated, cluster)
+        if namespace_refusal(stated, cluster, labels) is not None:
+            continue
+        claimed, meta = True, stated.metadata
+        own = topic.object is not None and topic.object.namespace == meta.namespace
+        if own or from_kafka_id(meta.annotations.get(ADOPT, "")) == topic.id:
+            heir = TopicObject(namespace=meta.namespace, name=meta.name, uid=meta.uid)
+            return TopicClaims(heir, any=True)
+    return TopicClaims(None, any=claimed)
+
+
+def _age(found: Object) -> tuple[str, str, str]:
+    meta = found["metadata"]
+    return meta.get("creationTimestamp") or "", meta["namespace"], meta["name"]
+
+
+def _identity(found: Object, cluster: LogCluster, topic_name: str) -> api.Topic:
+    """Return the object with its topic and cluster only."""
+    namespace, name = cluster.key
+    return api.Topic(
+        metadata=msgspec.convert(found["metadata"], ObjectMeta),
+        spec=api.TopicSpec(
+            cluster_ref=ClusterRef(name=name, namespace=namespace), topic_name=topic_name
+        ),
+    )
+
+
+# --- mass deletions ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mass:
+    """A mass deletion: `count` objects vanished within an hour. `names` are the pending,
+    unacknowledged ones, the newest of them at `newest_ms`."""
+
+    count: int
+    names: tuple[str, ...]
+    newest_ms: int
+
+
+def mass_deletion(image: ClusterImage, most: int, acknowledged_ms: int, now_ms: int) -> Mass | None:
+    """Return the deletion of more than `most` objects within an hour, as the controller counts
+    them, or None."""
+    count = most_vanished(image, acknowledged_ms, now_ms)
+    if count <= most:
+        return None
+    waiting = sorted(
+        (topic.pending_deletion.since_ms, topic.name)
+        for topic in image.topics.values()
+        if topic.pending_deletion and topic.pending_deletion.since_ms > acknowledged_ms
+    )
+    return Mass(
+        count=count,
+        names=tuple(name for _, name in waiting),
+        newest_ms=waiting[-1][0],
+    )
+
+
+def sentence(mass: Mass, cluster: LogCluster, most: int) -> str:
+    """Return the notice and its two remedies."""
+    namespace, name = cluster.key
+    names = ", ".join(mass.names[:NAMES_MAX])
+    more = len(mass.names) - NAMES_MAX
+    return (
+        f"{mass.count} Topic objects disappeared within an hour "
+        f"({names}{(f' and {more} more' if more > 0 else '')}). More than {most} look like an "
+        f"accident, so no data is removed. {way_out(cluster, mass.newest_ms)} Or set "
+        f"spec.topics.deletion.maxPerHour of {namespace}/{name} to {mass.count} or more for "
+        "good."
+    )
+
+
+def is_acknowledged(topic: Topic, cluster: LogCluster, now_ms: int) -> bool:
+    """Return True if the deletion is acknowledged. Without a pending deletion its time is unknown;
+    an acknowledgement within an hour of now then counts."""
+    until_ms = acknowledged_until_ms(cluster)
+    if topic.pending_deletion is None:
+        return until_ms >= 0 and now_ms - HOUR_MS <= until_ms <= now_ms + HOUR_MS
+    return topic.pending_deletion.since_ms <= until_ms

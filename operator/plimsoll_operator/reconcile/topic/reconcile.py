@@ -10,44 +10,55 @@ from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.topic import Topic
 from plimsoll_operator.kube.resources import TOPICS
 from plimsoll_operator.kube.seen_objects import INVALID_SPEC, Key
+from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
-from plimsoll_operator.reconcile.topic.heirs import namespace_labels
-from plimsoll_operator.reconcile.topic.leaders_to_elect import named_leaders
-from plimsoll_operator.reconcile.topic.topic_declaration import declare, object_of
+from plimsoll_operator.reconcile.topic.topic_declaration import (
+    declare,
+    named_leaders,
+    namespace_labels,
+    object_of,
+)
+from plimsoll_operator.reconcile.topic.topic_memory import bound_topic, topic_named, topics_of
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.events import LENGTH_MAX, Occurrence, about_seen
 from plimsoll_operator.status.status_writer import Target
 
 
-async def reconcile(term: Term, key: Key) -> None:
-    topic, cluster = term.objects.topics.get(key), term.cluster
+async def reconcile(term: Term, key: Key) -> PassResult:
+    with PassResult() as result:
+        await _reconcile(term, result, key)
+    return result
+
+
+async def _reconcile(term: Term, result: PassResult, key: Key) -> None:
+    topic, cluster, memory = term.objects.topics.get(key), term.cluster, topics_of(term)
     if topic is None:
-        term.refusals.pop(key, None)
-        term.observed.pop(Target(TOPICS, *key), None)
-        term.add(Work(Task.ABSENT_TOPICS, term.key))
+        memory.refusals.pop(key, None)
+        memory.observed.pop(key, None)
+        result.add(Work(Task.ABSENT_TOPICS, term.key))
         return
     if cluster is None or topic.metadata.deletion_timestamp or topic.cluster_key != term.key:
         return
     if why := _not_followed(term, key):
-        if term.bound_topic(topic) is None:
-            term.refusals[key] = condition("Ready", False, INVALID_SPEC, why)
-        _observe(term, topic)
+        if bound_topic(term, topic) is None:
+            memory.refusals[key] = condition("Ready", False, INVALID_SPEC, why)
+        _observe(term, result, topic)
         return
     labels = await namespace_labels(term, topic, cluster)
-    request = declare(topic, cluster, labels, term.topic_named(topic.topic_name))
+    request = declare(topic, cluster, labels, topic_named(term, topic.topic_name))
     if isinstance(request, Refusal):
-        await _detach(term, topic, request)
-        _refuse(term, topic, request.reason.name, request.message)
+        await _detach(term, result, topic, request)
+        _refuse(term, result, topic, request.reason.name, request.message)
         return
     answer = await term.ask(request)
     if isinstance(answer, Refused):
-        _refuse(term, topic, answer.reason, answer.message)
+        _refuse(term, result, topic, answer.reason, answer.message)
         raise Retry(answer.message)
     assert isinstance(answer, TopicsAnswer), answer
-    await _name_leaders(term, topic)
-    if (before := term.refusals.pop(key, None)) is not None:
-        _tell_accepted(term, topic, before)
-    _observe(term, topic)
+    await _name_leaders(term, result, topic)
+    if (before := memory.refusals.pop(key, None)) is not None:
+        result.tell(_accepted(topic, before))
+    _observe(term, result, topic)
 
 
 def _not_followed(term: Term, key: Key) -> str:
@@ -60,7 +71,7 @@ def _not_followed(term: Term, key: Key) -> str:
     return ""
 
 
-async def _name_leaders(term: Term, topic: Topic) -> None:
+async def _name_leaders(term: Term, result: PassResult, topic: Topic) -> None:
     """Elect the named leaders. A refusal may be temporary (a broker has not reported its log yet),
     so it is retried."""
     request = named_leaders(topic)
@@ -72,13 +83,15 @@ async def _name_leaders(term: Term, topic: Topic) -> None:
     if not refused:
         return
     more = f" And {len(refused) - 1} more." if len(refused) > 1 else ""
-    _refuse(term, topic, refused[0].reason, refused[0].message + more)
+    _refuse(term, result, topic, refused[0].reason, refused[0].message + more)
     raise Retry(refused[0].message)
 
 
-def _refuse(term: Term, topic: Topic, reason: str, message: str) -> None:
-    before, said = term.refusals.get(topic.key), condition("Ready", False, reason, message)
-    term.refusals[topic.key] = said
+def _refuse(term: Term, result: PassResult, topic: Topic, reason: str, message: str) -> None:
+    """Show why the object is not followed."""
+    refusals = topics_of(term).refusals
+    before, said = refusals.get(topic.key), condition("Ready", False, reason, message)
+    refusals[topic.key] = said
     if before != said:
         told = Occurrence(
             key=f"refused-{topic.metadata.uid}-{reason}",
@@ -88,33 +101,31 @@ def _refuse(term: Term, topic: Topic, reason: str, message: str) -> None:
             warning=True,
             about=about_seen(TOPICS.kind, topic.metadata),
         )
-        term.tell(told)
-    _observe(term, topic)
+        result.tell(told)
+    _observe(term, result, topic)
 
 
-def _tell_accepted(term: Term, topic: Topic, before: Condition) -> None:
-    told = Occurrence(
+def _accepted(topic: Topic, before: Condition) -> Occurrence:
+    return Occurrence(
         key=f"accepted-{topic.metadata.uid}",
         undoes=f"refused-{topic.metadata.uid}-{before.reason}",
         reason="TopicAccepted",
         message=f"Topic {topic.topic_name} now matches its spec; before: {before.reason}.",
         about=about_seen(TOPICS.kind, topic.metadata),
     )
-    term.tell(told)
 
 
-def _observe(term: Term, topic: Topic) -> None:
-    target = Target(TOPICS, *topic.key)
-    term.observed[target] = topic.metadata.generation
-    term.mark(target)
-    term.mark_cluster()
+def _observe(term: Term, result: PassResult, topic: Topic) -> None:
+    topics_of(term).observed[topic.key] = topic.metadata.generation
+    result.mark(Target(TOPICS, *topic.key))
+    result.mark_cluster()
 
 
-async def _detach(term: Term, topic: Topic, refusal: Refusal) -> None:
+async def _detach(term: Term, result: PassResult, topic: Topic, refusal: Refusal) -> None:
     """Detach the topics of a namespace that is no longer allowed; their data stays."""
     if refusal.reason is not Reason.NotAllowed:
         return
-    bound = term.bound_topic(topic)
+    bound = bound_topic(term, topic)
     if bound is None:
         return
     answer = await term.ask(DetachTopic(object=object_of(topic)))
@@ -128,7 +139,7 @@ async def _detach(term: Term, topic: Topic, refusal: Refusal) -> None:
         "allowed again."
     )
     key = f"detached-{bound.id}"
-    term.tell(
+    result.tell(
         Occurrence(
             key=key,
             reason="TopicDetached",

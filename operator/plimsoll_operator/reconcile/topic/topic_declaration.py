@@ -1,6 +1,8 @@
-"""Declaration of a Topic object to its cluster's controller, with every default. Pure.
+"""Declaration of a Topic object to its cluster's controller, with every default.
 
-Called by the Topic reconciler. Defaults apply at the topic's creation: partitions, replication
+Called by the Topic reconciler; pure but for the read of a namespace's labels. A namespace may
+declare topics if it is the cluster's own, or if `topics.allowedNamespaces` selects it;
+`topics.prefix` limits their names. Defaults apply at the topic's creation: partitions, replication
 factor, min ISR and strategy are committed with it. Later, a value that the object does not state
 stays as committed, whatever the defaults, the number of brokers or the release. This checks all
 that is independent of the cluster's state, and leaves the rest (taken names, missing brokers,
@@ -16,6 +18,8 @@ from plimsoll_core.cluster.model import Topic as Committed
 from plimsoll_core.cluster.model import TopicObject
 from plimsoll_core.cluster.topic_configs import MIN_ISR, UNCLEAN_ENABLE, UNCLEAN_RECOVERY
 from plimsoll_core.errors import Reason, Refusal
+from plimsoll_core.ids import BrokerId, LeaderEpoch
+from plimsoll_core.messages.elections import NamedLeader, NameLeaders
 from plimsoll_core.messages.requests import DeclareTopic
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.broker_configs import config_strings, default_replication_factor
@@ -27,12 +31,13 @@ from plimsoll_operator.api.cluster_topics import (
     Topics,
 )
 from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.api.name_prefix import prefix_of
+from plimsoll_operator.api.selectors import allows
 from plimsoll_operator.api.topic import Placement, Strategy, Topic
-from plimsoll_operator.reconcile.topic.allowed_namespaces import namespace_refusal
-from plimsoll_operator.reconcile.topic.explicit_assignment import (
-    explicit_assignment,
-    invalid_placement,
-)
+from plimsoll_operator.kube.errors import ApiError
+from plimsoll_operator.kube.resources import NAMESPACES
+from plimsoll_operator.reconcile.reconcile_term import Term
+from plimsoll_operator.reconcile.work_queue import Retry
 
 OWN_FIELDS = {
     MIN_ISR: "spec.minInSyncReplicas",
@@ -136,3 +141,111 @@ def object_of(topic: Topic) -> TopicObject:
     """Return the object's reference in the metadata log."""
     meta = topic.metadata
     return TopicObject(namespace=meta.namespace, name=meta.name, uid=meta.uid)
+
+
+def named_leaders(topic: Topic) -> NameLeaders | None:
+    """Return the request to elect the leaders that the object names, or None."""
+    recovery = topic.spec.unclean_recovery
+    if recovery is None or not recovery.elect:
+        return None
+    leaders = tuple(
+        NamedLeader(
+            partition=one.partition,
+            leader=BrokerId(one.leader),
+            at_leader_epoch=LeaderEpoch(one.at_leader_epoch),
+        )
+        for one in recovery.elect
+    )
+    return NameLeaders(object=object_of(topic), leaders=leaders)
+
+
+Assignment = tuple[tuple[BrokerId, ...], ...]
+
+
+# --- explicit replicas ---------------------------------------------------------------------------
+
+
+def explicit_assignment(
+    placement: Placement, partitions: int | None
+) -> Assignment | Refusal | None:
+    if placement.strategy != "Explicit":
+        if placement.assignment:
+            return invalid_placement("placement.assignment belongs to strategy Explicit.")
+        return None
+    entries = sorted(placement.assignment or (), key=lambda entry: entry.partition)
+    if not entries:
+        return invalid_placement("Strategy Explicit needs placement.assignment.")
+    wanted = partitions if partitions is not None else len(entries)
+    if [entry.partition for entry in entries] != list(range(wanted)):
+        return invalid_placement(
+            f"placement.assignment must list every partition from 0 to {wanted - 1} once."
+        )
+    for entry in entries:
+        if len(set(entry.replicas)) != len(entry.replicas):
+            return invalid_placement(f"Partition {entry.partition} lists a broker twice.")
+        if len(entry.replicas) != len(entries[0].replicas):
+            return invalid_placement(
+                f"Partition {entry.partition} lists {len(entry.replicas)} replicas, partition 0 "
+                f"lists {len(entries[0].replicas)}; all must list the same number."
+            )
+    return tuple(tuple(BrokerId(b) for b in entry.replicas) for entry in entries)
+
+
+def invalid_placement(message: str) -> Refusal:
+    return Refusal(reason=Reason.PlacementInvalid, message=message)
+
+
+# --- namespaces ----------------------------------------------------------------------------------
+
+
+def is_allowed(namespace: str, cluster: LogCluster, namespace_labels: Mapping[str, str]) -> bool:
+    """Return True if `namespace` may declare topics in `cluster`."""
+    if namespace == cluster.metadata.namespace:
+        return True
+    allowed = (cluster.spec.topics or Topics()).allowed_namespaces
+    return allows(allowed, namespace_labels)
+
+
+def namespace_refusal(
+    topic: Topic, cluster: LogCluster, namespace_labels: Mapping[str, str]
+) -> Refusal | None:
+    if is_allowed(topic.metadata.namespace, cluster, namespace_labels):
+        return _name_refusal(topic, cluster)
+    return Refusal(
+        reason=Reason.NotAllowed,
+        message=(
+            f"LogCluster {cluster.metadata.namespace}/{cluster.metadata.name} does not accept "
+            f"Topics from namespace {topic.metadata.namespace}; its owner can add the namespace "
+            "to spec.topics.allowedNamespaces."
+        ),
+    )
+
+
+def _name_refusal(topic: Topic, cluster: LogCluster) -> Refusal | None:
+    """Return why the topic's name is refused, or None; the cluster's own namespace may use every
+    name."""
+    stated = cluster.spec.topics.prefix if cluster.spec.topics else None
+    namespace = topic.metadata.namespace
+    if stated is None or namespace == cluster.metadata.namespace:
+        return None
+    prefix = prefix_of(stated, namespace)
+    if topic.topic_name.startswith(prefix):
+        return None
+    text = (
+        f"Topic names in namespace {namespace} must begin with {prefix}; {topic.topic_name} "
+        "does not (spec.topics.prefix of the LogCluster)."
+    )
+    return Refusal(reason=Reason.NotAllowed, message=text)
+
+
+async def namespace_labels(term: Term, topic: Topic, cluster: LogCluster) -> dict[str, str]:
+    """Return the labels of the topic's namespace, if they matter. Raises Retry."""
+    namespace = topic.metadata.namespace
+    allowed = cluster.spec.topics.allowed_namespaces if cluster.spec.topics else None
+    if namespace == cluster.metadata.namespace or allowed is None or allowed.from_ != "Selector":
+        return {}
+    try:
+        found = await term.kube.get(NAMESPACES, None, namespace)
+    except ApiError as error:
+        raise Retry(f"cannot read namespace {namespace}: {error}") from error
+    return dict(found["metadata"].get("labels") or {})

@@ -1,31 +1,38 @@
 """Status of a Topic: its readiness, its partitions' health, and the place of its replicas.
 
 Called by the status writer. Leaders are left out on purpose: they change with every failure, and
-the status must stay small. Only the least healthy partitions are listed one by one.
+the status must stay small. Only the least healthy partitions are listed one by one. Moves of any
+origin are shown: another replication factor, a Reassignment, a Rebalance.
+
+The formula places replicas at creation and growth; its result for today's brokers is only shown. A
+partition has drifted if the formula would now give other replicas or another order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import cast
 
 import msgspec
 
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey, Topic
 from plimsoll_core.controller.partitions.unhealthy_partitions import Outlook
+from plimsoll_core.errors import Refusal
+from plimsoll_core.planner import placement
+from plimsoll_core.planner.placement import EXPLICIT, Assignment, Located, RackPolicy
 from plimsoll_operator.api import topic as api
 from plimsoll_operator.api.cluster_ids import kafka_id
 from plimsoll_operator.api.conditions import condition, timestamp
 from plimsoll_operator.api.meta import Condition
-from plimsoll_operator.kube.resources import TOPICS
+from plimsoll_operator.api.quantities import binary
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.reconcile.reconcile_term import Term
-from plimsoll_operator.reconcile.topic import drift, topic_progress
+from plimsoll_operator.reconcile.topic.topic_memory import bound_topic, topics_of
 from plimsoll_operator.status.cluster_counts import have, is_healthy, margin, partitions_of
-from plimsoll_operator.status.copy_meter import Meter
-from plimsoll_operator.status.status_writer import StatusDraft, Target
-from plimsoll_operator.status.unhealthy_since import Unhealthy
+from plimsoll_operator.status.copy_meter import Copies, Meter
+from plimsoll_operator.status.status_writer import StatusDraft
 
 ASSIGNMENT_PARTITIONS_MAX = 200
 UNHEALTHY_MAX = 20
@@ -40,20 +47,15 @@ class Sight:
     since_ms: Callable[[PartitionKey], int]
 
 
-def unhealthy_of(term: Term) -> Unhealthy:
-    """Return the partitions in less than full health, as this term knows them."""
-    return term.kept(Unhealthy, Unhealthy)
-
-
 def render(term: Term, key: Key) -> StatusDraft | None:
     """Return None before the Topic's first reconcile, and for a Topic of another cluster."""
-    found, target = term.objects.topics.get(key), Target(TOPICS, *key)
-    if found is None or found.cluster_key != term.key or target not in term.observed:
+    found, memory = term.objects.topics.get(key), topics_of(term)
+    if found is None or found.cluster_key != term.key or key not in memory.observed:
         return None
-    refusal = term.refusals.get(key)
-    bound = term.bound_topic(found)
+    refusal = memory.refusals.get(key)
+    bound = bound_topic(term, found)
     if bound is not None:
-        sight = Sight(outlook=term.controller.outlook, since_ms=unhealthy_of(term).since_ms)
+        sight = Sight(outlook=term.controller.outlook, since_ms=memory.unhealthy.since_ms)
         status = _with_place(term, bound, topic_status(term.image, bound, sight, refusal))
     elif refusal is not None:
         status = api.TopicStatus(topic_name=found.topic_name, conditions=(refusal,))
@@ -62,7 +64,7 @@ def render(term: Term, key: Key) -> StatusDraft | None:
     return StatusDraft(
         uid=found.metadata.uid,
         status=status,
-        generation=term.observed[target],
+        generation=memory.observed[key],
         shown=term.objects.topics.conditions(key),
         version=found.metadata.resource_version,
     )
@@ -70,20 +72,20 @@ def render(term: Term, key: Key) -> StatusDraft | None:
 
 def _with_place(term: Term, bound: Topic, status: api.TopicStatus) -> api.TopicStatus:
     """Add the present and the target place of the replicas."""
-    image, meters = term.image, term.meters
+    image, meters = term.image, topics_of(term).meters
     partitions = partitions_of(image, bound)
     moving = [p for p in partitions if p.moving]
     if not moving:
-        meters.pop(str(bound.id), None)
-    meter = meters.setdefault(str(bound.id), Meter()) if moving else Meter()
+        meters.pop(bound.id, None)
+    meter = meters.setdefault(bound.id, Meter()) if moving else Meter()
     policy = term.controller.settings.rack_policy
-    count = drift.drifted(image, bound, partitions, policy)
-    more = (topic_progress.reconciling(moving), drift.drift(image, count, len(partitions)))
+    count = drifted(image, bound, partitions, policy)
+    more = (reconciling(moving), drift(image, count, len(partitions)))
     copies, now_ms = term.controller.soft.copies, term.monotonic_ms()
     return msgspec.structs.replace(
         status,
         drifted=count,
-        move=topic_progress.move(moving, meter, copies, now_ms),
+        move=move(moving, meter, copies, now_ms),
         conditions=(*status.conditions, *more),
     )
 
@@ -175,3 +177,68 @@ def _serving(partitions: list[Partition], sight: Sight) -> Condition:
         "Serving",
         f"{have(len(partitions))} a leader and at least min ISR.",
     )
+
+
+# --- moves ---------------------------------------------------------------------------------------
+
+
+def move(
+    moving: list[Partition], meter: Meter, copies: Copies, now_ms: int
+) -> api.TopicMove | None:
+    """Return the move. `copies`: copy sizes that brokers reported, as of `now_ms` (monotonic)."""
+    if not moving:
+        return None
+    progress = meter.read(moving, copies, now_ms)
+    return api.TopicMove(
+        partitions=len(moving),
+        bytes_left=binary(progress.left),
+        eta_seconds=progress.eta_seconds,
+    )
+
+
+def reconciling(moving: list[Partition]) -> Condition:
+    if not moving:
+        text = "Every partition has its intended replicas."
+        return condition("Reconciling", False, "Done", text)
+    changing = any(len(p.target) != len(p.settled) for p in moving)
+    reason = "ChangingReplicationFactor" if changing else "MovingReplicas"
+    return condition("Reconciling", True, reason, f"{len(moving)} partitions are moving.")
+
+
+# --- drift ---------------------------------------------------------------------------------------
+
+
+def drifted(
+    image: ClusterImage, topic: Topic, partitions: list[Partition], policy: RackPolicy
+) -> int:
+    """Return how many partitions the formula would place differently on the present brokers."""
+    if topic.strategy == EXPLICIT:
+        return 0
+    members = [image.brokers[b] for b in image.members if b in image.brokers]
+    pool = tuple((b.id, None if policy == "Ignored" else b.rack) for b in members)
+    if topic.replication_factor > len(pool):
+        return 0
+    first = partitions[0].replicas[0]
+    rows = _formula(pool, topic.partitions, topic.replication_factor, topic.strategy, first)
+    return sum(p.target != row for p, row in zip(partitions, rows, strict=True))
+
+
+@lru_cache(maxsize=256)
+def _formula(
+    pool: tuple[Located, ...], partitions: int, factor: int, strategy: str, first: int
+) -> Assignment:
+    start = placement.start_at(pool, first)
+    rows = placement.place(pool, partitions, factor, strategy, start=start)
+    return () if isinstance(rows, Refusal) else rows
+
+
+def drift(image: ClusterImage, count: int, partitions: int) -> Condition:
+    if not count:
+        text = "Every partition is placed as the placement formula would place it."
+        return condition("DriftDetected", False, "AsPlaced", text)
+    empty = [b for b in image.members if b in image.brokers and not image.hosted.get(b)]
+    text = (
+        f"The placement formula would place {count} of {partitions} partitions differently on "
+        "the current brokers. Nothing moves automatically; create a Rebalance to move them."
+    )
+    return condition("DriftDetected", True, "BrokerAdded" if empty else "ReplicasMoved", text)

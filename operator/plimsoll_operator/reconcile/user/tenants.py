@@ -1,16 +1,21 @@
-"""Users of other namespaces than their LogCluster's, and what they may have at present.
+"""Users of other namespaces than their LogCluster's, and what users may have at present.
 
 `api.tenancy` decides; this reads its inputs. What a namespace may no longer have is revoked: its
 users are cut off, and keep their passwords for when it is allowed again.
+
+Rights that a user keeps if its object states fewer (`left_of`) are committed before the rights that
+the object adds, which may be refused for their number or for a missing Secret. So a fault in an
+object never delays a revocation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.messages.requests import Refused
 from plimsoll_core.messages.security import DeclareUser
 from plimsoll_core.quotas.state import (
@@ -22,9 +27,9 @@ from plimsoll_core.quotas.state import (
     QuotaValues,
     smallest,
 )
-from plimsoll_core.security.state import DeclaredUser, Security
+from plimsoll_core.security.acl import Acl, AclPermission
+from plimsoll_core.security.state import DeclaredUser, Security, UserObject
 from plimsoll_core.security.tokens import account_user
-from plimsoll_operator.api.cluster_users import ClusterUsers
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import ClusterRef, ObjectMeta
 from plimsoll_operator.api.tenancy import (
@@ -36,7 +41,8 @@ from plimsoll_operator.api.tenancy import (
 from plimsoll_operator.api.user import Account, Authentication, User, UserSpec
 from plimsoll_operator.kube.errors import NotFound
 from plimsoll_operator.kube.resources import NAMESPACES
-from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
+from plimsoll_operator.kube.seen_objects import Key
+from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.work_queue import Retry
 
 KEPT_MAX = 1_000
@@ -161,20 +167,43 @@ def bounded(user: str, values: QuotaValues, quotas: ClientQuotas) -> QuotaValues
     return replace(values, **held)
 
 
-class _Granted:
-    """The LogCluster's statement on Users at the last pass."""
+class Narrowed(NamedTuple):
+    """`changes`: True if it is less than what is committed."""
 
-    users: ClusterUsers | None = None
+    acls: tuple[Acl, ...]
+    quotas: QuotaValues
+    changes: bool
 
 
-def follow_grants(term: Term, cluster: LogCluster) -> None:
-    """Queue all users of other namespaces once the LogCluster's statement on them changes."""
-    known = term.kept(_Granted, _Granted)
-    if known.users == cluster.spec.users:
-        return
-    known.users = cluster.spec.users
-    stated = [u.key for u in term.objects.users if u.cluster_key == term.key and is_tenant(u)]
-    rows = (row.object for row in term.image.security.users.values())
-    declared = [(one.namespace, one.name) for one in rows if one.namespace != term.key[0]]
-    for key in dict.fromkeys((*stated, *declared)):
-        term.add(Work(Task.USER, key))
+def left_of(
+    row: DeclaredUser, may: Callable[[Acl], bool], quotas: QuotaValues, image: ClusterImage
+) -> Narrowed:
+    """Return what the row's object may keep of the committed rights, with `quotas`."""
+    uid = row.object.uid
+    mine = [acl for acl, owners in image.security.acls.items() if uid in owners]
+    kept = [acl for acl in mine if may(acl)]
+    before = image.quotas.rows.get(QuotaEntity(user=row.user_name))
+    own = before.values if before is not None and before.owner == uid else QuotaValues()
+    least = _least(own, quotas)
+    return Narrowed(tuple(kept), least, len(kept) < len(mine) or least != own)
+
+
+def still_stated(stated: Iterable[Acl], may: Callable[[Acl], bool]) -> Callable[[Acl], bool]:
+    """Return a test of the rights to keep: allowed, and still stated. A deny rule stays until all
+    stated rights are committed: without it others would grant more."""
+    known = frozenset(stated)
+    return lambda acl: may(acl) and (acl in known or acl.permission is AclPermission.DENY)
+
+
+def _least(one: QuotaValues, other: QuotaValues) -> QuotaValues:
+    """Return the smaller of both; a quota bounded by one of them only is bounded."""
+    return replace(one, **{quota.value: smallest(quota, one, other) for quota in OF_CLIENTS})
+
+
+def object_of(user: User) -> UserObject:
+    return UserObject(namespace=user.key[0], name=user.key[1], uid=user.metadata.uid)
+
+
+def rows_of(term: Term, key: Key) -> list[DeclaredUser]:
+    rows = term.image.security.users.values()
+    return [row for row in rows if (row.object.namespace, row.object.name) == key]

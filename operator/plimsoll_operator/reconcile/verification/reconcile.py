@@ -32,9 +32,13 @@ from plimsoll_operator.kube.resources import (
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.manifests.listener_secrets import data_of
 from plimsoll_operator.manifests.verification import SparkDriver, children
+from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
-from plimsoll_operator.reconcile.user.bootstrap import Bootstrap, bootstrap_of
-from plimsoll_operator.reconcile.user.login_secret import mechanisms_of
+from plimsoll_operator.reconcile.shared.client_bootstrap import (
+    Bootstrap,
+    bootstrap_of,
+    mechanisms_of,
+)
 from plimsoll_operator.reconcile.verification.driver_report import (
     TIMEOUT_SECONDS_DEFAULT,
     final,
@@ -54,10 +58,16 @@ class _NameTaken(Exception):
     """Raised with a sentence if an object that the driver needs has another owner."""
 
 
-async def reconcile(term: Term, key: Key) -> None:
+async def reconcile(term: Term, key: Key) -> PassResult:
+    with PassResult() as result:
+        await _reconcile(term, result, key)
+    return result
+
+
+async def _reconcile(term: Term, result: PassResult, key: Key) -> None:
     verification, target = term.objects.verifications.get(key), Target(VERIFICATIONS, *key)
     if verification is None or verification.metadata.deletion_timestamp:
-        term.shows_no_more(target)
+        result.show_no_more(target)
         return
     if verification.cluster_key != term.key or _shows_its_end(term, key):
         return
@@ -83,10 +93,10 @@ async def reconcile(term: Term, key: Key) -> None:
     except ApiError as error:
         raise Retry(str(error)) from error
     if status.phase in FINAL and not _ended(term, key):
-        _tell_verdict(term, verification, status)
-    term.show(target, verification.metadata.generation, status)
+        _tell_verdict(term, result, verification, status)
+    result.show(target, verification.metadata.generation, status)
     if status.phase not in FINAL:
-        term.add_later(Work(Task.VERIFICATION, key), LOOK_MS)
+        result.add_later(Work(Task.VERIFICATION, key), LOOK_MS)
 
 
 def _user(term: Term, verification: Verification) -> User | None:
@@ -104,7 +114,9 @@ def _port(term: Term, bootstrap: Bootstrap) -> int:
     return (listener.port if listener is not None else 0) or labels.KAFKA_PORT
 
 
-def _tell_verdict(term: Term, verification: Verification, status: VerificationStatus) -> None:
+def _tell_verdict(
+    term: Term, result: PassResult, verification: Verification, status: VerificationStatus
+) -> None:
     verdict = status.verdict or "Inconclusive"
     why = next((c.message for c in status.conditions if c.type == "Ready"), "")
     name = verification.metadata.name
@@ -115,7 +127,7 @@ def _tell_verdict(term: Term, verification: Verification, status: VerificationSt
         warning=verdict != "Passed",
         about=about_seen(VERIFICATIONS.kind, verification.metadata),
     )
-    term.tell(told)
+    result.tell(told)
 
 
 async def _step(term: Term, verification: Verification, driver: SparkDriver) -> VerificationStatus:
@@ -261,7 +273,7 @@ def _age(verification: Verification) -> tuple[str, str]:
 
 def _ended(term: Term, key: Key) -> bool:
     """Return True if it has ended, by this term's status, else by the object's."""
-    known = term.status_of(Target(VERIFICATIONS, *key), VerificationStatus)
+    known = term.shown.status_of(Target(VERIFICATIONS, *key), VerificationStatus)
     return known.phase in FINAL if known is not None else _shows_its_end(term, key)
 
 

@@ -7,6 +7,7 @@ decided from the log (`inside.decide`). The status is read for these two alone.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
@@ -18,15 +19,70 @@ from plimsoll_operator.api import labels
 from plimsoll_operator.api.cluster_status import CertificatesStatus, Versions
 from plimsoll_operator.kube.errors import ApiError, NotFound
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, STATEFUL_SETS
+from plimsoll_operator.manifests.manifest_context import Context
 from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.work_queue import Retry
 
 Shape = TypeVar("Shape")
 
 
+@dataclass(slots=True)
+class PinnedChoices:
+    """State of one term; the LogCluster's reconciler writes it."""
+
+    # Release of the brokers if the spec states none.
+    release: str | None = None
+    # Mode of internal TLS: the spec's, else the one decided for a spec that states none.
+    inside: InsideMode | None = None
+    # True if the spec asks for a release that must not run.
+    version_refused: bool = False
+    # Last input of the children; the LogCluster is never changed in place.
+    context: Context | None = None
+
+
+def choices_of(term: Term) -> PinnedChoices:
+    return term.kept(PinnedChoices, PinnedChoices)
+
+
+def brokers_version(term: Term) -> str:
+    """Return the release for the brokers: the spec's, else the previous one."""
+    cluster = term.cluster
+    stated = cluster.spec.version if cluster is not None else None
+    return stated or choices_of(term).release or RELEASE
+
+
+def manifest_context(term: Term) -> Context | None:
+    """Return the input of the children's manifests, or None if the spec is incomplete or asks for a
+    refused version."""
+    cluster, choices, options = term.cluster, choices_of(term), term.options
+    if cluster is None or term.missing or choices.version_refused:
+        return None
+    version = brokers_version(term)
+    if version not in options.images:
+        return None
+    known = choices.context
+    if known is not None and known.cluster is cluster and known.version == version:
+        return known
+    choices.context = Context(
+        cluster=cluster,
+        cluster_id=term.cluster_id,
+        version=version,
+        broker_image=options.images[version],
+        image_pull_policy=options.image_pull_policy,
+        image_pull_secrets=options.image_pull_secrets,
+        set_user=options.set_user,
+        controllers=options.controllers,
+        operator_namespace=options.namespace,
+        server_names=options.server_names,
+        metrics_from=options.metrics_from,
+    )
+    return choices.context
+
+
 async def read(term: Term) -> None:
     """Read the choices. Raises Retry."""
-    if term.pinned is not None:
+    choices = choices_of(term)
+    if choices.release is not None:
         return
     try:
         status = await shown_status(term)
@@ -36,8 +92,8 @@ async def read(term: Term) -> None:
         raise Retry(f"cannot read which release the brokers are pinned to: {error}") from error
     certificates = part_of(status, "certificates", CertificatesStatus)
     if certificates is not None:
-        term.pinned_inside = InsideMode(certificates.internal.pinned)
-    term.pinned = release or RELEASE
+        choices.inside = InsideMode(certificates.internal.pinned)
+    choices.release = release or RELEASE
 
 
 async def shown_status(term: Term) -> dict[str, Any]:

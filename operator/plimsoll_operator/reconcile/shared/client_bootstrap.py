@@ -1,4 +1,8 @@
-"""Bootstrap addresses for a user's clients: of the listeners that ask for a login the user has."""
+"""Logins of a user, and the addresses at which its clients start.
+
+Those are of the listeners that ask for a login that the user has. Called by the reconcilers of
+Users and of Verifications, whose drivers log in as a User.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,8 @@ from typing import NamedTuple
 
 from plimsoll_core.addresses import host_and_port
 from plimsoll_core.cluster.listener_peers import endpoint
+from plimsoll_core.security.scram import MECHANISMS, SPEC_NAMES, ScramMechanism
+from plimsoll_operator.api.user import User
 from plimsoll_operator.reconcile.reconcile_term import Term
 
 BROKERS_MAX = 3
@@ -41,3 +47,11 @@ def shows_own(term: Term, listener: str) -> bool:
     declared = term.cluster.listeners if term.cluster is not None else ()
     tls = next((one.tls for one in declared if one.name == listener), None)
     return tls is None or (tls.certificate_secret is None and tls.issuer_ref is None)
+
+
+def mechanisms_of(user: User) -> tuple[ScramMechanism, ...]:
+    """Return the mechanisms that the user may log in with, none without a password."""
+    if user.scram is None:
+        return ()
+    wanted = user.scram.mechanisms
+    return tuple(one for one in MECHANISMS if wanted is None or SPEC_NAMES[one] in wanted)

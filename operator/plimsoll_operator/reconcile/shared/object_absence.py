@@ -1,5 +1,4 @@
-"""Times since which objects of a kind count: objects deleted with their CRD were not deleted on
-purpose.
+"""Facts that a proof of a deleted object needs: its CRD's age, its namespace.
 
 Deleting a CRD deletes all its objects, and applying it again restores none; no user asked to delete
 their topics, or to cut users off. The CRD's uid is noted at the cluster's Lease, for the next
@@ -10,13 +9,18 @@ the CRD is noted before anything is absent.
 
 from __future__ import annotations
 
-from plimsoll_operator.kube.resources import CRDS, LEASES
+from plimsoll_operator.kube.errors import NotFound
+from plimsoll_operator.kube.resources import CRDS, LEASES, NAMESPACES
 from plimsoll_operator.reconcile.reconcile_term import Term
+
+
+class _NotedCrds(set[str]):
+    """Those of the Lease's annotations that this term has read or written."""
 
 
 async def note(term: Term, crd_name: str, annotation: str) -> None:
     """Note the CRD, once a term."""
-    if annotation not in term.crds_noted:
+    if annotation not in term.kept(_NotedCrds, _NotedCrds):
         await counts_since(term, crd_name, annotation)
 
 
@@ -33,7 +37,17 @@ async def counts_since(term: Term, crd_name: str, annotation: str) -> str | None
         # The note must outlive the LogCluster, as its log does: drop the Lease's owner.
         patch = {"metadata": {"annotations": {annotation: uid}, "ownerReferences": None}}
         await term.kube.merge(LEASES, term.key[0], term.lease_name, patch)
-    term.crds_noted.add(annotation)
+    term.kept(_NotedCrds, _NotedCrds).add(annotation)
     if noted is None:
         return ""
     return "" if noted == uid else str(crd["metadata"]["creationTimestamp"])
+
+
+async def namespace_stands(term: Term, namespace: str) -> bool:
+    """Return True if the namespace exists and is not being deleted with all its contents."""
+    try:
+        found = await term.kube.get(NAMESPACES, None, namespace)
+    except NotFound:
+        return False
+    phase = (found.get("status") or {}).get("phase")
+    return phase == "Active" and not found["metadata"].get("deletionTimestamp")

@@ -1,0 +1,149 @@
+"""State of brokers' pods, and the replacement of pods on unreachable nodes.
+
+Called by the restart reconciler. `PodState` is what a StatefulSet and its pod say about a restart.
+A pod on a node that is deleted or tainted out-of-service is deleted by force, so that another can
+start: it must certainly no longer run, and its broker must be fenced.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from plimsoll_core.ids import BrokerId
+from plimsoll_operator.api import labels
+from plimsoll_operator.api.cluster_status import BlockedAction
+from plimsoll_operator.api.conditions import milliseconds, timestamp
+from plimsoll_operator.kube.errors import NotFound, Rejected
+from plimsoll_operator.kube.kube_api import Object
+from plimsoll_operator.kube.resources import NODES, PODS
+from plimsoll_operator.manifests.statefulset import CONTAINER
+from plimsoll_operator.reconcile.reconcile_term import Term
+
+logger = logging.getLogger("plimsoll.restarts")
+
+FAILED_CREATE = "FailedCreate"
+REPLACE: Final = "ReplacePod"
+STUCK_MS = 30_000
+"""Time after its grace from which a terminating pod has an unresponsive kubelet, in
+milliseconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodState:
+    """A broker on the API server: its StatefulSet and its pod, if any."""
+
+    broker_id: BrokerId
+    owner: Object
+    pod: Object | None
+
+    @property
+    def template_revision(self) -> str:
+        return revision_of(self.owner["spec"]["template"])
+
+    @property
+    def pod_uid(self) -> str | None:
+        return None if self.pod is None else str(self.pod["metadata"]["uid"])
+
+    @property
+    def pod_revision(self) -> str | None:
+        return None if self.pod is None else revision_of(self.pod)
+
+    @property
+    def terminating(self) -> bool:
+        return self.pod is not None and bool(self.pod["metadata"].get("deletionTimestamp"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """A StatefulSet found correct. `now`: its generation, and the revision wanted then; `template`
+    is of `revision`."""
+
+    now: tuple[int, str]
+    revision: str
+    template: Object
+
+
+def revision_of(body: Object) -> str:
+    """Return the revision of a pod or template, "" for one made before revisions existed."""
+    annotations = (body.get("metadata") or {}).get("annotations") or {}
+    return str(annotations.get(labels.REVISION, ""))
+
+
+def trouble(pod: Object | None) -> str:
+    """Return why a pod does not start, in Kubernetes' words, "" if nothing is wrong yet."""
+    if pod is None:
+        return ""
+    status = pod.get("status") or {}
+    for container in status.get("containerStatuses") or ():
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        if container.get("name") == CONTAINER and waiting.get("reason"):
+            return _short(str(waiting["reason"]), str(waiting.get("message") or ""))
+    for found in status.get("conditions") or ():
+        if found.get("type") == "PodScheduled" and found.get("status") == "False":
+            return _short(str(found.get("reason") or ""), str(found.get("message") or ""))
+    return ""
+
+
+def not_created(events: Sequence[Object]) -> str:
+    """Return why a StatefulSet creates no pod, by its newest Event about that."""
+    newest = max(events, key=lambda e: str(e.get("lastTimestamp") or ""), default=None)
+    if newest is None:
+        return ""
+    # create Pod x in StatefulSet y failed error: pods "x" is forbidden: exceeded quota: …
+    return _short(FAILED_CREATE, str(newest.get("message") or "").split("failed error: ")[-1])
+
+
+def _short(reason: str, message: str) -> str:
+    return f"{reason}: {message[:200]}" if message else reason
+
+
+def is_stuck(pod: Object, now_ms: int) -> bool:
+    """Return True if the pod has been terminating for longer than a responsive kubelet would
+    take."""
+    stamp = pod["metadata"].get("deletionTimestamp")
+    return stamp is not None and now_ms - milliseconds(stamp) > STUCK_MS
+
+
+def is_out_of_service(node: Object) -> bool:
+    """Return True if an administrator vouches that nothing runs on the node any more."""
+    taints = (node.get("spec") or {}).get("taints") or ()
+    return any(taint.get("key") == labels.OUT_OF_SERVICE for taint in taints)
+
+
+async def replace_pod(term: Term, broker_id: BrokerId, pod: Object) -> BlockedAction | None:
+    """Delete a certainly dead pod and return None, or return what that waits for.
+
+    Its volume stays attached until an administrator declares the node dead.
+    """
+    node_name = str((pod.get("spec") or {}).get("nodeName") or "")
+    vouched = await _is_gone(term, node_name)
+    broker = term.image.brokers.get(broker_id)
+    if not vouched:
+        until = f"node {node_name} is back, is deleted, or has the taint {labels.OUT_OF_SERVICE}"
+        return _stays(term, broker_id, "NodeUnreachable", until)
+    if broker is not None and not broker.fenced:
+        return _stays(term, broker_id, "BrokerNotFenced", f"broker {broker_id} is fenced")
+    meta = pod["metadata"]
+    logger.warning("force-deleting pod %s: its node %s is gone", meta["name"], node_name)
+    await term.kube.delete(PODS, meta["namespace"], meta["name"], uid=meta["uid"], grace_seconds=0)
+    return None
+
+
+def _stays(term: Term, broker_id: BrokerId, reason: str, until: str) -> BlockedAction:
+    since = timestamp(term.now_ms())
+    return BlockedAction(action=REPLACE, broker=broker_id, reason=reason, until=until, since=since)
+
+
+async def _is_gone(term: Term, node_name: str) -> bool:
+    if not node_name:
+        return False
+    try:
+        node = await term.kube.get(NODES, None, node_name)
+    except NotFound:
+        return True
+    except Rejected:
+        return False
+    return is_out_of_service(node)
