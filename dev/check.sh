@@ -12,7 +12,7 @@ gate "types" .venv/bin/mypy --no-error-summary
 gate "imports" .venv/bin/lint-imports --no-logo
 gate "commit subjects" .venv/bin/python -m dev.commit_subjects
 if [ "${1:-}" != --but-tidy ]; then
-  gate "tidy" .venv/bin/python -m pytest -q --no-header tests/test_tidy.py
+  gate "tidy" .venv/bin/python -m pytest -q --no-header tests/test_tidy.py tests/test_import_contracts.py
   gate "mutants apply" .venv/bin/python -m plimsoll_sim.mutants --apply
   gate "tests import" tests_import
 fi
