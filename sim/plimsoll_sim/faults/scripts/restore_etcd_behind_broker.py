@@ -1,9 +1,10 @@
 """Etcd is restored to a state before what one broker knows, while no other process knows it.
 
-The other brokers were killed before the backup, and the operators end.  The log goes on from the
-backup until a snapshot covers what that broker holds, under a controller whose epoch the broker may
-know already.  Then the broker comes back.  The new history is a legitimate one, in which records
-may be lost, so nothing but the broker's metadata is checked any more, and no other fault strikes.
+The other brokers were killed before the backup, and the operators end. The log goes on from the
+backup until a snapshot covers what that broker holds, under a controller of an epoch that the
+broker may know already. Then the broker comes back. The new history is a legitimate one, in which
+records may be lost, so nothing but the broker's metadata is checked any more, and no other fault
+strikes.
 """
 
 from __future__ import annotations
