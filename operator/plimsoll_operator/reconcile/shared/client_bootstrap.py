@@ -1,7 +1,7 @@
 """Logins of a user, and the addresses at which its clients start.
 
 Those are of the listeners that ask for a login that the user has. Called by the reconcilers of
-Users and of Verifications, whose drivers log in as a User.
+Users and of Verifications: a driver logs in as a User.
 """
 
 from __future__ import annotations
