@@ -155,7 +155,7 @@ class HandshakeQueue:
             self._schedule()
 
     def left(self, connection: TlsConnection) -> None:
-        """A peer that closes has failed, unless it was closed here."""
+        """Count a handshake as failed if the peer closed the connection."""
         if connection in self._half_open:
             self._drop(connection, FAILED)
 

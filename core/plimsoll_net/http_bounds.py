@@ -55,7 +55,8 @@ class HttpConnections:
         return self._count
 
     def bounded(self, made: Callable[[], Any]) -> Callable[[], asyncio.Protocol]:
-        """A server's protocol factory, of one that makes an asyncio.Protocol."""
+        """Return a server's protocol factory that admits connections within the bounds; `made`
+        builds an asyncio.Protocol."""
         return lambda: _Bounded(self, made)
 
     def came(self, connection: _Bounded) -> None:

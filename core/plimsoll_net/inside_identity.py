@@ -39,7 +39,7 @@ class InsideIdentity:
 
 
 def identity_of(certificate: bytes, key: bytes, authorities: bytes) -> InsideIdentity:
-    """All are PEM.  Raises BadCertificate."""
+    """Parse an identity from PEM files. Raises BadCertificate."""
     pair = certificate + b"\n" + key
     return InsideIdentity(
         sha256=fingerprints(certificate)[0],

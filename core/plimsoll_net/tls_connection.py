@@ -116,7 +116,7 @@ class TlsConnection(asyncio.BufferedProtocol):
             self._read()
 
     def eof_received(self) -> bool:
-        """A connection with TLS is never half open: the rest is dropped."""
+        """Drop the connection: with TLS it is never half open."""
         if self.session is not None:
             self.session.eof_received()
         return False
@@ -152,8 +152,8 @@ class TlsConnection(asyncio.BufferedProtocol):
         return str(found[0]) if found else ""
 
     def shake_hands(self, context: ssl.SSLContext, first: int) -> bool | None:
-        """One step: True when it is over, None while more has to come.  `first`: what its first
-        byte has to be.  Raises ssl.SSLError, and NotTls."""
+        """Take one step of the handshake. Return True when it is complete, None while more input is
+        needed. `first`: the required first byte of the input. Raises ssl.SSLError and NotTls."""
         self._held = False
         self._adjust_reading()
         if self._tls is None:
@@ -194,7 +194,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         return self._tls
 
     def serve(self, session: ServedProtocol) -> None:
-        """The handshake is over."""
+        """Start the session after the handshake."""
         assert self.plain is not None, "a connection that is there"
         self.session = session
         self._transport = TlsTransport(self, self.plain)
@@ -249,7 +249,7 @@ class TlsConnection(asyncio.BufferedProtocol):
             self._read()
 
     def _ended(self) -> None:
-        """The peer closed its half by a message of TLS, which ends both."""
+        """End both directions after the peer's close_notify."""
         if self.session is not None:
             self.session.eof_received()
         if self._transport is not None:
@@ -277,7 +277,7 @@ class TlsConnection(asyncio.BufferedProtocol):
             self.plain.write(self._outgoing.read())
 
     def say_goodbye(self) -> None:
-        """A peer can tell from it that nothing was cut off."""
+        """Send close_notify, by which the peer knows that nothing was cut off."""
         if self._tls is not None:
             with contextlib.suppress(ssl.SSLError):
                 self._tls.unwrap()  # the peer's own goodbye is not waited for
@@ -309,9 +309,8 @@ class TlsConnection(asyncio.BufferedProtocol):
 
 
 def _decrypt(tls: ssl.SSLObject, buffer: memoryview) -> int:
-    """One record at most; what the library calls bytes is their number here.  Raises
-    SSLZeroReturnError once the peer has said goodbye: `read` gives 0 for it, and for good, whatever
-    comes behind it."""
+    """Decrypt at most one record, and return its number of bytes. Raises SSLZeroReturnError after
+    the peer's close_notify: for that `read` returns 0 forever, whatever follows."""
     count = cast("int", tls.read(len(buffer), buffer))
     if not count:
         raise ssl.SSLZeroReturnError

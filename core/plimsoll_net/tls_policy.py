@@ -76,8 +76,8 @@ def pair_context(pair: bytes) -> ServerTls:
 
 
 def _ask_clients(context: ssl.SSLContext, clients: ClientTrust) -> None:
-    """Each connection is to show its certificate: no tickets, by which it would be spared that.
-    OpenSSL looks at the chain, the times, and at what the certificate may be used for."""
+    """Require client certificates on each connection. Session tickets are off, since a resumed
+    session would present none. OpenSSL checks the chain, the times and the purpose."""
     context.verify_mode = ssl.CERT_REQUIRED if clients.required else ssl.CERT_OPTIONAL
     context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
     context.options |= ssl.OP_NO_TICKET
@@ -118,8 +118,9 @@ def mutual_context(pair: bytes, authorities: bytes, *, server: bool) -> ssl.SSLC
 
 
 def asking_context(find: Callable[[str | None], ssl.SSLContext | None]) -> ssl.SSLContext:
-    """A server's before it knows for what it is asked: it shows nothing and trusts no peer.
-    `find`: what takes its place, by the name that the client states; None: the handshake fails."""
+    """Return a server's context for the time before it knows the requested name: it presents
+    nothing and trusts no peer. `find`: returns its replacement by that name, or None to fail the
+    handshake."""
 
     def asked_for(connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> int | None:
         found = find(name)

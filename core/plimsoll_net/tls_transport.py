@@ -152,7 +152,7 @@ class TlsTransport(asyncio.Transport):
             self._go_on()
 
     def _encrypt(self, most: int) -> int:
-        """A piece, or small ones together; how many bytes."""
+        """Encrypt one piece, or small ones together, and return the number of bytes."""
         piece = self._queue.popleft()
         if len(piece) < _JOINED_BYTES and self._queue:
             first = memoryview(self._queue.popleft())

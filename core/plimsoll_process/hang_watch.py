@@ -161,7 +161,7 @@ class HangWatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """The process ends, or its loop: neither is a hang any more."""
+        """Stop watching: the process or its loop ends, which is no hang."""
         self._stopped.set()
         self._thread.join()
 

@@ -133,7 +133,7 @@ class LoopHolds:
 
     @property
     def recent_max_s(self) -> float:
-        """The longest hold of the last one to two minutes."""
+        """Return the longest hold of the last one to two minutes, in seconds."""
         return max(self._maxima)
 
     def cumulative(self) -> list[tuple[float, int]]:

@@ -125,12 +125,14 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """The time from which its tombstones may be removed; None: no cleaner has seen one."""
+        """Return the time from which the batch's tombstones may be removed, or None if no cleaner
+        has seen one."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
     @property
     def last_sequence(self) -> int | None:
-        """The last record's sequence; wraps after 2^31 - 1.  None: not an idempotent producer."""
+        """Return the last record's sequence, which wraps after 2^31 - 1; None without an idempotent
+        producer."""
         if self.base_sequence < 0:
             return None
         return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
@@ -147,7 +149,8 @@ def placed(header: BatchHeader, base_offset: int, leader_epoch: int) -> BatchHea
 
 
 def parse_header(data: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`; raises BatchError unless the whole batch is there and plausible."""
+    """Return the header at `position`. Raises BatchError unless the whole batch is there and
+    plausible."""
     header = peek_header(data, position)
     if position + header.length > len(data):
         raise BatchError(BadBatch.TORN, position)
@@ -173,8 +176,8 @@ def peek_header(data: Buffer, position: int = 0) -> BatchHeader:
 
 
 def iter_headers(data: Buffer) -> Iterator[BatchHeader]:
-    """The headers of the batches that fill `data` without a gap; each starts where the one before
-    ended.  Raises BatchError at the first that is torn or no batch."""
+    """Yield the headers of the adjacent batches in `data`. Raises BatchError at the first that is
+    torn or no batch."""
     position = 0
     end = len(data)
     while position < end:
@@ -239,7 +242,7 @@ def whole_batches(data: Buffer, up_to_offset: int, max_bytes: int) -> tuple[int,
 
 
 def end_of_empty(data: Buffer) -> int | None:
-    """The offset behind whole batches none of which has a record; None: one has."""
+    """Return the offset behind whole batches without records, or None if one has a record."""
     position, end = 0, None
     while position < len(data):
         if any(data[position + _COUNT_AT : position + HEADER_SIZE]):
@@ -281,7 +284,7 @@ def check_places(
 
 
 def seal(header: BatchHeader, records: Buffer) -> bytes:
-    """A whole batch from a header and its encoded records; length and CRC are computed."""
+    """Build a whole batch from a header and its encoded records; length and CRC are computed."""
     body = bytearray(
         _HEADER.pack(
             header.base_offset,

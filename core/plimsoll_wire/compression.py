@@ -42,10 +42,8 @@ class TooLarge(BadRecords):
 
 
 def opened(codec: int, data: bytes | memoryview, limit: int) -> bytes:
-    """The records as they were before they were compressed, at most `limit` bytes.
-
-    Raises TooLarge, or BadRecords for what is no such data.
-    """
+    """Return the decompressed records, at most `limit` bytes. Raises TooLarge, or BadRecords for
+    malformed data."""
     if codec == NONE:
         return bytes(data)
     try:

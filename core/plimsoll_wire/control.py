@@ -98,7 +98,7 @@ def size_of(request: BrokerRequest) -> int:
 
 
 def encode_request(correlation_id: int, client_id: str, body: Command | FetchMetadata) -> bytes:
-    """A whole frame, length included."""
+    """Return a whole frame, length included."""
     key = ControlKey.COMMAND if isinstance(body, Command) else ControlKey.FETCH_METADATA
     client = client_id.encode()
     payload = _encoder.encode(body)
@@ -108,7 +108,7 @@ def encode_request(correlation_id: int, client_id: str, body: Command | FetchMet
 
 
 def decode_request(frame: bytes | bytearray | memoryview) -> ControlRequest:
-    """The frame without its length."""
+    """Decode a frame without its length."""
     view = memoryview(frame)
     if len(view) < _HEADER.size:
         raise MalformedControlMessage(f"a request of {len(view)} bytes has no header")
@@ -137,13 +137,13 @@ def _decode_body(key: int, payload: memoryview) -> Command | FetchMetadata:
 
 
 def encode_reply(correlation_id: int, body: CommandReply | MetadataReply) -> bytes:
-    """A whole frame, length included."""
+    """Return a whole frame, length included."""
     payload = _encoder.encode(body)
     return _REPLY_HEADER.pack(_CORRELATION.size + len(payload), correlation_id) + payload
 
 
 def reply_correlation_id(frame: bytes | bytearray | memoryview) -> int:
-    """The request's number; replies may overtake each other."""
+    """Return the number of the answered request; replies may overtake each other."""
     if len(frame) < _CORRELATION.size:
         raise MalformedControlMessage(f"a reply of {len(frame)} bytes has no header")
     correlation_id: int = _CORRELATION.unpack_from(frame)[0]
@@ -151,7 +151,7 @@ def reply_correlation_id(frame: bytes | bytearray | memoryview) -> int:
 
 
 def decode_command_reply(frame: bytes | bytearray | memoryview) -> CommandReply:
-    """A reply to `Command`, without its length."""
+    """Decode a reply to `Command`, without its length."""
     try:
         return _command_reply_decoder.decode(memoryview(frame)[_CORRELATION.size :])
     except (msgspec.DecodeError, ValueError) as error:
@@ -159,7 +159,7 @@ def decode_command_reply(frame: bytes | bytearray | memoryview) -> CommandReply:
 
 
 def decode_metadata_reply(frame: bytes | bytearray | memoryview) -> MetadataReply:
-    """A reply to `FetchMetadata`, without its length."""
+    """Decode a reply to `FetchMetadata`, without its length."""
     try:
         return _metadata_reply_decoder.decode(memoryview(frame)[_CORRELATION.size :])
     except (msgspec.DecodeError, ValueError) as error:

@@ -81,7 +81,7 @@ def encode_group_record(record: GroupRecord) -> KeyValue:
 
 
 def decode_group_record(key: bytes | None, value: bytes | None) -> GroupRecord | UnknownGroupRecord:
-    """The record; raises MalformedMessage where the bytes are none of a version that is known."""
+    """Return the record. Raises MalformedMessage for bytes of no known version."""
     if key is None:
         raise MalformedMessage("a record of an internal topic without a key")
     if value is not None and (plain := _plain_offset(key, value)) is not None:
@@ -215,9 +215,9 @@ def _key_head(head: bytes) -> _KeyHead | None:
 
 
 def _plain_offset(key: bytes, value: bytes) -> OffsetCommitted | None:
-    """An offset as it is written here, read in a fraction of the time that its schema takes: a
-    load may meet hundreds of thousands.  None: it has another form, or none, which the schema
-    says."""
+    """Decode an offset record in the usual form, in a fraction of the time that its schema
+    takes: a load may meet hundreds of thousands. Return None for any other form, which the
+    schema decodes."""
     try:
         place = _key_head(key[: -_PARTITION.size])
         if place is None:
@@ -243,7 +243,7 @@ def _plain_offset(key: bytes, value: bytes) -> OffsetCommitted | None:
 
 
 def _other_offset(place: _KeyHead, partition: int, value: bytes) -> OffsetCommitted | None:
-    """One with metadata, or without its topic's id."""
+    """Decode an offset record with metadata, or without a topic id."""
     version, offset, leader_epoch, length = _VALUE_HEAD.unpack_from(value)
     if version != _OFFSET_WRITTEN or not 1 <= length < 0x80:
         return None
@@ -280,7 +280,7 @@ def _number(data: bytes) -> int:
 
 
 def _read(entity: type, data: bytes) -> Any:
-    """The structure behind the first number."""
+    """Decode the structure behind the version number."""
     return _read_to(entity, data)[0]
 
 

@@ -145,8 +145,9 @@ def _error_code(value: int) -> ErrorCode:
 
 
 def _duration(value: int) -> timedelta:
-    """One above 8.6e16 ms (2.7 million years), which no timedelta holds, is the longest there is:
-    a client means for ever by it, as by Kafka's Long.MAX_VALUE."""
+    """Decode a duration in milliseconds. Above 8.6e16 (2.7 million years), which no timedelta
+    holds, it is the longest timedelta: a client means "forever" by such a number, as by Kafka's
+    Long.MAX_VALUE."""
     try:
         return timedelta(milliseconds=value)
     except OverflowError:

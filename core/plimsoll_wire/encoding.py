@@ -99,7 +99,8 @@ def _field_encoder(field: dataclasses.Field[Any], flexible: bool) -> Encode:
 
 
 def shape(annotation: Any) -> tuple[Any, bool, bool]:
-    """The type without None and tuple, whether None is allowed, and whether it is an array."""
+    """Return the type without None and tuple, True if None is allowed, and True if it is an
+    array."""
     arguments = get_args(annotation)
     nullable = NoneType in arguments
     if nullable:

@@ -179,8 +179,8 @@ def decode_request(body: memoryview, version: int, named_max: int | None = None)
 
 
 def _followers(body: memoryview) -> FetchRequest | None:
-    """A request as our own followers send it when at most one partition has changed, which is what
-    most of them say; None: it is another."""
+    """Decode a request in the form that our own followers send if at most one partition has
+    changed, as in most requests; return None for any other."""
     wait_ms, min_bytes, max_bytes, isolation, session_id, epoch = SMALL_HEAD.unpack_from(body)
     at = len(body) - SMALL_TAIL.size
     tail = SMALL_TAIL.unpack_from(body, at)
@@ -216,7 +216,8 @@ def _followers(body: memoryview) -> FetchRequest | None:
 
 @lru_cache(maxsize=1_000)
 def _id_of(topic_id: bytes) -> UUID:
-    """Each of a follower's fetches names a topic, and to make a UUID costs a microsecond."""
+    """Return the UUID of a topic's bytes. Cached: building one costs a microsecond, and each
+    follower's fetch names topics."""
     return UUID(bytes=topic_id)
 
 
@@ -279,7 +280,7 @@ def encode_response(
     controller_epoch: int | None = None,
     session_id: int = 0,
 ) -> list[Buffer]:
-    """The reply's body in pieces.  `session_id` 0 declines a session, as all clients' are;
+    """Return the reply's body in pieces. `session_id`: 0 declines a session, as for all clients;
     `controller_epoch`: for followers."""
     flexible = is_flexible(ApiKey.FETCH, version)
     topics = list(topics)
@@ -313,7 +314,8 @@ def encode_response(
 def _to_follower(
     version: int, topics: Sequence[Topic], code: int, session_id: int, controller_epoch: int | None
 ) -> list[Buffer] | None:
-    """The reply with one partition's records, as a follower gets most of them; None: another."""
+    """Return a reply with one partition's records, the usual one to a follower; None if it has
+    another form."""
     if version != REPLICA_STATE_VERSION or controller_epoch is None:
         return None
     if len(topics) != 1 or len(topics[0][2]) != 1:

@@ -124,8 +124,8 @@ class Framer:
         self._chunk = bytearray()
 
     def received(self, count: int) -> bool:
-        """So many bytes were written into the last `get_buffer`.  False: they are the beginning or
-        the middle of a large frame, and `next_frame` has none."""
+        """Take bytes that were written into the last `get_buffer`. Return False if they are part of
+        an incomplete large frame, so that `next_frame` has none."""
         frame = self._frame
         if frame is not None and self._got < self._length:
             self._got = got = self._got + count
@@ -159,7 +159,7 @@ class Framer:
         return self._frame is not None or self._begin < self._end
 
     def next_frame(self) -> bytearray | None:
-        """The next frame without its length, or None until more has come."""
+        """Return the next frame without its length, or None until more bytes have come."""
         frame = self._frame
         if frame is not None:
             if self._got < self._length:

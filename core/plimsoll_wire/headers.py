@@ -88,7 +88,7 @@ def response_head(key: int, version: int, correlation_id: int, body_size: int) -
 def request_frame(
     key: ApiKey, version: int, correlation_id: int, client_id: str, body: bytes
 ) -> bytes:
-    """A whole request, length and all (for our own clients and tests)."""
+    """Return a whole request, length included, for our own clients and tests."""
     name = client_id.encode()
     head = _REQUEST.pack(key, version, correlation_id) + struct.pack(">h", len(name)) + name
     if version >= SUPPORTED[key].flexible:

@@ -61,7 +61,7 @@ class KeyedRecord(NamedTuple):
 
 
 def iter_keyed(records: bytes, count: int) -> Iterator[KeyedRecord]:
-    """Each of `count` records; raises BadRecords, which names the first that is none."""
+    """Yield each of `count` records. Raises BadRecords with the number of the first bad one."""
     position, size = 0, len(records)
     for index in range(count):
         try:
@@ -103,12 +103,9 @@ class PlainKeys(NamedTuple):
 
 
 def plain_keys(records: bytes, count: int) -> PlainKeys | None:
-    """All keys at once, a fifth of what `iter_keyed` takes: 0.3 µs a record, and 0.1 µs where many
-    in a row are alike.
-
-    None: some record has no key, or is bad, or is larger than records usually are (8 KiB):
-    `iter_keyed` tells which.
-    """
+    """Return all keys at once, in a fifth of the time of `iter_keyed`: 0.3 µs a record, and 0.1 µs
+    in long runs of similar ones. Return None if a record has no key, is malformed, or is larger
+    than usual (8 KiB); `iter_keyed` tells which."""
     keys: list[bytes] = []
     position, left, group, tombstones, long = 0, count, GROUP, False, False
     try:
@@ -145,7 +142,8 @@ class _Last(NamedTuple):
 
 
 def _add_keys(records: bytes, position: int, count: int, keys: list[bytes]) -> _Last | None:
-    """The keys of `count` records, one at least, read one by one; None: as `plain_keys`."""
+    """Add the keys of `count` records, at least one, read one by one. Return None in the cases of
+    `plain_keys`."""
     first, second, add = FIRST_STEP, SECOND_STEP, keys.append
     values, long = 0, False
     for _ in range(count):
@@ -183,9 +181,9 @@ def _add_keys(records: bytes, position: int, count: int, keys: list[bytes]) -> _
 
 
 def _keys_alike(records: bytes, one: _Last, most: int) -> tuple[bytes, ...]:
-    """The keys of those records behind this one, of `most`, that differ from it at most in their
-    attributes, times, offsets, and what follows their keys and the first byte of their values'
-    lengths: all numbers have as many bytes as its own.  Python looks at one byte of each record
+    """Return the keys of the next similar records, at most `most`: all their numbers have as many
+    bytes as this record's, and they differ only in attributes, times, offsets, and what follows
+    their keys and the first byte of their values' lengths. Python examines one byte of each record
     without a loop."""
     size = one.end - one.start
     most = same_size(records, one.start, size, min(most, _ALIKE_MAX))
@@ -223,9 +221,8 @@ def check_keys(records: bytes, count: int) -> None:
 
 
 def picked(header: BatchHeader, records: bytes, live: int) -> bytes:
-    """The batch with only those of its records, as they were before they were compressed, with
-    their bits set in `live`, one at least; raises BadRecords.  What else there is of it stays, as
-    in `rewrite`."""
+    """Return the batch with only the records marked in the bits of `live`, at least one. Other
+    fields stay, as in `rewrite`. Raises BadRecords."""
     chosen = f"{live:0{header.count}b}"[::-1].encode().translate(_DIGITS)
     starts = record_starts(records, header.count)
     kept = [
@@ -237,7 +234,7 @@ def picked(header: BatchHeader, records: bytes, live: int) -> bytes:
 
 
 def _newest_time(base: int, records: list[bytes]) -> int:
-    """The greatest time of some records, one at least."""
+    """Return the greatest time of the records, of which there is at least one."""
     # Behind the length, of one or two bytes, and one byte of attributes; nearly all are numbers of
     # one byte, and many are the same.
     first = {each[2] if each[0] < 0x80 else each[3] if each[1] < 0x80 else 0x80 for each in records}
@@ -250,12 +247,9 @@ def _newest_time(base: int, records: list[bytes]) -> int:
 def rewrite(
     header: BatchHeader, records: bytes, kept: Iterable[KeyedRecord], horizon_ms: int | None
 ) -> bytes:
-    """The batch with only the records `kept`, of `records`, as they were before they were
-    compressed.
-
-    Offsets, leader epoch, producer and codec stay.  `horizon_ms`: a new delete horizon, which takes
-    the base timestamp's place: the records' times are told from there.
-    """
+    """Return the batch with only the records `kept` of the uncompressed `records`. Offsets, leader
+    epoch, producer and codec stay. `horizon_ms`: a new delete horizon; it replaces the base
+    timestamp, to which the records' times are then relative."""
     out = bytearray()
     base, count, newest = header.base_timestamp, 0, _NO_TIME
     attributes = header.attributes

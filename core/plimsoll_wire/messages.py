@@ -81,14 +81,14 @@ def throttle_time_at(key: int, version: int) -> int | None:
 
 
 def encode_request(key: int, version: int, values: Values) -> bytes:
-    """A request's body from plain values."""
+    """Encode a request's body from plain values."""
     out = bytearray()
     _request_encoder(key, version)(out, values)
     return bytes(out)
 
 
 def encode_response(key: int, version: int, values: Values) -> bytes:
-    """A response's body from plain values."""
+    """Encode a response's body from plain values."""
     out = bytearray()
     _response_encoder(key, version)(out, values)
     return bytes(out)

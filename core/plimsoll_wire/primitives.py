@@ -101,7 +101,7 @@ class BytesReader:
         raise MalformedMessage("a length of more than five bytes")
 
     def view(self, size: int) -> memoryview:
-        """The next `size` bytes, not copied."""
+        """Return the next `size` bytes without a copy."""
         end = self.position + size
         if size < 0 or end > len(self.data):
             raise MalformedMessage("the message ends inside a field")
@@ -130,7 +130,7 @@ class BytesReader:
             raise MalformedMessage("a string that is not UTF-8") from error
 
     def nullable_count(self, item_bytes_min: int = 1) -> int | None:
-        """An array's length.  One that could not fit into the rest of the message is refused."""
+        """Return an array's length. Refuses one that cannot fit into the rest of the message."""
         count = self.uvarint() - 1 if self.flexible else self.i32()
         if count < 0:
             return None
@@ -142,12 +142,12 @@ class BytesReader:
         return self.nullable_count(item_bytes_min) or 0
 
     def uuid(self) -> UUID | None:
-        """All zeros means none."""
+        """Read a UUID; return None for all zeros."""
         raw = bytes(self.view(16))
         return UUID(bytes=raw) if any(raw) else None
 
     def tags(self) -> dict[int, memoryview]:
-        """The tagged fields at a structure's end (none in versions that are not flexible)."""
+        """Read the tagged fields at a structure's end; versions that are not flexible have none."""
         if not self.flexible:
             return {}
         count = self.uvarint()
@@ -182,11 +182,9 @@ MESSAGE_CHARS_MAX = 1_000
 
 
 def nullable_message(value: str | None, flexible: bool) -> bytes:
-    """A sentence for a person, cut where it is too long.
-
-    Sentences name what a client named, and what fits a request's string need not fit the answer's
-    with words around it: 32,767 bytes, in versions that are not flexible.
-    """
+    """Encode a sentence for people, cut if it is too long. A sentence quotes names from the
+    request; with words around them they may exceed a string of a version that is not flexible
+    (32,767 bytes)."""
     if value is not None and len(value) > MESSAGE_CHARS_MAX:
         value = value[: MESSAGE_CHARS_MAX - 3] + "..."
     return nullable_string(value, flexible)
@@ -199,12 +197,12 @@ def nullable_string(value: str | None, flexible: bool) -> bytes:
 
 
 def count(value: int, flexible: bool) -> bytes:
-    """An array's length."""
+    """Encode an array's length."""
     return uvarint(value + 1) if flexible else _I32.pack(value)
 
 
 def tagged(fields: dict[int, bytes]) -> bytes:
-    """A tag buffer; tags in order, as the protocol wants them."""
+    """Encode a tag buffer, with tags in order as the protocol requires."""
     if not fields:
         return EMPTY_TAGS
     parts = [uvarint(len(fields))]

@@ -95,8 +95,8 @@ def decode_request(body: memoryview, version: int) -> ProduceRequest:
 
 
 def _one_batch(body: memoryview) -> ProduceRequest | None:
-    """A request with one partition and no transaction, as most producers send it, in versions that
-    are not flexible; None: it is not one."""
+    """Decode a request with one partition and no transaction in a version that is not flexible, as
+    most producers send it; return None for any other."""
     try:
         no_id, acks, timeout_ms, topics, size = _HEAD.unpack_from(body)
         at = _HEAD.size + size
@@ -167,7 +167,7 @@ def encode_response(
     endpoints: Sequence[NodeEndpoint] = (),
     throttle_ms: int = 0,
 ) -> bytes:
-    """The reply's body."""
+    """Encode the reply's body."""
     flexible = version >= _FLEXIBLE
     if version >= 5 and (one := _of_one_partition(version, topics, throttle_ms)) is not None:
         return one
@@ -190,8 +190,8 @@ def encode_response(
 def _of_one_partition(
     version: int, topics: Sequence[tuple[str, Sequence[ProducedPartition]]], throttle_ms: int
 ) -> bytes | None:
-    """The reply to a request of one partition that has nothing to say beside numbers, as most
-    producers get it, from version 5 on; None: another."""
+    """Encode the reply about one partition that consists of numbers only, the usual one, from
+    version 5 on; return None for any other."""
     if len(topics) != 1 or len(topics[0][1]) != 1:
         return None
     text, ((index, code, base_offset, time_ms, log_start, message, leader, bad),) = topics[0]
@@ -236,12 +236,12 @@ def _partition(partition: ProducedPartition, version: int, flexible: bool) -> by
 
 
 def encode_leader(leader_id: int, leader_epoch: int) -> bytes:
-    """The CurrentLeader structure (KIP-951)."""
+    """Encode the CurrentLeader structure (KIP-951)."""
     return _LEADER.pack(leader_id, leader_epoch, 0)
 
 
 def encode_endpoints(endpoints: Sequence[NodeEndpoint]) -> bytes:
-    """The NodeEndpoints array (KIP-951)."""
+    """Encode the NodeEndpoints array (KIP-951)."""
     parts = [primitives.count(len(endpoints), True)]
     for node in endpoints:
         parts += [

@@ -29,7 +29,7 @@ class KeyValue(NamedTuple):
 
 
 def varint(value: int) -> bytes:
-    """A zigzag number; of 64 bits at most."""
+    """Encode a zigzag number of at most 64 bits."""
     left = (value << 1) ^ (value >> 63)
     out = bytearray()
     while left > 0x7F:
@@ -45,7 +45,7 @@ def size_of(record: KeyValue) -> int:
 
 
 def write_batch(records: Sequence[KeyValue], timestamp_ms: int) -> bytearray:
-    """A batch of them, all of the same time; its place in the log is stamped later."""
+    """Build a batch of records with the same time; its place in the log is stamped later."""
     assert records, "a batch has a record"
     body = bytearray()
     for delta, (key, value) in enumerate(records):

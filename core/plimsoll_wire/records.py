@@ -57,8 +57,8 @@ def iter_times(records: bytes, count: int) -> Iterator[tuple[int, int]]:
 
 
 def record_time(base_timestamp: int, timestamp_delta: int) -> int:
-    """A sum that does not fit 64 bits goes on at their other end, as it does for a Java client:
-    a client's record times are not checked."""
+    """Return base time plus delta, wrapped to 64 bits as in a Java client: clients' record times
+    are not checked."""
     time = base_timestamp + timestamp_delta
     if _TIME_MIN <= time <= _TIME_MAX:
         return time
@@ -66,8 +66,8 @@ def record_time(base_timestamp: int, timestamp_delta: int) -> int:
 
 
 def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """A zigzag number and where it ends; IndexError: the data ends first.  Of a tenth byte, Java's
-    readVarlong takes the one bit that there is room for in 64."""
+    """Return a zigzag number and the position behind it. Raises IndexError if the data ends first.
+    Of a tenth byte only one bit counts, as in Java's readVarlong."""
     value = data[position]
     position += 1
     if value < 0x80:

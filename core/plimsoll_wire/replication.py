@@ -120,8 +120,8 @@ def encode_fetch(
     session: FetchSessionKey = SESSIONLESS,
     forgotten: Collection[tuple[bytes, Sequence[int]]] = (),
 ) -> bytes:
-    """A whole frame; topics go by the bytes of their id.  A request of an incremental
-    `session` names what has changed, and what is `forgotten`."""
+    """Return a whole frame; topics are ordered by the bytes of their id. An incremental `session`
+    states only changes, and `forgotten` partitions."""
     topics = list(topics)
     if len(topics) == 1 and len(topics[0][1]) == 1 and not forgotten:
         body = _of_one_fetch(sender, limits, topics[0][0], topics[0][1][0], session)
@@ -163,7 +163,7 @@ def _of_one_fetch(
     asked: PartitionFetch,
     session: FetchSessionKey,
 ) -> bytes:
-    """The body of a request that names one partition, as most do, behind the header's tags."""
+    """Encode the body of a request about one partition, the usual one, behind the header's tags."""
     index, leader_epoch, offset, last_epoch, log_start = asked
     last = -1 if last_epoch is None else last_epoch
     bytes_max = limits.partition_bytes_max
@@ -215,7 +215,8 @@ def _decode_fetch(frame: memoryview, correlation_id: int) -> FetchReply:
 
 
 def _of_one(frame: memoryview, code: int, session_id: int) -> FetchReply | None:
-    """A reply about one partition that is no news but its records, as most are; None: another."""
+    """Decode a reply about one partition with nothing new but its records, the usual one; return
+    None for any other."""
     begin, end = _REPLY.size + ONE_REPLIED.size, len(frame) - ONE_ENDS.size
     if begin >= end:
         return None
@@ -257,7 +258,7 @@ def encode_list_offsets(
     leader_epoch: int,
     timestamp: int,
 ) -> bytes:
-    """A whole frame for one partition."""
+    """Return a whole frame for one partition."""
     name = topic.encode()
     body = b"".join(
         (
@@ -272,7 +273,7 @@ def encode_list_offsets(
 
 
 def decode_list_offsets(frame: memoryview, correlation_id: int) -> tuple[int, int]:
-    """The error code and the offset of the one partition that was asked for."""
+    """Return the error code and the offset of the one requested partition."""
     try:
         got, _, topics = struct.unpack_from(">iii", frame)
         (name_length,) = struct.unpack_from(">h", frame, 12)

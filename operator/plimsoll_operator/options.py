@@ -72,7 +72,7 @@ class OperatorOptions:
 
     @property
     def images(self) -> dict[str, str]:
-        """The brokers' images, by release."""
+        """Return the brokers' images, by release."""
         return {**self.broker_images, RELEASE: self.broker_image}
 
 

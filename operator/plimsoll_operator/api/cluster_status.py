@@ -195,7 +195,7 @@ class BlockedAction(Api, frozen=True, kw_only=True):
 
     @property
     def sentence(self) -> str:
-        """The action as a sentence; `until` is its end, or a sentence of its own."""
+        """Return the action as a sentence; `until` is its end, or a sentence of its own."""
         whose = "" if self.broker is None else f" of broker {self.broker}"
         if self.object is not None:
             whose = f" {self.object}"

@@ -169,12 +169,12 @@ class Controller:
 
     @property
     def image(self) -> ClusterImage:
-        """The committed state."""
+        """Return the committed state."""
         return self._committer.queue.committed
 
     @property
     def now_ms(self) -> int:
-        """The clock of decisions, in milliseconds."""
+        """Return the time of decisions, in milliseconds."""
         return self._clock.now_ms()
 
     def outlook(self, partition: Partition) -> Outlook:
@@ -196,7 +196,7 @@ class Controller:
 
     @property
     def tail(self) -> MetadataTail:
-        """The newest committed batches."""
+        """Return the newest committed batches."""
         return self._committer.tail
 
     @property

@@ -63,7 +63,7 @@ class Archive:
 
     @property
     def end_offset(self) -> int:
-        """The metadata offset below which everything is archived, as far back as the archive
+        """Return the metadata offset below which everything is archived, as far back as the archive
         reaches."""
         return max((one.header.end_offset for one in self._stored), default=0)
 

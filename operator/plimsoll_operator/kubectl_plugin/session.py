@@ -78,7 +78,7 @@ class PluginSession:
 
     @property
     def cluster_body(self) -> Object:
-        """The LogCluster's raw object."""
+        """Return the LogCluster's raw object."""
         return self._body
 
     @property

@@ -98,7 +98,7 @@ class BrokerProcess:
 
     @property
     def last_words(self) -> str:
-        """The last line of its log, for the user."""
+        """Return the last line of its log, for the user."""
         path = self._layout.broker_log(self.broker_id)
         lines = path.read_text(errors="replace").splitlines() if path.exists() else []
         return lines[-1] if lines else "no output"
@@ -319,7 +319,7 @@ class BrokerPods:
 
     @property
     def pids(self) -> dict[str, int]:
-        """The process ids of all running brokers, by broker id, and of this process."""
+        """Return the process ids of all running brokers, by broker id, and of this process."""
         processes = sorted((one.process for one in self._pods.values()), key=_number)
         running = {str(one.broker_id): one.pid for one in processes if one.pid is not None}
         return {**running, "controller": os.getpid()}

@@ -67,7 +67,7 @@ class DirectoryLayout:
 
     @property
     def history(self) -> Path:
-        """The archive of changes of leaders and ISRs, beyond the metadata log."""
+        """Return the archive of changes of leaders and ISRs, beyond the metadata log."""
         return self.root / "history"
 
     @property
@@ -88,7 +88,7 @@ class DirectoryLayout:
         return self.root / f"broker-{broker_id}.json"
 
     def pod(self, name: str) -> Path:
-        """The volumes of a running driver's pod."""
+        """Return the folder of a running driver's volumes."""
         return self.root / "pods" / name
 
     def pod_log(self, name: str) -> Path:
@@ -100,27 +100,27 @@ class DirectoryLayout:
         return self.root / "pki"
 
     def broker_pki(self, broker_id: int) -> Path:
-        """The certificates of a broker."""
+        """Return the folder of a broker's certificates."""
         return self.pki / f"broker-{broker_id}"
 
     @property
     def listener_authority(self) -> Path:
-        """The authority that clients of TLS listeners trust."""
+        """Return the file of the authority that clients of TLS listeners trust."""
         return self.pki / "listener-ca.crt"
 
     @property
     def objects(self) -> Path:
-        """The objects of the API server in memory as of the last change, Secrets included."""
+        """Return the file of the API server's objects as of the last change, Secrets included."""
         return self.root / "objects.json"
 
     @property
     def users(self) -> Path:
-        """A directory for each user, with its credentials."""
+        """Return the folder with a directory of credentials for each user."""
         return self.root / "users"
 
     @property
     def kubeconfig(self) -> Path:
-        """The kubeconfig for `kubectl`: the API server's address and token."""
+        """Return the kubeconfig for `kubectl`: the API server's address and token."""
         return self.root / "kubeconfig"
 
     def prepare(self) -> None:

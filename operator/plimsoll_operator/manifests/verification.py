@@ -57,7 +57,7 @@ class SparkDriver:
 
     @property
     def report(self) -> str:
-        """The ConfigMap that the driver writes."""
+        """Return the name of the ConfigMap that the driver writes."""
         return f"{self.name}-report"
 
     @property
@@ -120,7 +120,7 @@ def service_account(driver: SparkDriver) -> Manifest:
 
 
 def role(driver: SparkDriver) -> Manifest:
-    """The driver may write its own report and nothing else."""
+    """Build the role by which the driver may write its own report and nothing else."""
     rule = {
         "apiGroups": [""],
         "resources": ["configmaps"],

@@ -31,7 +31,7 @@ from plimsoll_operator.preflight.rights import RIGHTS
 
 
 def unread(check: str, found: NotRead) -> Verdict:
-    """The verdict of `check` without its fact."""
+    """Return the verdict of `check` without its fact."""
     if found.refused:
         return Verdict(check=check, result="warning", message=f"Not checked: {found.message}.")
     text = f"The API server is unreachable: {found.message}. Repeat when it responds."

@@ -84,7 +84,7 @@ class HttpServer:
 
     @property
     def addresses(self) -> list[list[Any]]:
-        """The listening addresses of each server, views first."""
+        """Return the listening addresses of each server, views first."""
         return [[one.getsockname() for one in server.sockets] for server in self._servers]
 
     async def close(self) -> None:
