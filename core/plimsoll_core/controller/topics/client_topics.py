@@ -99,7 +99,7 @@ def _may_create(turn: DecisionContext, wish: NewTopic) -> Refusal | None:
     if not turn.settings.client_created_topics:
         return Refusal(
             reason=Reason.PolicyViolation,
-            message="Clients must not create topics in this cluster. Apply a Topic object instead.",
+            message="Clients may not create topics in this cluster. Apply a Topic object instead.",
         )
     return None
 
