@@ -28,7 +28,7 @@ from plimsoll_sim.oracle.partition_ghost import (
 )
 
 CLOCK_STEP_MS_MAX = 600_000
-"""A broker whose wall clock steps by more than this deletes no records by age."""
+"""A broker with a wall clock that steps by more than this deletes no records by age."""
 
 
 class BrokerClock(NamedTuple):
