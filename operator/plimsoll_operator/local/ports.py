@@ -57,7 +57,7 @@ class HeldPorts:
         return self._hold(port, shared=False)
 
     def keep(self, port: int) -> None:
-        """Hold a port that is stated, or of an earlier run, whose connections may still be closing.
+        """Hold a stated port, or one of an earlier run with connections that may still be closing.
         If another process listens there, the component that listens later reports it."""
         if port not in self._sockets:
             self._hold(port, shared=True)
