@@ -62,7 +62,9 @@ def test_log_that_lost_a_file_after_a_clean_stop_is_out_of_service_until_the_nex
     machine, data = a_log()
     assert machine.store.close(7, {ORDERS: 400})
     LOSSES[loss](machine)
-    with pytest.raises(StorageError, match=r"was on the disk up to|it began at|does not name its partition"):
+    with pytest.raises(
+        StorageError, match=r"was on the disk up to|it began at|does not name its partition"
+    ):
         machine.log()
     assert not machine.store.close(8, {}), "what could not be opened was not closed"
     log = machine.log()  # no clean stop lies before it: nobody counts on this replica
