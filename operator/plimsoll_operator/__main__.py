@@ -73,7 +73,6 @@ class Pools:
 
 
 def main() -> None:
-    """Run until SIGTERM or SIGINT."""
     allow_nesting()
     try:
         options = from_environment()

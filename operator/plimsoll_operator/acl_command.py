@@ -19,14 +19,19 @@ from plimsoll_operator.api.load import Unreadable, from_object, readable_part
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.tenancy import needs_labels
 from plimsoll_operator.api.user import User
-from plimsoll_operator.declared_rights import declared
 from plimsoll_operator.kube.errors import ApiError, NotFound
 from plimsoll_operator.kube.kube_api import KubeApi, Object, Transport
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, NAMESPACES, USERS
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.kubectl_plugin.shown import Format, Problem, ViewUnavailable, as_text, told
 from plimsoll_operator.kubectl_plugin.view_client import OPERATOR_NAMESPACE, ViewClient, view_of
-from plimsoll_operator.rights_explanation import Explanation, explanation, question, resource_text
+from plimsoll_operator.rights_explanation import (
+    Explanation,
+    declared,
+    explanation,
+    question,
+    resource_text,
+)
 
 UNREAD_NAMED_MAX = 5
 BY_OBJECTS = (

@@ -1,19 +1,67 @@
-"""Explains a decision of the brokers for `plimsoll acl explain`: the question, the rule that
-decides, and its owner.
+"""Explains a decision of the brokers for `plimsoll acl explain`: question, rule, and its owner.
 
 Pure. The core decides (`security.explained_rights`), by the committed state where the operator's
-view answers, else by the objects' declarations (`declared_rights`).
+view answers, else by the rights that a LogCluster and its User objects declare (`declared`). Rules
+that clients made with Kafka's tools are in no object and unknown there, as are the remains of a
+deleted User.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import msgspec
+from immutables import Map
 
 from plimsoll_core.security.acl import CLUSTER_NAME, Acl, AclOperation, AclPermission, ResourceType
-from plimsoll_core.security.acl_index import AclQuestion, Ground
+from plimsoll_core.security.acl_index import AclQuestion, Ground, index_of
 from plimsoll_core.security.explained_rights import explained
-from plimsoll_core.security.state import BY_CLIENT, DeclaredUser, Mode, Security
+from plimsoll_core.security.state import BY_CLIENT, DeclaredUser, Mode, Security, UserObject
+from plimsoll_operator.api.authorization import committed
 from plimsoll_operator.api.conditions import timestamp
+from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.api.tenancy import refused_name, refused_namespace, ruled
+from plimsoll_operator.api.user import User
+
+Labels = Mapping[str, Mapping[str, str]]
+"""Labels of namespaces, by the namespace's name."""
+
+
+def declared(cluster: LogCluster, users: Iterable[User], labels: Labels | None = None) -> Security:
+    """`users`: those of the cluster; `labels`: of their namespaces, if these differ from the
+    LogCluster's."""
+    holders: dict[Acl, tuple[str, ...]] = {}
+    rows: dict[str, DeclaredUser] = {}
+    for user in users:
+        if user.cluster_key == (cluster.metadata.namespace, cluster.metadata.name):
+            known = (labels or {}).get(user.metadata.namespace, {})
+            if refused_namespace(user, cluster, known) or refused_name(user, cluster):
+                continue
+            if user.user_name in rows:  # another object has the name
+                continue
+            rows[user.user_name] = _row(user)
+            for acl in ruled(user, cluster, known).acls:
+                holders.setdefault(acl, (_uid(user),))
+    return Security(
+        authorization=committed(cluster.spec.authorization, b""),
+        users=Map(rows),
+        acls=Map(holders),
+        index=index_of(holders),
+    )
+
+
+def _uid(user: User) -> str:
+    return "/".join(user.key)  # no uid is known here; the name identifies it
+
+
+def _row(user: User) -> DeclaredUser:
+    namespace, name = user.key
+    return DeclaredUser(
+        object=UserObject(namespace=namespace, name=name, uid=_uid(user)),
+        user_name=user.user_name,
+        disabled=bool(user.spec.disabled),
+    )
+
 
 A_CLIENT = "a client (CreateAcls)"
 

@@ -19,8 +19,6 @@ _PLACES = (_PACKAGE, _PACKAGE.parent.parent)
 
 
 class ExampleName(StrEnum):
-    """The example files below `examples/`."""
-
     LOGCLUSTER = "logcluster"
     LOGCLUSTER_OUTSIDE = "logcluster-outside"
     LOGCLUSTER_SECURED = "logcluster-secured"

@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 
 from tests.integration.forked import ANSWER_S, BROKER, OPERATOR
 
-from plimsoll_operator.api_server import definitions
+from plimsoll_operator.api_server import kinds
 
 REQUEST_BYTES_MAX = 256 * 1024
 LATE = ("typer._adapters",)
@@ -38,7 +38,7 @@ def serve(control: socket.socket) -> None:
     """Until pytest has ended."""
     for module in (OPERATOR, BROKER, *LATE):
         importlib.import_module(module)
-    definitions.shipped()
+    kinds.shipped()
     gc.collect()
     gc.freeze()
     assert threading.active_count() == 1, "nothing that a fork would not have"

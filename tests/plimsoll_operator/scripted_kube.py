@@ -7,11 +7,10 @@ import itertools
 import json
 from collections.abc import AsyncIterator, Callable
 
-from plimsoll_operator.api_server.definitions import shipped
-from plimsoll_operator.api_server.server import MemoryApiServer
+from plimsoll_operator.api_server.kinds import shipped
+from plimsoll_operator.api_server.server import MemoryApiServer, MemoryTransport
 from plimsoll_operator.api_server.status_errors import StatusError
 from plimsoll_operator.api_server.store import StoredObject
-from plimsoll_operator.api_server.transport import MemoryTransport
 from plimsoll_operator.kube.errors import ApiError
 from plimsoll_operator.kube.kube_api import APPLY, HttpRequest, HttpResponse, KubeApi, Object
 from plimsoll_operator.kube.resources import Kind

@@ -7,8 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from plimsoll_operator.api_server.server import MemoryApiServer
-from plimsoll_operator.api_server.transport import MemoryTransport
+from plimsoll_operator.api_server.server import MemoryApiServer, MemoryTransport
 from plimsoll_operator.controller.controller_term import Outcome
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.kube_api import KubeApi

@@ -25,11 +25,10 @@ from plimsoll_operator.acl_command import (
 from plimsoll_operator.api.load import from_object
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.user import User
-from plimsoll_operator.declared_rights import declared
 from plimsoll_operator.kube.errors import NotFound
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, USERS
 from plimsoll_operator.kubectl_plugin.shown import Problem
-from plimsoll_operator.rights_explanation import Explanation, explanation, question
+from plimsoll_operator.rights_explanation import Explanation, declared, explanation, question
 
 READ = AclQuestion("User:writer", "10.0.0.1", AclOperation.READ, ResourceType.TOPIC, "orders")
 ENFORCED = a_cluster(authorization={"mode": "Enforce", "superUsers": ["User:admin"]})

@@ -14,7 +14,7 @@ from tests.integration.local_cluster import runs, wait_for
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.meta import LocalClusterRef, ObjectMeta
 from plimsoll_operator.api.verification import Produce, Verification, VerificationSpec
-from plimsoll_operator.api_server.definitions import shipped
+from plimsoll_operator.api_server.kinds import shipped
 from plimsoll_operator.api_server.kubelets import RuntimeState
 from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.kube import resources

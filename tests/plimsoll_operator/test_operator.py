@@ -9,10 +9,9 @@ from tests.plimsoll_operator.builders import a_cluster_body
 
 from plimsoll_operator.api import labels
 from plimsoll_operator.api_server import garbage_collection
-from plimsoll_operator.api_server.definitions import shipped
-from plimsoll_operator.api_server.server import MemoryApiServer
+from plimsoll_operator.api_server.kinds import shipped
+from plimsoll_operator.api_server.server import MemoryApiServer, MemoryTransport
 from plimsoll_operator.api_server.stateful_sets import listed
-from plimsoll_operator.api_server.transport import MemoryTransport
 from plimsoll_operator.controller.controller_server import ControllerServer
 from plimsoll_operator.kube import resources
 from plimsoll_operator.kube.kube_api import KubeApi

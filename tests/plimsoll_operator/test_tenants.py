@@ -22,13 +22,13 @@ from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.tenancy import refused_name, ruled
 from plimsoll_operator.api.user import User, UserStatus
-from plimsoll_operator.declared_rights import declared
 from plimsoll_operator.kube.resources import NAMESPACES, SECRETS, USERS
 from plimsoll_operator.reconcile.cluster import reconcile as cluster
 from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.reconcile_term import Task, Work
 from plimsoll_operator.reconcile.registry import all_work
 from plimsoll_operator.reconcile.user import reconcile as user
+from plimsoll_operator.rights_explanation import declared
 from plimsoll_operator.status.status_writer import Target
 
 SHOP = ("shop", "app")

@@ -6,10 +6,13 @@ strategies of Kubernetes 1.34 (`AllowUnconditionalUpdate`, `PrepareForUpdate`, `
 
 from __future__ import annotations
 
+import functools
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+
+import yaml
 
 from plimsoll_operator.api.labels import VOLUME_PROTECTION
 from plimsoll_operator.api_server import schema_validation
@@ -17,6 +20,7 @@ from plimsoll_operator.api_server.lists import BUILT_IN_TOPOLOGY, Topology, cust
 from plimsoll_operator.kube import resources
 from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import Kind
+from plimsoll_operator.shipped_files import shipped_directory
 
 GENERAL_FIELDS = frozenset({"metadata.name", "metadata.namespace"})
 FIELDS_OF_PODS = GENERAL_FIELDS | {
@@ -44,8 +48,6 @@ FIELDS_OF_EVENTS = GENERAL_FIELDS | {
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Resource:
-    """A served kind."""
-
     kind: Kind
     has_status: bool = False
     """`/status` exists: spec writes leave the status alone, and the reverse."""
@@ -209,3 +211,13 @@ def _of_schema(schema: Object) -> tuple[Object, Topology, schema_validation.Chec
     if len(_compiled) > _COMPILED_MAX:
         _compiled.popitem(last=False)
     return known
+
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@functools.cache
+def shipped() -> tuple[Object, ...]:
+    """Return all definitions, by file name. Shared: never change them."""
+    paths = sorted(shipped_directory("crds").glob("*.yaml"))
+    return tuple(yaml.load(path.read_text(), Loader=_LOADER) for path in paths)

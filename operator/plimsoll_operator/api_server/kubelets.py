@@ -1,7 +1,8 @@
 """Scheduler, kubelets and volumes: pods get a node, run, and end; claims are bound and protected.
 
-The host supplies the runtime of pods: processes of this machine, or simulated ones. Called by
-`workloads`. Source: Kubernetes' "Pod Lifecycle", "Storage Object in Use Protection".
+The host supplies the runtime of pods: processes of this machine, or simulated ones. It calls
+`Workloads.reconcile` on its clock, as often as it likes; nothing here waits. Source: Kubernetes'
+"Pod Lifecycle", "Storage Object in Use Protection".
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from plimsoll_operator.api.labels import VOLUME_PROTECTION
+from plimsoll_operator.api_server import garbage_collection, stateful_sets
 from plimsoll_operator.api_server.owned_pods import ENDED, phase
 from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.api_server.stateful_sets import (
@@ -64,8 +66,6 @@ class PodRuntime(Protocol):
 
 
 class Kubelets:
-    """The kubelets of all nodes."""
-
     def __init__(self, server: MemoryApiServer, runtime: PodRuntime) -> None:
         self._server = server
         self._runtime = runtime
@@ -181,7 +181,6 @@ class Kubelets:
 
 
 def claim_names(pod: Object) -> list[str]:
-    """Return the claims that a pod uses."""
     volumes = pod["spec"].get("volumes") or ()
     return [
         volume["persistentVolumeClaim"]["claimName"]
@@ -223,3 +222,17 @@ def _container_state(state: RuntimeState, since: str) -> Object:
         return {"running": {"startedAt": since}}
     reason = "Error" if state.exit_code else "Completed"
     return {"terminated": {"exitCode": state.exit_code, "reason": reason}}
+
+
+class Workloads:
+    """All controllers over one server and one runtime of pods."""
+
+    def __init__(self, server: MemoryApiServer, runtime: PodRuntime) -> None:
+        self._server = server
+        self._kubelets = Kubelets(server, runtime)
+
+    def reconcile(self) -> None:
+        """Advance each controller by one step."""
+        garbage_collection.collect(self._server)
+        stateful_sets.reconcile(self._server)
+        self._kubelets.reconcile()

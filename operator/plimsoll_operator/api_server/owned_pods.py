@@ -37,7 +37,6 @@ def delete_pod(server: MemoryApiServer, pod: StoredObject) -> None:
 
 
 def controller_reference(owner: StoredObject) -> Object:
-    """Return the ownerReference of the object's controller."""
     kind = owner.resource.kind
     return {
         "apiVersion": kind.api_version,

@@ -1,16 +1,18 @@
-"""`MemoryApiServer`: turns a request into an answer as a real API server does.
+"""`MemoryApiServer`: turns a request into an answer as a real API server does, and its transport.
 
 Deterministic: time and uids are passed in, nothing waits, nothing is random. Its behaviour is
 stated as a contract (`tests/plimsoll_operator/kube/contract.py`), which a real API server passes
 too. Left out: authentication, admission beyond the namespace's, CEL rules of CRDs, conversion
 between versions, old resourceVersions in reads, and `managedFields`. Events are stored separately
-for `v1` and `events.k8s.io`.
+for `v1` and `events.k8s.io`. `MemoryTransport` answers at once and loses nothing; a simulator adds
+latency and loss around it.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -39,8 +41,10 @@ from plimsoll_operator.api_server.writes import (
     Writes,
 )
 from plimsoll_operator.kube import resources
+from plimsoll_operator.kube.errors import answered
 from plimsoll_operator.kube.kube_api import JSON, HttpRequest, HttpResponse, Object
 from plimsoll_operator.kube.resources import SERVICE_ACCOUNTS, Kind
+from plimsoll_process.waits import set_within
 
 BODY_BYTES_MAX = 3 * 2**20
 PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -324,3 +328,40 @@ def _decoded(request: HttpRequest) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise bad_request("the body is not an object")
     return body
+
+
+WATCH_SECONDS_DEFAULT = 300.0
+
+
+class MemoryTransport:
+    def __init__(self, server: MemoryApiServer) -> None:
+        self.server = server
+
+    async def send(self, request: HttpRequest) -> HttpResponse:
+        return self.server.handle(request)
+
+    async def watch(self, request: HttpRequest) -> AsyncGenerator[bytes, None]:
+        try:
+            watch = self.server.watch(request)
+        except StatusError as refused:
+            body = msgspec.json.encode(refused.body)
+            raise answered(request.method, request.path, refused.status, body) from refused
+        woken = asyncio.Event()
+        watch.on_line = woken.set
+        seconds = float(request.params.get("timeoutSeconds") or WATCH_SECONDS_DEFAULT)
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + seconds
+        try:
+            while True:
+                woken.clear()
+                for line in watch.take():
+                    yield line
+                if watch.ended:
+                    return
+                if not watch.lines and not await set_within(woken, max(end_s - loop.time(), 0)):
+                    return
+        finally:
+            watch.close()
+
+    async def close(self) -> None:
+        """Do nothing: no connection is open."""

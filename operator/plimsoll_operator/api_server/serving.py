@@ -1,14 +1,19 @@
 """The API server in memory behind a socket, so that `kubectl` and other clients work against it.
 
-It answers only clients with its token, as administrators (`owner_access`); a host binds it to
-loopback. It does not support Protobuf, so `kubectl create` needs a file (`-f`); `apply`, `get`,
-`describe`, `patch`, `label` and `delete` work.
+It answers only its owner, who has the token, as an administrator; a host binds it to loopback. A
+page that the owner visits can send requests to loopback from the owner's machine. It lacks the
+token, and is refused before that check, because a browser names the page's site in `Origin`, or in
+`Host` if a name was made to resolve to this machine (DNS rebinding). Protobuf is not supported, so
+`kubectl create` needs a file (`-f`); `apply`, `get`, `describe`, `patch`, `label` and `delete`
+work.
 """
 
 from __future__ import annotations
 
+import hmac
 import json
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from email.utils import formatdate
 
 import msgspec
@@ -17,11 +22,35 @@ from aiohttp import web
 from plimsoll_core.addresses import host_and_port
 from plimsoll_net.tls_policy import ServerTls
 from plimsoll_operator.api_server import discovery, field_validation, tables
-from plimsoll_operator.api_server.owner_access import OwnerAccess
-from plimsoll_operator.api_server.server import BODY_BYTES_MAX, MemoryApiServer
+from plimsoll_operator.api_server.server import BODY_BYTES_MAX, MemoryApiServer, MemoryTransport
 from plimsoll_operator.api_server.status_errors import StatusError
-from plimsoll_operator.api_server.transport import MemoryTransport
 from plimsoll_operator.kube.kube_api import JSON, HttpRequest, Object
+
+BEARER = "bearer"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerAccess:
+    """`token` grants full access; `hosts` are the server's own names, `name:port` in lower case."""
+
+    token: str = field(repr=False)
+    hosts: frozenset[str]
+
+    def refusal(self, headers: Mapping[str, str]) -> StatusError | None:
+        """Return None if the request comes from the owner, else the refusal. `headers` finds names
+        in any case."""
+        if headers.get("Host", "").lower() not in self.hosts:
+            text = f"this server is called {' or '.join(sorted(self.hosts))}, and nothing else"
+            return StatusError(403, "Forbidden", text)
+        if "Origin" in headers:
+            return StatusError(403, "Forbidden", "no web page may ask this server")
+        scheme, _, given = headers.get("Authorization", "").partition(" ")
+        right = hmac.compare_digest(given.strip().encode(), self.token.encode())
+        if scheme.lower() != BEARER or not right:
+            text = "Unauthorized: ask with the token that is in the local cluster's kubeconfig"
+            return StatusError(401, "Unauthorized", text)
+        return None
+
 
 STOP_SECONDS = 1.0
 OPENAPI_V2 = "/openapi/v2"

@@ -1,7 +1,7 @@
 """A small StatefulSet controller: pods `name-ordinal`, their claims, revisions and status.
 
 Only `OnDelete` is supported: a changed template reaches a pod only after the pod is deleted,
-whatever the set's strategy states. Called by `workloads`. Source: Kubernetes
+whatever the set's strategy states. Called by `Workloads`. Source: Kubernetes
 `pkg/controller/statefulset`.
 """
 
@@ -40,7 +40,6 @@ def reconcile(server: MemoryApiServer) -> None:
 
 
 def listed(server: MemoryApiServer, kind: Kind) -> list[StoredObject]:
-    """Return all objects of a kind."""
     return server.store.listed(server.store.resources[kind.path()], None)
 
 

@@ -43,7 +43,6 @@ class StatusError(Exception):
 
     @property
     def body(self) -> Object:
-        """Return the `Status` object."""
         body: Object = {
             "kind": "Status",
             "apiVersion": "v1",

@@ -43,7 +43,6 @@ class Watch:
         store.observers.append(self._observe)
 
     def close(self) -> None:
-        """Stop following the store."""
         self.ended = True
         if self._observe in self._store.observers:
             self._store.observers.remove(self._observe)

@@ -38,8 +38,6 @@ _LASTS = frozenset({resources.NAMESPACES.plural, resources.CRDS.plural})
 
 
 class RequestTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """Target of a request."""
-
     resource: Resource
     namespace: str | None = None
     name: str | None = None
@@ -117,7 +115,6 @@ class Writes:
     # --- update -----------------------------------------------------------------------------------
 
     def replace(self, target: RequestTarget, body: Object, *, dry_run: bool) -> StoredObject:
-        """Carry out a PUT."""
         body = stored_object.typed(target.resource, body)
         meta = body["metadata"]
         if target.resource.created_by_update and target.key not in self._store.table(

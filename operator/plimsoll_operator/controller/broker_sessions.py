@@ -119,7 +119,6 @@ class BrokerSessions:
         self._probes: dict[Lifetime, asyncio.Task[None]] = {}
 
     def heard(self, connection: object, lifetime: Lifetime) -> None:
-        """Note that the connection speaks for the lifetime."""
         self._connections.setdefault(lifetime, set()).add(connection)
 
     def may_propose(self, number: int, lifetime: Lifetime) -> bool:

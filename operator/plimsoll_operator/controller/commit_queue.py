@@ -264,7 +264,7 @@ def replay(opened: OpenedLog, cluster_id: UUID) -> Restored:
     snapshot, image = opened.snapshot, first_image(opened, cluster_id)
     nonce = snapshot.nonce if snapshot else None
     tail = MetadataTail(start=image.next_offset, nonce=nonce, terms=image.terms)
-    for whole in _wholes(opened.batches):
+    for whole in wholes(opened.batches):
         for batch in whole:
             image = apply_all(image, decode_records(batch))
         tail.append(merged(whole))
@@ -288,7 +288,7 @@ def _image_of(snapshot: Snapshot) -> ClusterImage:
         raise UnknownRecord(f"in metadata snapshot {snapshot.name} {error}") from error
 
 
-def _wholes(batches: Sequence[Batch]) -> list[tuple[Batch, ...]]:
+def wholes(batches: Sequence[Batch]) -> list[tuple[Batch, ...]]:
     """Yield single batches, and complete groups together."""
     keyed = groupby(batches, key=lambda batch: batch.group or f"single {batch.sequence}")
     return [tuple(members) for _, members in keyed]
@@ -411,7 +411,9 @@ class Committer:
 
     def _refused(self, error: AppendRefused) -> None:
         """Drop the whole speculative part: this batch can never commit."""
-        logger.warning("the metadata log refused a batch: %s", error)
+        logger.warning(
+            "the metadata log refused a change, retrying the others one by one: %s", error
+        )
         if self._journal.group_unfinished:
             raise TermEnded("a group of batches was refused half-way") from error
         culprit = refused(Reason.RecordTooLarge, str(error))

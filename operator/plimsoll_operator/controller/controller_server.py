@@ -152,7 +152,6 @@ class ControllerServer:
         return port
 
     def next_number(self) -> int:
-        """Number connections in the order of acceptance."""
         return next(self._accepted)
 
     async def start(self) -> None:

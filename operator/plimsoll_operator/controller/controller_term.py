@@ -241,7 +241,8 @@ class Controller:
                 not_controller("A broker holds metadata that contradicts this metadata log.")
             )
         if isinstance(request, BrokerProvenDead):
-            logger.info("broker %d is proven dead: %s", request.broker_id, request.evidence)
+            text = "%s: broker %d is proven dead: %s"
+            logger.info(text, self.name, request.broker_id, request.evidence)
         return self._decide(request)
 
     def _decide(self, request: Request) -> asyncio.Future[Answer]:
@@ -335,7 +336,7 @@ class Controller:
                 backoff_ms = self.options.backoff_ms
                 await self._serve()
             except AppendConflict as error:
-                logger.warning("controller deposed: %s", error)
+                logger.warning("%s: another controller took over: %s", self.name, error)
                 return Outcome.DEPOSED
             except _HandOver:
                 # The next controller, in any process, judges for itself.
@@ -345,11 +346,13 @@ class Controller:
                 newer = isinstance(error, UnknownRecord)
                 why = too_new(error) if newer else unusable(error)
                 self.stalled = why
-                logger.error("%s", why.message)
+                logger.error("%s: %s", self.name, why.message)
                 return Outcome.TOO_NEW if newer else Outcome.STALLED
             except (MetadataLogError, OSError, TermEnded) as error:
                 if not self._stopping.is_set():
-                    logger.warning("controller term ended, reopening the metadata log: %r", error)
+                    logger.warning(
+                        "%s: the term ended, reopening the metadata log: %r", self.name, error
+                    )
                 self._drop(f"The controller lost leadership: {error}")
                 await set_within(self._stopping, backoff_ms / 1000)
                 backoff_ms = min(backoff_ms * 2, self.options.backoff_ms_max)
@@ -411,7 +414,8 @@ class Controller:
         self._background = asyncio.ensure_future(self._activate(activation))
         self._activated.set()
         self.stats.took_over(self._clock.now_ms() - began_ms)
-        logger.info("controller epoch %d: active at offset %d", self.epoch, self.image.next_offset)
+        text = "%s: controller epoch %d is active at metadata offset %d"
+        logger.info(text, self.name, self.epoch, self.image.next_offset)
 
     async def _activate(self, activation: Activated) -> None:
         """Retry until the activation is committed: only this take-over finishes what the last term

@@ -31,8 +31,6 @@ def _too_many(waiting: int, origin: str) -> Refused:
 
 
 class ForwardedRequests:
-    """Forwarded requests of one connection."""
-
     def __init__(self) -> None:
         # Number of waiting requests by client.
         self._waiting: Counter[str] = Counter()

@@ -143,7 +143,6 @@ class Committed(Protocol):
 
 
 async def update_for(fetch: FetchMetadata, log: Committed) -> MetadataUpdate | Refused:
-    """Return the update after `fetch.offset`."""
     tail = log.tail
     standing = tail.standing(fetch.offset, fetch.nonce, fetch.term_id)
     if standing in (Standing.AHEAD, Standing.DIFFERENT):

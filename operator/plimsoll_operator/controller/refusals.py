@@ -18,7 +18,6 @@ def answered(answer: Answer) -> asyncio.Future[Answer]:
 
 
 def refused(reason: Reason, message: str) -> Refused:
-    """Return a refusal as an answer."""
     return Refused(reason=reason.name, code=reason.code, message=message)
 
 

@@ -32,8 +32,6 @@ class Committing(Committed, Protocol):
 
 
 class Snapshotter:
-    """Snapshots of one controller's term."""
-
     def __init__(self, controller: Committing, log: MetadataLog) -> None:
         self._controller = controller
         self._log = log
@@ -87,7 +85,7 @@ class Snapshotter:
         if self.before_release is not None:
             await self.before_release()
         await self._log.release(taken)
-        logger.info("snapshot %s: %d bytes of image", name, len(encoded))
+        logger.info("wrote metadata snapshot %s (%d bytes of image)", name, len(encoded))
         return True
 
     async def make_room(self, restored: Restored, committer: Committer) -> None:

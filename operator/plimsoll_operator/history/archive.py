@@ -68,7 +68,6 @@ class Archive:
         return max((one.header.end_offset for one in self._stored), default=0)
 
     async def open(self) -> None:
-        """Read the stored segments."""
         found = await self._store.stored()
         self._stored = [stored for stored, _ in found]
         self._newest = None

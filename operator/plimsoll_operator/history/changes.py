@@ -132,8 +132,6 @@ class ChangeRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _State(NamedTuple):
-    """The tracked state of a partition."""
-
     leader: BrokerId | None
     isr: tuple[BrokerId, ...]
     replicas: tuple[BrokerId, ...]

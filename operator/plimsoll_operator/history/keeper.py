@@ -19,12 +19,12 @@ from uuid import UUID
 from plimsoll_core.cluster.image import apply_all
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.cluster.records import Record
-from plimsoll_operator.controller.commit_queue import first_image
+from plimsoll_operator.controller.commit_queue import first_image, wholes
 from plimsoll_operator.history import segments
 from plimsoll_operator.history.archive import Archive, ArchiveConflict, ArchiveUnavailable
 from plimsoll_operator.history.changes import ChangeRow, changes, relevant
 from plimsoll_operator.metalog.codec import decode_records
-from plimsoll_operator.metalog.interface import Batch, OpenedLog
+from plimsoll_operator.metalog.interface import OpenedLog
 from plimsoll_process.waits import cancelled, set_within
 
 logger = logging.getLogger("plimsoll.history")
@@ -127,7 +127,7 @@ class HistoryKeeper:
         self._wanted.set()
         await asyncio.wait([stored], timeout=SETTLE_S)
         if not stored.done():
-            logger.warning("history archive not up to date; continuing without waiting")
+            logger.warning("the history archive lacks the newest changes; no longer waiting for it")
         return stored.done()
 
     async def run(self) -> None:
@@ -136,7 +136,8 @@ class HistoryKeeper:
         try:
             await asyncio.wait([task])
             logger.critical(
-                "internal error; no more history is archived in this term",
+                "internal error; no more history is archived in this term; report it with this "
+                "traceback",
                 exc_info=task.exception(),
             )
             await asyncio.Event().wait()
@@ -238,7 +239,7 @@ async def replayed(log: OpenedLog, cluster_id: UUID, since: int) -> AsyncIterato
         yield _unknown(image.next_offset, log.batches[0].written_ms if log.batches else 0, why)
     if log.tip.next_offset <= since:
         return
-    for whole in _wholes(log.batches):
+    for whole in wholes(log.batches):
         records = tuple(record for batch in whole for record in decode_records(batch))
         after = apply_all(image, records)
         if after.next_offset > since and relevant(records):
@@ -247,17 +248,6 @@ async def replayed(log: OpenedLog, cluster_id: UUID, since: int) -> AsyncIterato
                     yield row
         image = after
         await asyncio.sleep(0)
-
-
-def _wholes(batches: tuple[Batch, ...]) -> list[tuple[Batch, ...]]:
-    """Return single batches, and complete groups together."""
-    found: list[list[Batch]] = []
-    for batch in batches:
-        if found and batch.group is not None and found[-1][-1].group == batch.group:
-            found[-1].append(batch)
-        else:
-            found.append([batch])
-    return [tuple(whole) for whole in found]
 
 
 def _unknown(offset: int, ms: int, why: str) -> ChangeRow:

@@ -51,14 +51,11 @@ class ApiCalls:
 
 
 class _Counted:
-    """`Transport` that counts requests."""
-
     def __init__(self, transport: Transport, calls: ApiCalls) -> None:
         self._transport = transport
         self._calls = calls
 
     async def send(self, request: HttpRequest) -> HttpResponse:
-        """See `Transport`."""
         began_s, status = time.monotonic(), 0
         try:
             response = await self._transport.send(request)
@@ -71,7 +68,6 @@ class _Counted:
         return response
 
     def watch(self, request: HttpRequest) -> AsyncGenerator[bytes, None]:
-        """See `Transport`."""
         return self._transport.watch(request)
 
     async def close(self) -> None:

@@ -51,7 +51,6 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 
 
 def error(status: int, message: str) -> ApiError:
-    """Return the error for an HTTP status."""
     return _BY_STATUS.get(status, Rejected if status < 500 else Unavailable)(status, message)
 
 

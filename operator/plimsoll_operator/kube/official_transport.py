@@ -174,7 +174,6 @@ class OfficialTransport:
         self._client = RESTClientObject(configuration)
 
     async def send(self, request: HttpRequest) -> HttpResponse:
-        """See `Transport`."""
         try:
             # The client's own timeout does not cover reading a token.
             async with asyncio.timeout(request.timeout_s):
@@ -187,7 +186,6 @@ class OfficialTransport:
         )
 
     async def watch(self, request: HttpRequest) -> AsyncGenerator[bytes, None]:
-        """See `Transport`."""
         silent = aiohttp.ClientTimeout(
             total=None, sock_connect=CONNECT_SECONDS, sock_read=request.timeout_s
         )

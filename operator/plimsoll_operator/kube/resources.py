@@ -11,8 +11,6 @@ from plimsoll_operator.api.labels import Manifest
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """An API resource."""
-
     api_version: str
     kind: str
     plural: str
@@ -33,43 +31,39 @@ def _collection(api_version: str, plural: str, namespace: str | None) -> str:
     return f"{root}/{api_version}/{inside}{plural}"
 
 
-def _user(kind: str, plural: str) -> Kind:
-    return Kind(api_version=f"{GROUP}/{VERSION}", kind=kind, plural=plural)
+def _kind(api_version: str, kind: str, plural: str = "", *, namespaced: bool = True) -> Kind:
+    """Make a kind; most plurals are the kind in small letters and an s."""
+    plural = plural or f"{kind.lower()}s"
+    return Kind(api_version=api_version, kind=kind, plural=plural, namespaced=namespaced)
 
 
-def _core(kind: str, plural: str, *, namespaced: bool = True) -> Kind:
-    return Kind(api_version="v1", kind=kind, plural=plural, namespaced=namespaced)
-
-
-LOG_CLUSTERS = _user("LogCluster", "logclusters")
-TOPICS = _user("Topic", "topics")
-REASSIGNMENTS = _user("Reassignment", "reassignments")
-REBALANCES = _user("Rebalance", "rebalances")
-VERIFICATIONS = _user("Verification", "verifications")
-USERS = _user("User", "users")
-LOG_BROKERS = _user("LogBroker", "logbrokers")
-PODS = _core("Pod", "pods")
-CONFIG_MAPS = _core("ConfigMap", "configmaps")
-SECRETS = _core("Secret", "secrets")
-SERVICES = _core("Service", "services")
-SERVICE_ACCOUNTS = _core("ServiceAccount", "serviceaccounts")
-VOLUME_CLAIMS = _core("PersistentVolumeClaim", "persistentvolumeclaims")
-NAMESPACES = _core("Namespace", "namespaces", namespaced=False)
-NODES = _core("Node", "nodes", namespaced=False)
-EVENTS = Kind(api_version="events.k8s.io/v1", kind="Event", plural="events")
-CORE_EVENTS = _core("Event", "events")
-STATEFUL_SETS = Kind(api_version="apps/v1", kind="StatefulSet", plural="statefulsets")
-DISRUPTION_BUDGETS = Kind(
-    api_version="policy/v1", kind="PodDisruptionBudget", plural="poddisruptionbudgets"
-)
-NETWORK_POLICIES = Kind(
-    api_version="networking.k8s.io/v1", kind="NetworkPolicy", plural="networkpolicies"
-)
-POD_MONITORS = Kind(api_version="monitoring.coreos.com/v1", kind="PodMonitor", plural="podmonitors")
+_USERS = f"{GROUP}/{VERSION}"
+_INTERNAL = f"internal.{_USERS}"
+LOG_CLUSTERS = _kind(_USERS, "LogCluster")
+TOPICS = _kind(_USERS, "Topic")
+REASSIGNMENTS = _kind(_USERS, "Reassignment")
+REBALANCES = _kind(_USERS, "Rebalance")
+VERIFICATIONS = _kind(_USERS, "Verification")
+USERS = _kind(_USERS, "User")
+LOG_BROKERS = _kind(_USERS, "LogBroker")
+PODS = _kind("v1", "Pod")
+CONFIG_MAPS = _kind("v1", "ConfigMap")
+SECRETS = _kind("v1", "Secret")
+SERVICES = _kind("v1", "Service")
+SERVICE_ACCOUNTS = _kind("v1", "ServiceAccount")
+VOLUME_CLAIMS = _kind("v1", "PersistentVolumeClaim")
+NAMESPACES = _kind("v1", "Namespace", namespaced=False)
+NODES = _kind("v1", "Node", namespaced=False)
+EVENTS = _kind("events.k8s.io/v1", "Event")
+CORE_EVENTS = _kind("v1", "Event")
+STATEFUL_SETS = _kind("apps/v1", "StatefulSet")
+DISRUPTION_BUDGETS = _kind("policy/v1", "PodDisruptionBudget")
+NETWORK_POLICIES = _kind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
+POD_MONITORS = _kind("monitoring.coreos.com/v1", "PodMonitor")
 """Of the Prometheus operator, if installed."""
-CERTIFICATES = Kind(api_version="cert-manager.io/v1", kind="Certificate", plural="certificates")
+CERTIFICATES = _kind("cert-manager.io/v1", "Certificate")
 """Of cert-manager, if installed."""
-TLS_ROUTES = Kind(api_version="gateway.networking.k8s.io/v1", kind="TLSRoute", plural="tlsroutes")
+TLS_ROUTES = _kind("gateway.networking.k8s.io/v1", "TLSRoute")
 """TLS routes of the Gateway API, if installed."""
 TLS_ROUTE_KINDS = (
     TLS_ROUTES,
@@ -79,60 +73,26 @@ TLS_ROUTE_KINDS = (
     ),
 )
 """Versions of TLSRoute, newest first: v1 came with release 1.5 of the Gateway API."""
-GATEWAYS = Kind(api_version="gateway.networking.k8s.io/v1", kind="Gateway", plural="gateways")
+GATEWAYS = _kind("gateway.networking.k8s.io/v1", "Gateway")
 """Gateways, which routes attach to."""
-LEASES = Kind(api_version="coordination.k8s.io/v1", kind="Lease", plural="leases")
-JOBS = Kind(api_version="batch/v1", kind="Job", plural="jobs")
-ROLES = Kind(api_version="rbac.authorization.k8s.io/v1", kind="Role", plural="roles")
-ROLE_BINDINGS = Kind(
-    api_version="rbac.authorization.k8s.io/v1", kind="RoleBinding", plural="rolebindings"
+LEASES = _kind("coordination.k8s.io/v1", "Lease")
+JOBS = _kind("batch/v1", "Job")
+ROLES = _kind("rbac.authorization.k8s.io/v1", "Role")
+ROLE_BINDINGS = _kind("rbac.authorization.k8s.io/v1", "RoleBinding")
+CRDS = _kind("apiextensions.k8s.io/v1", "CustomResourceDefinition", namespaced=False)
+STORAGE_CLASSES = _kind("storage.k8s.io/v1", "StorageClass", "storageclasses", namespaced=False)
+VALIDATING_WEBHOOKS = _kind(
+    "admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", namespaced=False
 )
-CRDS = Kind(
-    api_version="apiextensions.k8s.io/v1",
-    kind="CustomResourceDefinition",
-    plural="customresourcedefinitions",
-    namespaced=False,
+MUTATING_WEBHOOKS = _kind(
+    "admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", namespaced=False
 )
-STORAGE_CLASSES = Kind(
-    api_version="storage.k8s.io/v1", kind="StorageClass", plural="storageclasses", namespaced=False
-)
-VALIDATING_WEBHOOKS = Kind(
-    api_version="admissionregistration.k8s.io/v1",
-    kind="ValidatingWebhookConfiguration",
-    plural="validatingwebhookconfigurations",
-    namespaced=False,
-)
-MUTATING_WEBHOOKS = Kind(
-    api_version="admissionregistration.k8s.io/v1",
-    kind="MutatingWebhookConfiguration",
-    plural="mutatingwebhookconfigurations",
-    namespaced=False,
-)
-DEPLOYMENTS = Kind(api_version="apps/v1", kind="Deployment", plural="deployments")
-ACCESS_REVIEWS = Kind(
-    api_version="authorization.k8s.io/v1",
-    kind="SelfSubjectAccessReview",
-    plural="selfsubjectaccessreviews",
-    namespaced=False,
-)
-TOKEN_REVIEWS = Kind(
-    api_version="authentication.k8s.io/v1",
-    kind="TokenReview",
-    plural="tokenreviews",
-    namespaced=False,
-)
-SUBJECT_REVIEWS = Kind(
-    api_version="authorization.k8s.io/v1",
-    kind="SubjectAccessReview",
-    plural="subjectaccessreviews",
-    namespaced=False,
-)
-METADATA_BATCHES = Kind(
-    api_version=f"internal.{GROUP}/{VERSION}", kind="MetadataBatch", plural="metadatabatches"
-)
-METADATA_SNAPSHOTS = Kind(
-    api_version=f"internal.{GROUP}/{VERSION}", kind="MetadataSnapshot", plural="metadatasnapshots"
-)
+DEPLOYMENTS = _kind("apps/v1", "Deployment")
+ACCESS_REVIEWS = _kind("authorization.k8s.io/v1", "SelfSubjectAccessReview", namespaced=False)
+TOKEN_REVIEWS = _kind("authentication.k8s.io/v1", "TokenReview", namespaced=False)
+SUBJECT_REVIEWS = _kind("authorization.k8s.io/v1", "SubjectAccessReview", namespaced=False)
+METADATA_BATCHES = _kind(_INTERNAL, "MetadataBatch", "metadatabatches")
+METADATA_SNAPSHOTS = _kind(_INTERNAL, "MetadataSnapshot")
 
 USER_KINDS = (LOG_CLUSTERS, TOPICS, REASSIGNMENTS, REBALANCES, VERIFICATIONS, USERS)
 """Kinds that users apply."""

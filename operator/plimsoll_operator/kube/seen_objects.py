@@ -58,8 +58,6 @@ def key_of(body: Object) -> Key:
 
 
 class ObjectShelf(Generic[R]):
-    """All objects of one kind."""
-
     def __init__(self, model: type[R]) -> None:
         self._model = model
         self._found: dict[Key, tuple[R, tuple[Condition, ...]]] = {}

@@ -1,8 +1,8 @@
 """`report`: writes one archive for a bug report, without secrets.
 
 Every file is chosen by name; Secrets are never read. Objects lose their managed fields, the
-annotation of `kubectl apply`, and the values of all fields whose name suggests a secret. The
-archive has no logs of containers and no records of topics.
+annotation of `kubectl apply`, and the values of all fields with a name that suggests a
+secret. The archive has no logs of containers and no records of topics.
 """
 
 from __future__ import annotations

@@ -27,8 +27,6 @@ from plimsoll_operator.kubectl_plugin.view_client import ViewClient, view_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommonOptions:
-    """The options of every verb."""
-
     namespace: str | None
     cluster: str | None
     context: str | None
@@ -59,7 +57,6 @@ class PluginSession:
         await self.refresh()
 
     async def refresh(self) -> None:
-        """Read the LogCluster again."""
         bodies = await self.objects(LOG_CLUSTERS)
         names = [body["metadata"]["name"] for body in bodies]
         if self._wanted is None and len(bodies) != 1:

@@ -62,7 +62,6 @@ def since(text: str | None, now_ms: int) -> int:
 
 
 def timeline(rows: Iterable[ChangeRow], asked: AskedPartition) -> list[Moment]:
-    """Return the partition's changes, oldest first."""
     ours = {row for row in rows if row.holds(asked.topic, asked.partition)}
     made = max((row.offset for row in ours if row.kind == "created"), default=0)
     ours = {row for row in ours if row.kind != "unknown" or row.offset > made}

@@ -150,8 +150,7 @@ async def _leader_epoch(session: PluginSession, name: str, partition: int) -> in
 
 
 async def adopt(session: PluginSession, name: str) -> Findings:
-    """Show the YAML of a Topic object that matches an existing topic, which a client created or
-    whose object was deleted."""
+    """Show the YAML of a Topic object that matches an existing topic without an object."""
     found = await _topic(session, name)
     if found["declaredBy"] and not found.get("deletionAt"):
         raise Problem(f"Topic {name} is already declared by {found['declaredBy']}.")

@@ -58,6 +58,5 @@ def brokers_changed(effects: TermEffects, records: Iterable[Record], now_ms: int
 
 
 def target_of(term: Term, broker_id: BrokerId) -> Target:
-    """Return the target of a broker's LogBroker."""
     namespace, name = term.key
     return Target(LOG_BROKERS, namespace, labels.log_broker(name, broker_id))

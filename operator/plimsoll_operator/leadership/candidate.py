@@ -84,7 +84,9 @@ class Candidate:
         try:
             against = await self._asked(holding)
             if holding.done():
-                logger.warning("%s: %s", self._leader.controller.name, holding.result().value)
+                logger.warning(
+                    "%s: stepping down: %s", self._leader.controller.name, holding.result().value
+                )
                 return 0.0
             if against is not None:
                 reason, sentence = against
@@ -95,7 +97,9 @@ class Candidate:
                 await asyncio.wait([holding, leading], return_when=asyncio.FIRST_COMPLETED)
                 if leading.done():
                     return await self._after(leading.result(), holding)
-                logger.warning("%s: %s", self._leader.controller.name, holding.result().value)
+                logger.warning(
+                    "%s: stepping down: %s", self._leader.controller.name, holding.result().value
+                )
                 return 0.0
             finally:
                 if not leading.done():

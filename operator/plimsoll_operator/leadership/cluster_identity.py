@@ -54,8 +54,8 @@ async def objection(
             return TAKEN, (
                 f"spec.clusterId matches the id of {holder}, but namespace {namespace} has no "
                 f"metadata log of that cluster under the name {name}. Remove spec.clusterId, or "
-                "set it to the id of a cluster whose log is here. If only its volumes are left, "
-                "an administrator must first delete the Secrets of its CAs (label "
+                "set it to the id of a cluster that has its log here. If only its volumes are "
+                "left, an administrator must first delete the Secrets of its CAs (label "
                 f"{labels.AUTHORITY_OF}) in the operator's namespace."
             )
     found = await _other_log(kube, namespace, name, wanted)

@@ -18,12 +18,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
 
 from plimsoll_operator.api.conditions import micro_timestamp, milliseconds
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Unavailable
-from plimsoll_operator.kube.kube_api import Object
-from plimsoll_operator.kube.resources import LEASES, Kind
+from plimsoll_operator.kube.kube_api import KubeApi, Object
+from plimsoll_operator.kube.resources import LEASES
 from plimsoll_process.hang_watch import is_starved
 
 FACTOR_MAX = 6
@@ -97,21 +96,7 @@ Renewed = Callable[[int], None]
 """Called after each renewal with the milliseconds since the call started."""
 
 
-class LeaseApi(Protocol):
-    """The part of the API client that the Lease needs."""
-
-    async def get(
-        self, kind: Kind, namespace: str | None, name: str, *, timeout_s: float
-    ) -> Object: ...
-
-    async def create(self, kind: Kind, manifest: Object, *, timeout_s: float) -> Object: ...
-
-    async def replace(self, kind: Kind, manifest: Object, *, timeout_s: float) -> Object: ...
-
-
 class LeaseLoss(Enum):
-    """Cause of the loss of a Lease."""
-
     TAKEN = "another operator replica holds the Lease"
     UNRENEWED = "could not renew the Lease in time"
 
@@ -129,7 +114,7 @@ class Lease:
 
     def __init__(
         self,
-        api: LeaseApi,
+        api: KubeApi,
         *,
         namespace: str,
         name: str,
@@ -169,7 +154,6 @@ class Lease:
         self._base, self._pace = base, LeasePace(base)
 
     async def acquire(self) -> Acquired:
-        """Wait until the Lease is ours."""
         while True:
             started_ms = _now_ms()
             self._look_at_starvation(started_ms)

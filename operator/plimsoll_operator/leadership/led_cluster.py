@@ -223,7 +223,6 @@ class LedCluster:
         await self._writer.write(self._target)
 
     def _tell(self, occurrence: Occurrence) -> None:
-        """Write an Event at the LogCluster."""
         if (found := self.term.cluster) is not None:
             self._events.add(found, occurrence)
 
@@ -249,7 +248,6 @@ class LedCluster:
         self._tell(Occurrence(key=key, reason="ControllerOutage", message=text, warning=True))
 
     async def settle_history(self) -> bool:
-        """See `process_parts.Led`."""
         return self.history is not None and await self.history.settle()
 
     def offer(self, work: Work, after_ms: int = 0) -> None:

@@ -103,7 +103,6 @@ class Parts:
         return [(key, leader.times) for key, leader in sorted(self.leaders.items())]
 
     def controllers(self) -> Controllers:
-        """Return the controllers that run here."""
         return [(key, leader.controller) for key, leader in sorted(self.leaders.items())]
 
     def certificates(self) -> list[tuple[Key, Iterable[ListenerCertificate]]]:
@@ -114,7 +113,6 @@ class Parts:
         ]
 
     def histories(self) -> list[tuple[Key, HistoryKeeper]]:
-        """Return the histories of the clusters led here."""
         led = sorted(self.leaders.items())
         return [(key, leader.history) for key, leader in led if leader.history is not None]
 

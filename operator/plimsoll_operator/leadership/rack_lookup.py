@@ -145,7 +145,6 @@ def node_of(pod: Object, pod_uid: str | None) -> str:
 
 
 def rack_of(node: Object, topology_key: str) -> str:
-    """Return the value of the node's label."""
     value: str | None = (node["metadata"].get("labels") or {}).get(topology_key)
     if not value:
         raise RackNotFound(f"node {node['metadata']['name']} has no label {topology_key}")

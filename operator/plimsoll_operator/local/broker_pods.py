@@ -93,7 +93,6 @@ class BrokerProcess:
 
     @property
     def stopping(self) -> bool:
-        """Return True if it was asked to stop."""
         return self._stopping.is_set()
 
     @property
@@ -330,7 +329,6 @@ class BrokerPods:
         return [one.process for one in self._pods.values() if one.process.ended]
 
     async def stop_all(self) -> None:
-        """Stop all brokers as cleanly as possible."""
         await asyncio.gather(*(one.process.stop() for one in self._pods.values()))
         for task in self._helpers:
             task.cancel()

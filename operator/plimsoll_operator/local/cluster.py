@@ -21,7 +21,7 @@ from plimsoll_core.controller.brokers.membership import next_members
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.release import RELEASE
 from plimsoll_operator.api.cluster_ids import cluster_id, kafka_id
-from plimsoll_operator.api_server.transport import MemoryTransport
+from plimsoll_operator.api_server.server import MemoryTransport
 from plimsoll_operator.controller.controller_server import ControllerServer
 from plimsoll_operator.controller.inside_server import InsideServer
 from plimsoll_operator.history.archive import Archive
@@ -56,8 +56,6 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalOptions:
-    """The options of the command line."""
-
     root: Path
     port: int | None
     restart: bool
@@ -68,8 +66,6 @@ class LocalOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalReady:
-    """The addresses of all parts."""
-
     bootstrap: str
     controller: str
     api: str
@@ -286,7 +282,6 @@ class LocalCluster:
         return host_and_port(self._address, port)
 
     def _listeners(self, parts: Parts) -> tuple[Listener, ...]:
-        """Return the committed listeners."""
         led = parts.leaders.get(self._wishes.documents.cluster.key)
         return () if led is None else led.controller.image.listeners
 

@@ -47,8 +47,6 @@ KIND_OF: dict[str, Kind] = {kind.kind: kind for kind in USER_KINDS}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Documents:
-    """The declarations of the files."""
-
     cluster: LogCluster
     others: tuple[Other, ...]
     """The other objects, in the order in which they are applied."""

@@ -198,7 +198,6 @@ class DriverPods:
     # --- what the cluster asks --------------------------------------------------------------------
 
     async def stop_all(self) -> None:
-        """Stop all drivers and wait for them."""
         pods = list(self._pods.values())
         await asyncio.gather(*(self._stop(running, STOP_MS_MAX) for running in pods))
         await asyncio.gather(*self._helpers, return_exceptions=True)
@@ -215,13 +214,13 @@ class DriverPods:
             mounts = self._volumes(pod, folder)
             running.exit_code = await self._run_driver(running, mounts)
         except (OSError, NotThere) as error:
-            logger.warning("cannot start %s: %s", running.name, error)
+            logger.warning("cannot start driver %s: %s", running.name, error)
             running.exit_code = NOT_STARTED
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         if running.exit_code and not running.stopping.is_set():
             log = self._layout.pod_log(running.name)
-            logger.warning("%s exited with %d; see %s", running.name, running.exit_code, log)
+            logger.warning("driver %s exited with %d; see %s", running.name, running.exit_code, log)
 
     def _account(self, folder: Path) -> None:
         account = folder / ACCOUNT

@@ -22,7 +22,7 @@ from plimsoll_core.release import RELEASE
 from plimsoll_operator.api.labels import BROKER_ID
 from plimsoll_operator.api.load import Resource
 from plimsoll_operator.api_server.account_tokens import AccountTokens
-from plimsoll_operator.api_server.definitions import shipped
+from plimsoll_operator.api_server.kinds import shipped
 from plimsoll_operator.api_server.owned_pods import ENDED
 from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.api_server.stateful_sets import found, listed
@@ -61,8 +61,6 @@ class KeptObject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeptObjects(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of `objects.json`."""
-
     release: str
     revision: int
     objects: list[KeptObject]

@@ -56,8 +56,6 @@ class BadDirectory(Exception):
 
 
 class DirectoryLayout:
-    """The directory of one local cluster."""
-
     def __init__(self, root: Path) -> None:
         self.root = root
 
@@ -246,7 +244,6 @@ def _following(known: Remembered | None, first: int | None) -> Iterator[int]:
 
 
 def _ports_of(known: Remembered | None) -> Iterator[int]:
-    """Yield all remembered ports."""
     if known is None:
         return
     for ports in known.brokers.values():

@@ -13,10 +13,9 @@ from collections.abc import Callable
 
 from plimsoll_operator.api import labels
 from plimsoll_operator.api_server import jobs
-from plimsoll_operator.api_server.kubelets import RuntimeState
+from plimsoll_operator.api_server.kubelets import RuntimeState, Workloads
 from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.api_server.store import ObjectChange
-from plimsoll_operator.api_server.workloads import Workloads
 from plimsoll_operator.kube import resources
 from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.local.broker_pods import BrokerPods

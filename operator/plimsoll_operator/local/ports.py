@@ -81,7 +81,6 @@ class HeldPorts:
 
 
 def family_of(address: str) -> socket.AddressFamily:
-    """Return the family of a literal address."""
     return socket.AF_INET6 if ":" in address else socket.AF_INET
 
 

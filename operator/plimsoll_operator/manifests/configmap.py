@@ -63,7 +63,6 @@ def config_map_name(context: Context) -> str:
 
 
 def config_map(context: Context) -> Manifest:
-    """Build the ConfigMap that the brokers' pods mount."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",

@@ -43,7 +43,7 @@ class SparkDriver:
     servers: str = ""
     """Addresses of that listener, comma-separated; empty: its bootstrap Service."""
     login: str = ""
-    """The Secret of the User whose credentials it uses; empty: no login."""
+    """The Secret with the credentials of its User; empty: no login."""
     output: str = ""
     """Where the driver's output is found; `{job}` stands for its Job's name."""
 
@@ -204,7 +204,6 @@ def job(driver: SparkDriver) -> Manifest:
 
 
 def arguments(*, with_login: bool) -> list[str]:
-    """Return the driver's command line."""
     login = ("--login", LOGIN) if with_login else ()
     return ["--config", f"{DIRECTORY}/{FILE}", *login]
 

@@ -128,8 +128,6 @@ def _issued(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validity:
-    """Validity of a certificate, in milliseconds since 1970."""
-
     not_before_ms: int
     not_after_ms: int
 

@@ -46,8 +46,6 @@ class StorageClass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PermissionAnswer:
-    """The answer of a SelfSubjectAccessReview."""
-
     permission: Permission
     namespace: str
     """Empty: in all namespaces, or about objects without one."""
@@ -100,8 +98,6 @@ class Appends:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorPods:
-    """A Deployment of the operator."""
-
     name: str
     ready: int
     wanted: int

@@ -69,7 +69,6 @@ class Gatherer:
         self._wishes = wishes
 
     async def version(self) -> str | NotRead:
-        """`v1.34.0`."""
         try:
             return str((await self._document("/version")).get("gitVersion", ""))
         except ApiError as error:
@@ -106,7 +105,6 @@ class Gatherer:
         return frozenset(found)
 
     async def operators(self) -> tuple[OperatorPods, ...] | NotRead:
-        """Return the operator's Deployments in the release's namespace."""
         selector = f"{labels.NAME}=plimsoll,{labels.COMPONENT}=operator"
         namespace = self._wishes.namespace
         try:

@@ -25,7 +25,7 @@ READ_NODES = "rbac.readNodes"
 POD_MONITORS = "metrics.podMonitor.perLogCluster"
 TLS_ROUTES = "externalAccess.tlsRoutes"
 CERTIFICATES = "certManager.enabled"
-READ = ("get", "list", "watch")
+READ = "get list watch"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,211 +66,76 @@ class Permission:
         return f"{self.verb} {plural}{group}{slash}{subresource}{named}"
 
 
-_PLURALS = tuple(kind.plural for kind in WATCHED_KINDS)
+_PLURALS = " ".join(kind.plural for kind in WATCHED_KINDS)
+
+
+def _right(why: str, group: str, resources: str, verbs: str, **more: Any) -> Right:
+    """`resources` and `verbs`: words."""
+    found = tuple(resources.split())
+    return Right(why=why, group=group, resources=found, verbs=tuple(verbs.split()), **more)
+
 
 RIGHTS = (
-    Right(
-        why="Read the users' objects, and write their status, never the objects themselves.",
-        group=GROUP,
-        resources=_PLURALS,
-        verbs=READ,
-    ),
-    Right(
-        why="Write the status of users' objects.",
-        group=GROUP,
-        resources=tuple(f"{plural}/status" for plural in _PLURALS),
-        verbs=("patch",),
-    ),
-    Right(
-        why="Create the operator's own Rebalances, which drain leaving brokers and fill new ones.",
-        group=GROUP,
-        resources=("rebalances",),
-        verbs=("list", "create", "delete"),
-    ),
-    Right(
-        why="Create and delete the LogBroker of each broker.",
-        group=GROUP,
-        resources=("logbrokers",),
-        verbs=("get", "create", "delete"),
-    ),
-    Right(
-        why="Write the metadata log: its slots are updated and never deleted.",
-        group=INTERNAL,
-        resources=("metadatabatches",),
-        verbs=(*READ, "create", "update"),
-    ),
-    Right(
-        why="Write snapshots of the metadata log, and delete superseded ones.",
-        group=INTERNAL,
-        resources=("metadatasnapshots",),
-        verbs=(*READ, "create", "delete"),
-    ),
-    Right(
-        why="Hold one Lease for each LogCluster; changing owners needs delete on some API servers.",
-        group="coordination.k8s.io",
-        resources=("leases",),
-        verbs=("get", "create", "update", "patch", "delete"),
-    ),
-    Right(
-        why="Run the brokers.",
-        group="apps",
-        resources=("statefulsets",),
-        verbs=(*READ, "create", "update", "delete"),
-    ),
-    Right(
-        why="Give brokers names, addresses and accounts.",
-        group="",
-        resources=("services", "serviceaccounts"),
-        verbs=(*READ, "create", "patch"),
-    ),
-    Right(
-        why="Delete the Services of a removed outside listener.",
-        group="",
-        resources=("services",),
-        verbs=("delete",),
-    ),
-    Right(
-        why="Route TLS from Gateways to brokers, for listeners of type TLSRoute.",
-        group="gateway.networking.k8s.io",
-        resources=("tlsroutes",),
-        verbs=("get", "list", "create", "patch", "delete"),
-        when=TLS_ROUTES,
-    ),
-    Right(
-        why="Read at which port clients reach these Gateways.",
-        group="gateway.networking.k8s.io",
-        resources=("gateways",),
-        verbs=("get",),
-        when=TLS_ROUTES,
-    ),
-    Right(
-        why="Request certificates from cert-manager, for listeners with an issuer.",
-        group="cert-manager.io",
-        resources=("certificates",),
-        verbs=("get", "list", "create", "patch", "delete"),
-        when=CERTIFICATES,
-    ),
-    Right(
-        why="Write the brokers' configuration, plans of Rebalances and reports of Verifications.",
-        group="",
-        resources=("configmaps",),
-        verbs=(*READ, "create", "update", "patch", "delete"),
-    ),
-    Right(
-        why="Write certificates and credentials, by name; Secrets are never listed or watched.",
-        group="",
-        resources=("secrets",),
-        verbs=("get", "create", "update"),
-    ),
-    Right(
-        why="Limit how many brokers may be evicted at once.",
-        group="policy",
-        resources=("poddisruptionbudgets",),
-        verbs=(*READ, "create", "patch"),
-    ),
-    Right(
-        why="Limit which pods reach which ports of the brokers.",
-        group="networking.k8s.io",
-        resources=("networkpolicies",),
-        verbs=(*READ, "create", "patch"),
-    ),
-    Right(
-        why="Have the brokers scraped, for LogClusters with spec.podMonitor.",
-        group="monitoring.coreos.com",
-        resources=("podmonitors",),
-        verbs=("get", "create", "patch", "delete"),
-        when=POD_MONITORS,
-    ),
-    Right(
-        why="Read the state of the brokers' pods.",
-        group="",
-        resources=("pods",),
-        verbs=("get", "list"),
-    ),
-    Right(
-        why="Restart brokers as granted by the controller, each pod by its uid.",
-        group="",
-        resources=("pods",),
-        verbs=("delete",),
-    ),
-    Right(
-        why="Read and grow volumes, and delete released ones.",
-        group="",
-        resources=("persistentvolumeclaims",),
-        verbs=(*READ, "patch", "delete"),
-    ),
-    Right(
-        why="Read why a StatefulSet cannot create its pod.",
-        group="",
-        resources=("events",),
-        verbs=("list",),
-    ),
-    Right(
-        why="Write Events about users' objects.",
-        group="events.k8s.io",
-        resources=("events",),
-        verbs=("create",),
-    ),
-    Right(
-        why="Run each Verification as a Job.",
-        group="batch",
-        resources=("jobs",),
-        verbs=("get", "create"),
-        when=VERIFICATION,
-    ),
-    Right(
-        why="Allow that Job to write one ConfigMap.",
-        group="rbac.authorization.k8s.io",
-        resources=("roles", "rolebindings"),
-        verbs=("get", "create", "patch"),
-        when=VERIFICATION,
-    ),
-    Right(
-        why="Read whether a namespace is being deleted, and the labels that admit its topics.",
-        group="",
-        resources=("namespaces",),
-        verbs=READ,
-        cluster=True,
-    ),
-    Right(
-        why="Identify the sender of a request for the operator's HTTP view.",
-        group="authentication.k8s.io",
-        resources=("tokenreviews",),
-        verbs=("create",),
-        cluster=True,
-    ),
-    Right(
-        why="Check that the sender may get logclusters/view.",
-        group="authorization.k8s.io",
-        resources=("subjectaccessreviews",),
-        verbs=("create",),
-        cluster=True,
-    ),
-    Right(
-        why="Read the keys that verify ServiceAccount tokens, by which pods log in.",
-        group="",
-        resources=(),
-        urls=(OPENID_CONFIGURATION, OPENID_KEYS),
-        verbs=("get",),
-        cluster=True,
-    ),
-    Right(
-        why="Read the nodes of brokers: their racks, and the addresses of NodePort listeners.",
-        group="",
-        resources=("nodes",),
-        verbs=("get",),
-        cluster=True,
-        when=READ_NODES,
-    ),
-    Right(
-        why="Read whether Topics or Users disappeared because their CRD was deleted.",
-        group="apiextensions.k8s.io",
-        resources=("customresourcedefinitions",),
-        verbs=("get",),
-        names=("topics.plimsoll.dev", "users.plimsoll.dev"),
-        cluster=True,
-    ),
-)
+    _right("Read the users' objects, and write their status, never the objects themselves.",
+           GROUP, _PLURALS, READ),
+    _right("Write the status of users' objects.",
+           GROUP, " ".join(f"{plural}/status" for plural in _PLURALS.split()), "patch"),
+    _right("Create the operator's own Rebalances, which drain leaving brokers and fill new ones.",
+           GROUP, "rebalances", "list create delete"),
+    _right("Create and delete the LogBroker of each broker.",
+           GROUP, "logbrokers", "get create delete"),
+    _right("Write the metadata log: its slots are updated and never deleted.",
+           INTERNAL, "metadatabatches", f"{READ} create update"),
+    _right("Write snapshots of the metadata log, and delete superseded ones.",
+           INTERNAL, "metadatasnapshots", f"{READ} create delete"),
+    _right("Hold one Lease for each LogCluster; changing owners needs delete on some API servers.",
+           "coordination.k8s.io", "leases", "get create update patch delete"),
+    _right("Run the brokers.", "apps", "statefulsets", f"{READ} create update delete"),
+    _right("Give brokers names, addresses and accounts.",
+           "", "services serviceaccounts", f"{READ} create patch"),
+    _right("Delete the Services of a removed outside listener.", "", "services", "delete"),
+    _right("Route TLS from Gateways to brokers, for listeners of type TLSRoute.",
+           "gateway.networking.k8s.io", "tlsroutes", "get list create patch delete",
+           when=TLS_ROUTES),
+    _right("Read at which port clients reach these Gateways.",
+           "gateway.networking.k8s.io", "gateways", "get", when=TLS_ROUTES),
+    _right("Request certificates from cert-manager, for listeners with an issuer.",
+           "cert-manager.io", "certificates", "get list create patch delete", when=CERTIFICATES),
+    _right("Write the brokers' configuration, plans of Rebalances and reports of Verifications.",
+           "", "configmaps", f"{READ} create update patch delete"),
+    _right("Write certificates and credentials, by name; Secrets are never listed or watched.",
+           "", "secrets", "get create update"),
+    _right("Limit how many brokers may be evicted at once.",
+           "policy", "poddisruptionbudgets", f"{READ} create patch"),
+    _right("Limit which pods reach which ports of the brokers.",
+           "networking.k8s.io", "networkpolicies", f"{READ} create patch"),
+    _right("Have the brokers scraped, for LogClusters with spec.podMonitor.",
+           "monitoring.coreos.com", "podmonitors", "get create patch delete", when=POD_MONITORS),
+    _right("Read the state of the brokers' pods.", "", "pods", "get list"),
+    _right("Restart brokers as granted by the controller, each pod by its uid.",
+           "", "pods", "delete"),
+    _right("Read and grow volumes, and delete released ones.",
+           "", "persistentvolumeclaims", f"{READ} patch delete"),
+    _right("Read why a StatefulSet cannot create its pod.", "", "events", "list"),
+    _right("Write Events about users' objects.", "events.k8s.io", "events", "create"),
+    _right("Run each Verification as a Job.", "batch", "jobs", "get create", when=VERIFICATION),
+    _right("Allow that Job to write one ConfigMap.",
+           "rbac.authorization.k8s.io", "roles rolebindings", "get create patch",
+           when=VERIFICATION),
+    _right("Read whether a namespace is being deleted, and the labels that admit its topics.",
+           "", "namespaces", READ, cluster=True),
+    _right("Identify the sender of a request for the operator's HTTP view.",
+           "authentication.k8s.io", "tokenreviews", "create", cluster=True),
+    _right("Check that the sender may get logclusters/view.",
+           "authorization.k8s.io", "subjectaccessreviews", "create", cluster=True),
+    _right("Read the keys that verify ServiceAccount tokens, by which pods log in.",
+           "", "", "get", urls=(OPENID_CONFIGURATION, OPENID_KEYS), cluster=True),
+    _right("Read the nodes of brokers: their racks, and the addresses of NodePort listeners.",
+           "", "nodes", "get", cluster=True, when=READ_NODES),
+    _right("Read whether Topics or Users disappeared because their CRD was deleted.",
+           "apiextensions.k8s.io", "customresourcedefinitions", "get",
+           names=("topics.plimsoll.dev", "users.plimsoll.dev"), cluster=True),
+)  # fmt: skip
 
 
 def needed(values: Collection[str], *, cluster: bool) -> Iterator[Permission]:
@@ -291,7 +156,6 @@ def needed(values: Collection[str], *, cluster: bool) -> Iterator[Permission]:
 
 
 def render() -> str:
-    """Render the chart's file."""
     parts = {
         scope: [_row(right) for right in RIGHTS if right.cluster == (scope == "cluster")]
         for scope in ("namespaced", "cluster")

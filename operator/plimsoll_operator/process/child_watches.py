@@ -122,9 +122,10 @@ class OwnedWatches:
             try:
                 await self._look(seen, namespace)
             except ApiError as error:
-                logger.info("watching %s: %s", kind.plural, error)
                 refused = error.status in (401, 403, 404)
-                await asyncio.sleep(REFUSED_SECONDS if refused else AGAIN_SECONDS)
+                delay_s = REFUSED_SECONDS if refused else AGAIN_SECONDS
+                logger.info("the watch of %s ended, retry in %g s: %s", kind.plural, delay_s, error)
+                await asyncio.sleep(delay_s)
 
     async def _look(self, seen: SeenChildren, namespace: str | None) -> None:
         """Process one list and the changes after it, until a new list is needed."""

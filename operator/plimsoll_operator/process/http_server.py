@@ -63,7 +63,6 @@ class HttpServer:
         await self._serve(health, None, health_port)
 
     async def start_metrics(self, host: str, port: int) -> None:
-        """Serve metrics alone."""
         await self._serve(self._of_metrics, host, port)
 
     @property

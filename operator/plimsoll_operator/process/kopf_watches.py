@@ -91,7 +91,6 @@ class KopfWatches:
 
     @property
     def ready(self) -> bool:
-        """Return True if the watches have begun."""
         return self._ready.is_set()
 
     async def run(self) -> None:

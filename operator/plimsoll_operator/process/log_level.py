@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from pathlib import Path
 
 from plimsoll_process.log_lines import LineOutput
-
-logger = logging.getLogger("plimsoll.log_level")
 
 LOOK_S = 2.0
 FILE_BYTES_MAX = 64

@@ -78,7 +78,6 @@ class ObjectWatches:
         return len(self._listed) == len(WATCHED_KINDS)
 
     async def run(self) -> None:
-        """Watch until cancelled."""
         async with asyncio.TaskGroup() as group:
             for kind in WATCHED_KINDS:
                 group.create_task(self._follow(kind))
@@ -88,7 +87,7 @@ class ObjectWatches:
             try:
                 await self._look(kind)
             except ApiError as error:
-                logger.info("watching %s: %s", kind.plural, error)
+                logger.info("the watch of %s ended, retrying: %s", kind.plural, error)
                 await asyncio.sleep(AGAIN_SECONDS)
 
     async def _look(self, kind: Kind) -> None:

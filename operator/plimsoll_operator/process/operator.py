@@ -39,7 +39,6 @@ class Operator:
 
     @property
     def ready(self) -> bool:
-        """Return True if the watches have begun."""
         return self._watches.ready
 
     async def run(self) -> None:

@@ -25,6 +25,7 @@ from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.quantities import binary
 from plimsoll_operator.controller.controller_stats import Backlog
 from plimsoll_operator.controller.controller_term import Controller
+from plimsoll_operator.status.cluster_counts import margin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +60,8 @@ def view_of(controller: Controller, broker_id: BrokerId) -> ShownBroker:
         leaders += partition.leader == broker_id
         if broker_id in partition.isr:
             in_sync += 1
-            margin = len(partition.isr) - partition.effective_min_isr
-            lowest = margin if lowest is None else min(lowest, margin)
+            left = margin(partition)
+            lowest = left if lowest is None else min(lowest, left)
     contact = controller.soft.contacts.get(broker_id)
     figures = None if contact is None else contact.figures
     return ShownBroker(

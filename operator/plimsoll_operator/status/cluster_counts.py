@@ -42,7 +42,6 @@ from plimsoll_operator.api.logcluster import LogCluster
 
 
 def partitions_of(image: ClusterImage, topic: Topic) -> list[Partition]:
-    """Return a topic's partitions, in order."""
     return [image.partitions[PartitionKey(topic.id, index)] for index in range(topic.partitions)]
 
 

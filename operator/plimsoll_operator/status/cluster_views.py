@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol
 
 import msgspec
 
@@ -21,12 +20,13 @@ from plimsoll_core.addresses import host_and_port
 from plimsoll_core.cluster import move_owners
 from plimsoll_core.cluster.model import Broker, ClusterImage, Partition, PartitionKey, Topic
 from plimsoll_core.controller.kernel.volatile_state import VolatileState
-from plimsoll_core.controller.partitions.unhealthy_partitions import Outlook
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api.cluster_ids import kafka_id
 from plimsoll_operator.api.cluster_status import BrokersStatus, PartitionsStatus
 from plimsoll_operator.api.conditions import timestamp
+from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.kube.seen_objects import Key
+from plimsoll_operator.status.broker_status import state_of
 from plimsoll_operator.status.cluster_counts import (
     brokers_status,
     is_healthy,
@@ -115,24 +115,6 @@ def _affected(image: ClusterImage, p: Partition, gone: set[BrokerId], *, already
 
 ROWS_MAX = 100
 """Maximum number of partitions listed one by one; a count covers the others."""
-
-
-class ViewedController(Protocol):
-    """The part of a controller that is shown."""
-
-    @property
-    def image(self) -> ClusterImage: ...
-
-    @property
-    def active(self) -> bool: ...
-
-    @property
-    def now_ms(self) -> int: ...
-
-    @property
-    def soft(self) -> VolatileState: ...
-
-    def outlook(self, partition: Partition) -> Outlook: ...
 
 
 class PartitionView(JsonView, frozen=True, kw_only=True):
@@ -249,8 +231,7 @@ class ClusterOverview(JsonView, frozen=True, kw_only=True):
     unhealthy: list[UnhealthyView]
 
 
-def topic_view(shown: ViewedController, topic: Topic) -> TopicView:
-    """Return a topic, partition by partition."""
+def topic_view(shown: Controller, topic: Topic) -> TopicView:
     image, soft = shown.image, shown.soft
     movers = move_owners.running(image)
     return TopicView(
@@ -291,8 +272,7 @@ def _partition(
     )
 
 
-def topic_rows(shown: ViewedController) -> list[TopicRow]:
-    """Return all topics, sorted by name."""
+def topic_rows(shown: Controller) -> list[TopicRow]:
     return [_row(shown, topic) for _, topic in sorted(_by_name(shown.image))]
 
 
@@ -300,7 +280,7 @@ def _by_name(image: ClusterImage) -> Iterator[tuple[str, Topic]]:
     return ((topic.name, topic) for topic in image.topics.values())
 
 
-def _row(shown: ViewedController, topic: Topic) -> TopicRow:
+def _row(shown: Controller, topic: Topic) -> TopicRow:
     partitions = partitions_of(shown.image, topic)
     counts = partitions_status(partitions)
     sizes = [shown.soft.sizes.get(p.key) for p in partitions]
@@ -330,7 +310,7 @@ def _deletion_at(topic: Topic) -> str | None:
     return None if pending is None else timestamp(pending.until_ms)
 
 
-def broker_views(shown: ViewedController) -> list[BrokerView]:
+def broker_views(shown: Controller) -> list[BrokerView]:
     """Return members and all registered brokers, by id."""
     image = shown.image
     leaders = Counter(p.leader for p in image.partitions.values())
@@ -347,7 +327,7 @@ def broker_views(shown: ViewedController) -> list[BrokerView]:
         found.append(
             BrokerView(
                 broker=broker_id,
-                state=_state(broker),
+                state=state_of(broker),
                 leaving=broker_id in image.leaving or broker_id not in image.members,
                 restarting=broker_id in image.grants,
                 rack=None if broker is None else broker.rack,
@@ -363,14 +343,6 @@ def broker_views(shown: ViewedController) -> list[BrokerView]:
             )
         )
     return found
-
-
-def _state(broker: Broker | None) -> str:
-    if broker is None:
-        return "NotRegistered"
-    if broker.fenced:
-        return "Fenced"
-    return "ShuttingDown" if broker.shutting_down else "Active"
 
 
 def _endpoints(broker: Broker | None) -> dict[str, str]:
@@ -399,7 +371,7 @@ def survey(image: ClusterImage) -> HealthSurvey:
 
 
 def cluster_view(
-    shown: ViewedController, key: Key, operator: str, found: HealthSurvey
+    shown: Controller, key: Key, operator: str, found: HealthSurvey
 ) -> ClusterOverview:
     """Return the overview. `operator`: the process that leads the LogCluster `key`; `found`: the
     survey of its image."""
@@ -424,7 +396,7 @@ def cluster_view(
     )
 
 
-def _unhealthy(shown: ViewedController, p: Partition) -> UnhealthyView:
+def _unhealthy(shown: Controller, p: Partition) -> UnhealthyView:
     found = shown.outlook(p)
     return UnhealthyView(
         topic=shown.image.topics[p.topic_id].name,

@@ -56,8 +56,6 @@ _FENCING_PREFIXES = (
 
 
 class FencedBroker(NamedTuple):
-    """A broker that was fenced."""
-
     broker_id: BrokerId
     why: Fencing
 

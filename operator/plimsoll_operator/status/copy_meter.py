@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from plimsoll_core.cluster.model import Partition, PartitionKey
 from plimsoll_core.ids import BrokerId
+from plimsoll_operator.status.cluster_counts import margin
 
 RATE_MS = 20_000
 """Period over which the rate is computed, in milliseconds."""
@@ -63,9 +64,9 @@ class Meter:
 
     def saw(self, partition: Partition) -> None:
         """Note the present state of a moving partition."""
-        margin = len(partition.isr) - partition.effective_min_isr
-        if self.lowest_margin is None or margin < self.lowest_margin:
-            self.lowest_margin = margin
+        left = margin(partition)
+        if self.lowest_margin is None or left < self.lowest_margin:
+            self.lowest_margin = left
 
     def read(self, moving: Iterable[Partition], copies: Copies, now_ms: int) -> MoveProgress:
         """Return the progress. `now_ms` is on a monotonic clock."""

@@ -11,7 +11,7 @@ import logging
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from plimsoll_core.cluster.model import ReassignmentObject, RebalanceObject, TopicObject
 from plimsoll_core.security.state import UserObject
@@ -21,7 +21,10 @@ from plimsoll_operator.api.labels import REPORTING_CONTROLLER
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import ObjectMeta
 from plimsoll_operator.kube.errors import ApiError
-from plimsoll_operator.kube.resources import EVENTS, LOG_CLUSTERS, Kind
+from plimsoll_operator.kube.kube_api import KubeApi
+from plimsoll_operator.kube.resources import EVENTS, LOG_CLUSTERS
+
+logger = logging.getLogger("plimsoll.events")
 
 LENGTH_MAX = 1_000
 
@@ -65,23 +68,13 @@ def about_seen(kind: str, meta: ObjectMeta) -> About:
     return About(kind, meta.namespace, meta.name, meta.uid)
 
 
-logger = logging.getLogger("plimsoll.events")
-
 QUEUE_MAX = 100
 SAME_SECONDS = 60.0
 WRITES_PER_SECOND = 5
 
 
-class EventApi(Protocol):
-    """The part of the API client that Events need."""
-
-    async def create(self, kind: Kind, manifest: dict[str, Any]) -> dict[str, Any]: ...
-
-
 class Events:
-    """Writes Events about one LogCluster and its objects."""
-
-    def __init__(self, api: EventApi, identity: str, now_ms: Callable[[], int]) -> None:
+    def __init__(self, api: KubeApi, identity: str, now_ms: Callable[[], int]) -> None:
         self._api = api
         self._now_ms = now_ms
         self._identity = identity
@@ -123,7 +116,8 @@ class Events:
             body = event(place, occurrence, self._identity, self._now_ms())
             await self._api.create(EVENTS, body)
         except ApiError as error:
-            logger.info("Event %s: %s", occurrence.reason, error)
+            text = "cannot write Event %s about %s %s, dropped: %s"
+            logger.info(text, occurrence.reason, place.kind, place.name, error)
 
 
 def event(place: About, occurrence: Occurrence, identity: str, now_ms: int) -> dict[str, Any]:

@@ -44,8 +44,6 @@ Controllers = list[tuple[Key, Controller]]
 
 
 class ShownHistory(Protocol):
-    """Figures of one cluster's history."""
-
     @property
     def behind_ms(self) -> int: ...
 
@@ -84,8 +82,6 @@ class Shown(Protocol):
 
 
 class Metrics:
-    """Metrics of the process, in one registry."""
-
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.commits = CommitCounters(self.registry)
@@ -115,7 +111,6 @@ class Metrics:
                 await self._counted.setdefault(key, CountedImage()).prepare(controller.image)
 
     def render(self) -> bytes:
-        """Return the text of a scrape."""
         if self._shown is not None:
             known = dict(self._shown.known())
             self.commits.keep(known)

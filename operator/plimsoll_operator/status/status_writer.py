@@ -34,6 +34,7 @@ from plimsoll_operator.api.topic import TopicStatus
 from plimsoll_operator.api.user import UserStatus
 from plimsoll_operator.api.verification import VerificationStatus
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Rejected
+from plimsoll_operator.kube.kube_api import KubeApi
 from plimsoll_operator.kube.resources import Kind
 
 logger = logging.getLogger("plimsoll.status")
@@ -63,24 +64,8 @@ THROTTLED_SECONDS = 1.0
 """Pause of one of `WRITES_AT_ONCE` after the API server throttled a write."""
 
 
-class StatusApi(Protocol):
-    """The part of the API client that the writer needs."""
-
-    async def apply_status(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        status: dict[str, Any],
-        *,
-        version: str = "",
-    ) -> dict[str, Any]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Key of an object with a status."""
-
     kind: Kind
     namespace: str
     name: str
@@ -156,7 +141,7 @@ class StatusWriter:
 
     def __init__(
         self,
-        api: StatusApi,
+        api: KubeApi,
         render: Render,
         now_ms: Callable[[], int],
         failures: StatusFailures | None = None,

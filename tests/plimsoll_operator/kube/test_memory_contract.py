@@ -11,10 +11,9 @@ from tests.plimsoll_operator.kube.contract import ContractServer
 from tests.plimsoll_operator.transports import transport_to
 
 from plimsoll_operator.api_server import garbage_collection
-from plimsoll_operator.api_server.definitions import shipped
-from plimsoll_operator.api_server.server import MemoryApiServer
+from plimsoll_operator.api_server.kinds import shipped
+from plimsoll_operator.api_server.server import MemoryApiServer, MemoryTransport
 from plimsoll_operator.api_server.serving import ServedApi
-from plimsoll_operator.api_server.transport import MemoryTransport
 from plimsoll_operator.kube.kube_api import Transport
 
 

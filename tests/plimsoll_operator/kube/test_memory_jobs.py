@@ -5,11 +5,9 @@ import itertools
 import pytest
 
 from plimsoll_operator.api_server import jobs
-from plimsoll_operator.api_server.kubelets import RuntimeState
-from plimsoll_operator.api_server.server import MemoryApiServer
+from plimsoll_operator.api_server.kubelets import RuntimeState, Workloads
+from plimsoll_operator.api_server.server import MemoryApiServer, MemoryTransport
 from plimsoll_operator.api_server.stateful_sets import listed
-from plimsoll_operator.api_server.transport import MemoryTransport
-from plimsoll_operator.api_server.workloads import Workloads
 from plimsoll_operator.kube.kube_api import KubeApi, Object
 from plimsoll_operator.kube.resources import JOBS, PODS
 

@@ -6,11 +6,10 @@ import json
 import pytest
 
 from plimsoll_operator.api_server import garbage_collection, store
-from plimsoll_operator.api_server.definitions import shipped
 from plimsoll_operator.api_server.discovery import document
-from plimsoll_operator.api_server.server import MemoryApiServer
+from plimsoll_operator.api_server.kinds import shipped
+from plimsoll_operator.api_server.server import MemoryApiServer, MemoryTransport
 from plimsoll_operator.api_server.store import ObjectChange
-from plimsoll_operator.api_server.transport import MemoryTransport
 from plimsoll_operator.kube.errors import NotFound, Rejected
 from plimsoll_operator.kube.kube_api import HttpRequest, KubeApi, Object
 from plimsoll_operator.kube.resources import (

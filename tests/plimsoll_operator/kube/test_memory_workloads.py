@@ -5,10 +5,8 @@ import json
 
 import pytest
 
-from plimsoll_operator.api_server.kubelets import RuntimeState
-from plimsoll_operator.api_server.server import MemoryApiServer
-from plimsoll_operator.api_server.transport import MemoryTransport
-from plimsoll_operator.api_server.workloads import Workloads
+from plimsoll_operator.api_server.kubelets import RuntimeState, Workloads
+from plimsoll_operator.api_server.server import MemoryApiServer, MemoryTransport
 from plimsoll_operator.kube.errors import NotFound
 from plimsoll_operator.kube.kube_api import HttpRequest, KubeApi, Object
 from plimsoll_operator.kube.resources import (

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from plimsoll_operator.api_server import tables
-from plimsoll_operator.api_server.definitions import shipped
+from plimsoll_operator.api_server.kinds import shipped
 from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.api_server.serving import OPENAPI_V2, ServedApi
 

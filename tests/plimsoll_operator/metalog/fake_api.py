@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
-from plimsoll_operator.api_server.definitions import shipped
+from plimsoll_operator.api_server.kinds import shipped
 from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.api_server.store import Backup, StoredObject
 from plimsoll_operator.kube.kube_api import HttpRequest

@@ -6,11 +6,9 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Any
 
-from plimsoll_operator.api_server.definitions import shipped
 from plimsoll_operator.api_server.discovery import document
-from plimsoll_operator.api_server.kinds import Resource
-from plimsoll_operator.api_server.server import MemoryApiServer
-from plimsoll_operator.api_server.transport import MemoryTransport
+from plimsoll_operator.api_server.kinds import Resource, shipped
+from plimsoll_operator.api_server.server import MemoryApiServer, MemoryTransport
 from plimsoll_operator.kube.errors import Unavailable, answered
 from plimsoll_operator.kube.kube_api import HttpRequest, HttpResponse, Object
 from plimsoll_operator.kube.resources import (

@@ -10,7 +10,7 @@ from kubernetes.aio.client.configuration import Configuration
 from typer.testing import CliRunner, Result
 
 from plimsoll_operator import cli
-from plimsoll_operator.api_server.definitions import shipped
+from plimsoll_operator.api_server.kinds import shipped
 from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.api_server.serving import ServedApi
 from plimsoll_operator.kube import official_transport

@@ -10,9 +10,8 @@ import pytest
 import yaml
 from tests.plimsoll_operator.test_operator import Scene, parts_over
 
-from plimsoll_operator.api_server.definitions import shipped
-from plimsoll_operator.api_server.server import MemoryApiServer
-from plimsoll_operator.api_server.transport import MemoryTransport
+from plimsoll_operator.api_server.kinds import shipped
+from plimsoll_operator.api_server.server import MemoryApiServer, MemoryTransport
 from plimsoll_operator.kube import resources
 from plimsoll_operator.kube.errors import Rejected
 from plimsoll_operator.kube.kube_api import APPLY, HttpRequest, HttpResponse, KubeApi
