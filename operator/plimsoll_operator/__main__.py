@@ -23,7 +23,7 @@ from plimsoll_operator.control_failures import surface
 from plimsoll_operator.controller.controller_server import ControllerServer
 from plimsoll_operator.controller.inside_server import InsideServer
 from plimsoll_operator.history.archive import Archive
-from plimsoll_operator.history.kube_store import KubeStore
+from plimsoll_operator.history.segment_stores import KubeStore
 from plimsoll_operator.history.segments import Budget
 from plimsoll_operator.kube.kube_api import KubeApi, Transport
 from plimsoll_operator.kube.official_transport import (

@@ -17,8 +17,13 @@ from plimsoll_operator.leadership.isr_departures import (
     IsrDepartures,
     eviction_of,
 )
-from plimsoll_operator.status.commit_counters import SHRINK_SERIES, CommitCounters
-from plimsoll_operator.status.commit_effects import FencedBroker, Fencing, LeaderChange
+from plimsoll_operator.status.commit_counters import (
+    SHRINK_SERIES,
+    CommitCounters,
+    FencedBroker,
+    Fencing,
+    LeaderChange,
+)
 from plimsoll_operator.status.operator_metrics import Metrics
 
 KEY = ("kafka", "main")

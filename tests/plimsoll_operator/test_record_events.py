@@ -13,7 +13,7 @@ from plimsoll_core.cluster.records import (
 )
 from plimsoll_core.controller.partitions.unclean_recovery import POSSIBLE_CAUSES, UNCLEAN_CAUSES
 from plimsoll_core.ids import BrokerId
-from plimsoll_operator.status.commit_effects import (
+from plimsoll_operator.status.commit_counters import (
     LeaderChange,
     isr_changes,
     leader_changes,

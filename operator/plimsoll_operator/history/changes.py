@@ -3,7 +3,7 @@
 The archive keeps these rows after the log is truncated; `kubectl plimsoll why` shows them. One row
 stands for all partitions of a topic that one record changed alike. The reason of a change is one of
 a few words, and the change is planned or not. The words are those of the metrics:
-`isr_shrinks.ShrinkCause` for a broker that left, `commit_effects.LeaderChange` for a new leader
+`isr_shrinks.ShrinkCause` for a broker that left, `commit_counters.LeaderChange` for a new leader
 although no broker left, and `caught-up` for a replica that joined an ISR. No record names an
 eviction: it counts as the restart or the fencing that it caused.
 """
@@ -42,7 +42,7 @@ from plimsoll_core.controller.partitions import (
     unclean_recovery,
 )
 from plimsoll_core.ids import BrokerId
-from plimsoll_operator.status.commit_effects import elected_anew
+from plimsoll_operator.status.commit_counters import elected_anew
 
 CAUGHT_UP = "caught-up"
 PROPOSED = (ShrinkCause.LAG.value, CAUGHT_UP)

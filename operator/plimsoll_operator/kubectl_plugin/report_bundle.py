@@ -31,7 +31,7 @@ from plimsoll_operator.kube.resources import (
     VOLUME_CLAIMS,
     Kind,
 )
-from plimsoll_operator.kubectl_plugin import archive_client
+from plimsoll_operator.kubectl_plugin import timeline
 from plimsoll_operator.kubectl_plugin.session import PluginSession
 from plimsoll_operator.kubectl_plugin.shown import Findings, Problem, line, told
 from plimsoll_operator.shipped_files import installed_version
@@ -79,7 +79,7 @@ async def _files(session: PluginSession, missing: list[str]) -> AsyncIterator[Re
         except Problem as error:
             missing.append(f"{name}: {error}")
     try:
-        archived = await archive_client.read(session)
+        archived = await timeline.read(session)
         rows = archived.rows[-ROWS_MAX:]
         yield ReportFile("history.jsonl", b"\n".join(msgspec.json.encode(row) for row in rows))
         missing += archived.notes

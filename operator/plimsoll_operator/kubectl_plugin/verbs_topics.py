@@ -14,7 +14,7 @@ from plimsoll_core.cluster.topic_configs import UNCLEAN_RECOVERY
 from plimsoll_core.cluster.topic_names import INTERNAL_TOPICS
 from plimsoll_operator.api import API_VERSION, labels
 from plimsoll_operator.kube.kube_api import Object
-from plimsoll_operator.kubectl_plugin import archive_client, last_known, timeline
+from plimsoll_operator.kubectl_plugin import last_known, timeline
 from plimsoll_operator.kubectl_plugin.session import PluginSession
 from plimsoll_operator.kubectl_plugin.shown import (
     Findings,
@@ -113,7 +113,7 @@ async def _topic(session: PluginSession, name: str) -> Any:
 async def why(session: PluginSession, name: str, partition: int, since: str | None) -> Findings:
     """Show every change of a partition's leader and ISR: time, reason, and origin."""
     since_ms = timeline.since(since, int(time.time() * 1000))
-    archived = await archive_client.read(session, name, partition)
+    archived = await timeline.read(session, name, partition)
     epoch = await _leader_epoch(session, name, partition)
     asked = timeline.AskedPartition(
         topic=name, partition=partition, since_ms=since_ms, leader_epoch=epoch

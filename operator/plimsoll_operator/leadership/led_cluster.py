@@ -50,7 +50,7 @@ from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.topic.topic_memory import topics_of
 from plimsoll_operator.reconcile.work_queue import ReconcileQueue, Retry
 from plimsoll_operator.reconcile_times import ReconcileTimes
-from plimsoll_operator.status.commit_effects import (
+from plimsoll_operator.status.commit_counters import (
     fencings,
     isr_changes,
     leader_changes,

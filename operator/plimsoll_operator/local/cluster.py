@@ -16,21 +16,25 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from plimsoll_core.addresses import host_and_port
+from plimsoll_core.cluster.listener_peers import open_to_all
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.controller.brokers.membership import next_members
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.release import RELEASE
+from plimsoll_operator.api import labels
 from plimsoll_operator.api.cluster_ids import cluster_id, kafka_id
-from plimsoll_operator.api_server.server import MemoryTransport
+from plimsoll_operator.api_server.server import MemoryApiServer, MemoryTransport
+from plimsoll_operator.api_server.stateful_sets import found
 from plimsoll_operator.controller.controller_server import ControllerServer
 from plimsoll_operator.controller.inside_server import InsideServer
 from plimsoll_operator.history.archive import Archive
-from plimsoll_operator.history.directory_store import DirectoryStore
+from plimsoll_operator.history.segment_stores import DirectoryStore
 from plimsoll_operator.history.segments import Budget
+from plimsoll_operator.kube import resources
 from plimsoll_operator.kube.kube_api import KubeApi
 from plimsoll_operator.kube.seen_objects import Key, Objects
 from plimsoll_operator.leadership.process_parts import Parts
-from plimsoll_operator.local import earlier_run, shown_listeners
+from plimsoll_operator.local import earlier_run
 from plimsoll_operator.local.api_endpoint import ApiAccess, ApiEndpoint, ApiPlace
 from plimsoll_operator.local.background_tasks import BackgroundTasks
 from plimsoll_operator.local.broker_pods import BrokerPods
@@ -41,7 +45,8 @@ from plimsoll_operator.local.layout import DirectoryLayout, Remembered, plan
 from plimsoll_operator.local.machine import LocalPods, Machine
 from plimsoll_operator.local.ports import LOOPBACK, HeldPorts, Ports, taken
 from plimsoll_operator.local.start import CannotRun, Start
-from plimsoll_operator.metalog.directory import DirectoryLog
+from plimsoll_operator.manifests.listener_secrets import CA_FILE
+from plimsoll_operator.metalog.directory import DirectoryLog, write_whole
 from plimsoll_operator.metalog.interface import LogOfAnother, MetadataLog, OpenedLog
 from plimsoll_operator.options import TOPIC_ID_KEY_BYTES, OperatorOptions
 from plimsoll_operator.process.object_watches import ObjectWatches
@@ -50,6 +55,19 @@ from plimsoll_operator.process_clocks import monotonic_ms, wall_ms
 from plimsoll_operator.status.operator_metrics import Metrics
 from plimsoll_process.loop_watch import LoopWatch
 from plimsoll_process.waits import cancelled
+
+
+def show_authority(server: MemoryApiServer, key: Key, layout: DirectoryLayout) -> str:
+    """Write the authority of the listeners' certificates to a file and return its path; "" if there
+    is none."""
+    namespace, name = key
+    shown = found(server, resources.CONFIG_MAPS, namespace, labels.listener_authority_map(name))
+    if shown is None:
+        return ""
+    layout.pki.mkdir(mode=0o700, exist_ok=True)
+    write_whole(layout.listener_authority, shown.body["data"][CA_FILE].encode())
+    return str(layout.listener_authority)
+
 
 R = TypeVar("R")
 
@@ -271,9 +289,9 @@ class LocalCluster:
         namespace = self._wishes.documents.cluster.key[0]
         self._layout.show_api(api.url, self._access.owner, namespace)
 
-    def _taken(self, port: int, whose: str) -> CannotRun:
+    def _taken(self, port: int, kind: str) -> CannotRun:
         return CannotRun(
-            f"Port {port}, this cluster's {whose} port, is in use; probably another `plimsoll "
+            f"Port {port}, this cluster's {kind} port, is in use; probably another `plimsoll "
             f"local` runs on {self._wishes.root}."
         )
 
@@ -286,9 +304,16 @@ class LocalCluster:
         return () if led is None else led.controller.image.listeners
 
     def _bootstrap(self, parts: Parts, broker_ids: Iterable[BrokerId]) -> str:
-        present = tuple(broker_ids)
-        implicit = ",".join(self._at(self._ports(int(one)).kafka) for one in present)
-        return shown_listeners.bootstrap(self._listeners(parts), present, implicit, self._address)
+        """Return the addresses for clients without a chosen listener: those of the first listener
+        open to everyone, else of the first."""
+        present, listeners = tuple(broker_ids), self._listeners(parts)
+        if not listeners:
+            return ",".join(self._at(self._ports(int(one)).kafka) for one in present)
+        return self._addresses(open_to_all(listeners) or listeners[0], present)
+
+    def _addresses(self, listener: Listener, broker_ids: Iterable[BrokerId]) -> str:
+        """Brokers share one address here, so each adds its id to the port of the listener."""
+        return ",".join(self._at(listener.port + broker_id) for broker_id in broker_ids)
 
     def _ready(
         self, members: tuple[BrokerId, ...], api: str, brokers: BrokerPods, parts: Parts
@@ -300,13 +325,13 @@ class LocalCluster:
             bootstrap=self._bootstrap(parts, members),
             controller=self._at(self._planned.controller_port),
             api=api,
-            metrics={who: f"http://{self._at(port)}/metrics" for who, port in ports.items()},
+            metrics={name: f"http://{self._at(port)}/metrics" for name, port in ports.items()},
             pids=brokers.pids,
             listeners={
-                listener.name: shown_listeners.addresses(listener, members, self._address)
+                listener.name: self._addresses(listener, members)
                 for listener in self._listeners(parts)
             },
-            authority=shown_listeners.show_authority(brokers.server, key, self._layout),
+            authority=show_authority(brokers.server, key, self._layout),
             users=str(self._layout.users) if self._layout.users.exists() else "",
         )
 

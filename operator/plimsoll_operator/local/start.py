@@ -1,12 +1,9 @@
-"""Configures the log output of a local cluster's operator: a file, and the terminal.
-
-The terminal shows warnings only, unless more is asked for. The file has everything from Info on, or
-from PLIMSOLL_LOG_LEVEL on, and is bounded. Called by the command line.
-
-Starts a local cluster: applies the objects of the files, and waits until all are reconciled.
+"""Starts a local cluster: applies the objects of the files, and waits until all are reconciled.
 
 The LogCluster comes first, the other objects once its brokers are active. A refusal after that is
-final, and ends the start with the sentence of the object's status. Called by `cluster`.
+final, and ends the start with the sentence of the object's status. Called by `cluster`. Log lines
+go to the terminal (warnings only, unless more is asked for) and to a bounded file, from Info on or
+from PLIMSOLL_LOG_LEVEL on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Counters of ISR, leader and broker changes by commits, since the process started.
+"""Effects of committed records on ISRs, leaders and brokers, counted since the process started.
 
 The series of every known cluster begin at 0 in every process, leading or not. Prometheus then sees
 the first shrink after a failover as an increase. A broker that has left its cluster has no series.
@@ -7,18 +7,171 @@ the first shrink after a failover as an increase. A broker that has left its clu
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import NamedTuple
 
-from prometheus_client import CollectorRegistry
+from msgspec import UNSET
+from prometheus_client import CollectorRegistry, Counter
 
-from plimsoll_core.cluster.isr_shrinks import PLANNED, Left, ShrinkCause
+from plimsoll_core.cluster.isr_shrinks import (
+    PLANNED,
+    Left,
+    ShrinkCause,
+    cause_of_record,
+    covered_by,
+)
+from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
+from plimsoll_core.cluster.records import BrokerFenced, PartitionsChanged, Record
 from plimsoll_core.cluster.state_changes import KINDS as STATE_CHANGES
 from plimsoll_core.cluster.state_changes import StateChangeKind
+from plimsoll_core.controller.partitions.unclean_recovery import is_loss_certain
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.kube.seen_objects import Key
-from plimsoll_operator.status.commit_effects import FencedBroker, Fencing, LeaderChange
 from plimsoll_operator.status.metric_rows import TABLE
+
+
+class LeaderChange(Enum):
+    """Cause of a leader change, as a metric label."""
+
+    FENCED = "fenced"
+    RESTART = "restart"
+    ROLL = "roll"
+    REASSIGN = "reassign"
+    DISK = "disk"
+    LAG = "lag"
+    PREFERRED = "preferred"
+    RETURNED = "returned"
+    UNCLEAN = "unclean"
+    UNKNOWN = "unknown"
+
+
+class Fencing(Enum):
+    """Cause of a fencing, as a metric label."""
+
+    PROOF = "proof"
+    SILENCE = "silence"
+    OWN_WISH = "own-wish"
+    SHUTDOWN = "shutdown"
+    UNKNOWN = "unknown"
+
+
+_LEADER_PREFIXES = (
+    ("recovery", LeaderChange.UNCLEAN),
+    ("leadership goes back", LeaderChange.PREFERRED),
+    ("elected after", LeaderChange.RETURNED),
+)
+_FENCING_PREFIXES = (
+    ("fenced on proof", Fencing.PROOF),
+    ("fenced after", Fencing.SILENCE),
+    ("fenced at its own wish", Fencing.OWN_WISH),
+    ("shutdown", Fencing.SHUTDOWN),
+)
+
+
+class FencedBroker(NamedTuple):
+    broker_id: BrokerId
+    why: Fencing
+
+
+@dataclass(slots=True, kw_only=True)
+class IsrChanges:
+    """Changes of records to the ISRs of all partitions."""
+
+    shrinks: Tally[Left] = field(default_factory=Tally)
+    """Number of ISRs each broker left, by cause."""
+    joined: int = 0
+    """Number of replicas that joined an ISR."""
+
+
+def isr_changes(old: ClusterImage, new: ClusterImage, records: Iterable[Record]) -> IsrChanges:
+    """Return the ISR changes by `records`, which turn `old` into `new`."""
+    current: dict[PartitionKey, tuple[BrokerId, ...]] = {}
+    found = IsrChanges()
+    for record, key in _changed(records):
+        if record.isr is UNSET:
+            continue
+        partition = old.partitions.get(key)
+        before = current.get(key, partition.isr if partition is not None else ())
+        current[key] = record.isr
+        found.joined += len(set(record.isr) - set(before))
+        if partition is None:
+            continue
+        stay = partition.replicas if record.replicas is UNSET else record.replicas
+        told = cause_of_record(record.cause)
+        for broker in (set(before) - set(record.isr)) & set(stay):  # a removed replica is no shrink
+            covered = covered_by(old, partition, broker) or covered_by(new, partition, broker)
+            found.shrinks[Left(broker_id=broker, cause=covered or told)] += 1
+    return found
+
+
+def leader_changes(old: ClusterImage, records: Iterable[Record]) -> Tally[LeaderChange]:
+    """Count the partitions of `old` that got another leader, by cause."""
+    found: Tally[LeaderChange] = Tally()
+    for record, key in _changed(records):
+        if record.leader is UNSET or record.leader is None:
+            continue
+        partition = old.partitions.get(key)
+        if partition is not None:
+            found[_why_led(old, partition, record.cause)] += 1
+    return found
+
+
+def elected_anew(cause: str) -> LeaderChange | None:
+    """Return the cause of an election without a departure, by the record's own text. Return None if
+    a replica left."""
+    text = cause.lower()
+    return next((found for start, found in _LEADER_PREFIXES if text.startswith(start)), None)
+
+
+def _why_led(old: ClusterImage, partition: Partition, cause: str) -> LeaderChange:
+    if (found := elected_anew(cause)) is not None:
+        return found
+    before = partition.leader
+    covered = None if before is None else covered_by(old, partition, before)
+    return LeaderChange((covered or cause_of_record(cause)).value)
+
+
+def fencings(records: Iterable[Record]) -> Iterator[FencedBroker]:
+    for record in records:
+        if isinstance(record, BrokerFenced):
+            text = record.cause.lower()
+            words = (word for prefix, word in _FENCING_PREFIXES if text.startswith(prefix))
+            yield FencedBroker(record.broker_id, next(words, Fencing.UNKNOWN))
+
+
+def unclean_elections(records: Iterable[Record]) -> int:
+    """Count the partitions on which the new leader may lack acknowledged records."""
+    return sum(is_unclean(record) for record, _ in _changed(records))
+
+
+def certain_losses(records: Iterable[Record]) -> int:
+    """Count the partitions on which the new leader certainly lacks records that another replica
+    reported."""
+    return sum(
+        is_unclean(record) and is_loss_certain(record.cause) for record, _ in _changed(records)
+    )
+
+
+def is_unclean(record: PartitionsChanged) -> bool:
+    # Not `record.recovery`: a second recovery before the end of the first does not repeat it.
+    return record.cause.lower().startswith("recovery") and record.leader is not UNSET
+
+
+class _Change(NamedTuple):
+    record: PartitionsChanged
+    key: PartitionKey
+
+
+def _changed(records: Iterable[Record]) -> Iterator[_Change]:
+    """Yield one row per partition of each record."""
+    for record in records:
+        if isinstance(record, PartitionsChanged):
+            for first, last in record.ranges:
+                for index in range(first, last + 1):
+                    yield _Change(record, PartitionKey(record.topic_id, index))
+
 
 SHRINK_SERIES = (
     *((cause.value, "true" if cause in PLANNED else "false") for cause in ShrinkCause),
@@ -52,43 +205,37 @@ class CommitCounters:
         """Create every series at 0: a series that first appears with a value shows no increase."""
         if key not in self._begun:
             self._begun[key] = set()
-            self._unclean.labels(*key)
-            self._expands.labels(*key)
-            for change in LeaderChange:
-                self._elections.labels(*key, change.value)
+            for counter, labels in self._of_cluster(key):
+                counter.labels(*labels)
         for broker in set(brokers) - self._begun[key]:
             self._begun[key].add(broker)
-            for pair in SHRINK_SERIES:
-                self._shrinks.labels(*key, str(broker), *pair)
-            for reason in Fencing:
-                self._fencings.labels(*key, str(broker), reason.value)
-            for kind in STATE_CHANGES:
-                self._requested.labels(*key, str(broker), kind)
+            for counter, labels in self._of_broker(key, broker):
+                counter.labels(*labels)
 
     def keep(self, known: Mapping[Key, frozenset[BrokerId]]) -> None:
         """Drop the series of clusters and brokers not in `known`, so that no alert fires for a
         removed cluster."""
         for key, brokers in known.items():
             self.begin(key, brokers)
-        for key in [key for key in self._begun if key not in known]:
-            self._drop(key, set(self._begun[key]))
-            del self._begun[key]
-            self._unclean.remove(*key)
-            self._expands.remove(*key)
-            for change in LeaderChange:
-                self._elections.remove(*key, change.value)
-        for key, begun in self._begun.items():
-            self._drop(key, begun - known[key])
+        for key, begun in list(self._begun.items()):
+            for broker in begun - known.get(key, frozenset()):
+                begun.discard(broker)
+                for counter, labels in self._of_broker(key, broker):
+                    counter.remove(*labels)
+            if key not in known:
+                del self._begun[key]
+                for counter, labels in self._of_cluster(key):
+                    counter.remove(*labels)
 
-    def _drop(self, key: Key, brokers: set[BrokerId]) -> None:
-        for broker in brokers:
-            self._begun[key].discard(broker)
-            for pair in SHRINK_SERIES:
-                self._shrinks.remove(*key, str(broker), *pair)
-            for reason in Fencing:
-                self._fencings.remove(*key, str(broker), reason.value)
-            for kind in STATE_CHANGES:
-                self._requested.remove(*key, str(broker), kind)
+    def _of_cluster(self, key: Key) -> Iterator[tuple[Counter, tuple[str, ...]]]:
+        yield from ((self._unclean, key), (self._expands, key))
+        yield from ((self._elections, (*key, change.value)) for change in LeaderChange)
+
+    def _of_broker(self, key: Key, broker: BrokerId) -> Iterator[tuple[Counter, tuple[str, ...]]]:
+        of_broker = (*key, str(broker))
+        yield from ((self._shrinks, (*of_broker, *pair)) for pair in SHRINK_SERIES)
+        yield from ((self._fencings, (*of_broker, reason.value)) for reason in Fencing)
+        yield from ((self._requested, (*of_broker, kind)) for kind in STATE_CHANGES)
 
     # --- what happened --------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from plimsoll_core.cluster.records import (
 from plimsoll_core.controller.partitions.unclean_recovery import is_loss_certain
 from plimsoll_core.security.state import NO_OBJECT, UserObject
 from plimsoll_operator.kube.resources import REASSIGNMENTS, REBALANCES, TOPICS, USERS
-from plimsoll_operator.status.commit_effects import is_unclean
+from plimsoll_operator.status.commit_counters import is_unclean
 from plimsoll_operator.status.events import LENGTH_MAX, Occurrence, about_committed
 
 

@@ -19,7 +19,7 @@ from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.metalog.codec import decode_records
 from plimsoll_operator.metalog.interface import OpenedLog
 from plimsoll_operator.status.cluster_counts import margin
-from plimsoll_operator.status.commit_effects import certain_losses, unclean_elections
+from plimsoll_operator.status.commit_counters import certain_losses, unclean_elections
 from plimsoll_operator.status.events import Occurrence
 
 TYPE = "UncleanRecovery"

@@ -18,7 +18,7 @@ from tests.plimsoll_operator.history.test_keeper import (
 from tests.plimsoll_operator.scripted_kube import ScriptedKube
 from tests.plimsoll_operator.test_group_commit import MemoryLog
 
-from plimsoll_operator.history.kube_store import KubeStore
+from plimsoll_operator.history.segment_stores import KubeStore
 from plimsoll_operator.history.segments import rows_of
 from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import CONFIG_MAPS

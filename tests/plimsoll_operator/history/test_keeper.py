@@ -32,9 +32,8 @@ from plimsoll_operator.controller.commit_queue import Journal
 from plimsoll_operator.history import keeper as keeping
 from plimsoll_operator.history.archive import Archive, ArchiveUnavailable, SegmentStore
 from plimsoll_operator.history.changes import ChangeRow
-from plimsoll_operator.history.directory_store import DirectoryStore
 from plimsoll_operator.history.keeper import HistoryKeeper
-from plimsoll_operator.history.kube_store import KubeStore
+from plimsoll_operator.history.segment_stores import DirectoryStore, KubeStore
 from plimsoll_operator.history.segments import (
     DAY_MS,
     ArchiveSegment,

@@ -12,7 +12,7 @@ import pytest
 from plimsoll_operator.history.segments import Budget
 from plimsoll_operator.kube.kube_api import HttpRequest, HttpResponse
 from plimsoll_operator.kube.resources import Kind
-from plimsoll_operator.kubectl_plugin import archive_client, report_bundle
+from plimsoll_operator.kubectl_plugin import report_bundle, timeline
 from plimsoll_operator.kubectl_plugin.shown import Problem, ViewUnavailable
 
 CANARY = "cAnArY-7f3d"
@@ -69,10 +69,10 @@ class Found:
 
 @pytest.fixture(autouse=True)
 def no_history(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def read(*_: object) -> archive_client.Archived:
-        return archive_client.Archived(rows=[], notes=[])
+    async def read(*_: object) -> timeline.Archived:
+        return timeline.Archived(rows=[], notes=[])
 
-    monkeypatch.setattr(archive_client, "read", read)
+    monkeypatch.setattr(timeline, "read", read)
 
 
 def contents(path: Path) -> dict[str, str]:
