@@ -139,13 +139,11 @@ class KubeStore:
         if over is not None:
             uid, _, version = over.version.partition(" ")
             meta |= {"uid": uid, "resourceVersion": version}
-        manifest: Object = {
-            "apiVersion": CONFIG_MAPS.api_version,
-            "kind": CONFIG_MAPS.kind,
-            "metadata": meta,
-            "data": {HEADER: msgspec.json.encode(segment.header).decode()},
-            "binaryData": {ROWS: base64.b64encode(segment.packed).decode()},
-        }
+        manifest: Object = CONFIG_MAPS.manifest(
+            meta,
+            data={HEADER: msgspec.json.encode(segment.header).decode()},
+            binaryData={ROWS: base64.b64encode(segment.packed).decode()},
+        )
         send = self._kube.create if over is None else self._kube.replace
         try:
             body = await send(CONFIG_MAPS, manifest)

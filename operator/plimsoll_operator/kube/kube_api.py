@@ -273,12 +273,7 @@ class KubeApi:
         applies to any object of that name.
         """
         stated = {"resourceVersion": version} if version else {}
-        manifest = {
-            "apiVersion": kind.api_version,
-            "kind": kind.kind,
-            "metadata": {"name": name, "namespace": namespace, **stated},
-            "status": status,
-        }
+        manifest = kind.manifest({"name": name, "namespace": namespace, **stated}, status=status)
         return await self._write(
             HttpRequest(
                 method="PATCH",

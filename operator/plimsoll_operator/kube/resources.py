@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import msgspec
 
@@ -22,6 +23,11 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
             self.api_version, self.plural, namespace if self.namespaced else None
         )
         return collection if name is None else f"{collection}/{name}"
+
+    def manifest(self, metadata: Manifest, **fields: Any) -> Manifest:
+        """Return an object of the kind; `fields` beside the metadata, such as `spec`."""
+        head = {"apiVersion": self.api_version, "kind": self.kind, "metadata": metadata}
+        return head | fields
 
 
 @functools.lru_cache(maxsize=1_000)

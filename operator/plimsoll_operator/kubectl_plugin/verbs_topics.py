@@ -12,8 +12,9 @@ from rich.console import RenderableType
 
 from plimsoll_core.cluster.topic_configs import UNCLEAN_RECOVERY
 from plimsoll_core.cluster.topic_names import INTERNAL_TOPICS
-from plimsoll_operator.api import API_VERSION, labels
+from plimsoll_operator.api import labels
 from plimsoll_operator.kube.kube_api import Object
+from plimsoll_operator.kube.resources import TOPICS
 from plimsoll_operator.kubectl_plugin import last_known, timeline
 from plimsoll_operator.kubectl_plugin.session import PluginSession
 from plimsoll_operator.kubectl_plugin.shown import (
@@ -178,16 +179,14 @@ def topic_object(found: Any, namespace: str, cluster: str) -> Object:
         spec["config"] = configs
     if recovery := found["configs"].get(UNCLEAN_RECOVERY):
         spec["uncleanRecovery"] = {"strategy": recovery}
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "Topic",
-        "metadata": {
+    return TOPICS.manifest(
+        {
             "name": held,
             "namespace": namespace,
             "annotations": {labels.ADOPT: found["topicId"]},
         },
-        "spec": spec,
-    }
+        spec=spec,
+    )
 
 
 def object_name(topic: str) -> str:

@@ -305,16 +305,14 @@ class Lease:
     # --- the object ------------------------------------------------------------------------------
 
     def _fresh(self, timing: Timing) -> Object:
-        return {
-            "apiVersion": LEASES.api_version,
-            "kind": LEASES.kind,
-            "metadata": {
+        return LEASES.manifest(
+            {
                 "name": self._name,
                 "namespace": self._namespace,
                 **({"ownerReferences": self._owners} if self._owners else {}),
             },
-            "spec": self._claim(0, timing),
-        }
+            spec=self._claim(0, timing),
+        )
 
     def _claim(self, transitions: int, timing: Timing) -> Object:
         now = micro_timestamp(self._wall_ms())

@@ -40,11 +40,9 @@ def certificate(
     metadata["labels"] |= {labels.LISTENER: listener}
     addresses = sorted({one for one in names if _is_address(one)})
     hosts = sorted({one for one in names if not _is_address(one)})
-    return {
-        "apiVersion": CERTIFICATES.api_version,
-        "kind": CERTIFICATES.kind,
-        "metadata": metadata,
-        "spec": {
+    return CERTIFICATES.manifest(
+        metadata,
+        spec={
             "secretName": name,
             **({"dnsNames": hosts} if hosts else {}),
             **({"ipAddresses": addresses} if addresses else {}),
@@ -56,7 +54,7 @@ def certificate(
             "privateKey": {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Always"},
             "usages": ["digital signature", "server auth"],
         },
-    }
+    )
 
 
 def _is_address(name: str) -> bool:

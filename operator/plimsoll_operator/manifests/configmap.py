@@ -14,6 +14,7 @@ from plimsoll_core.errors import Refusal
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.broker_configs import broker_configs_of
 from plimsoll_operator.api.labels import Manifest
+from plimsoll_operator.kube.resources import CONFIG_MAPS
 from plimsoll_operator.manifests.listener_secrets import DIRECTORY as TLS_DIRECTORY
 from plimsoll_operator.manifests.manifest_context import Context, digest, once_for_a_context
 
@@ -63,10 +64,6 @@ def config_map_name(context: Context) -> str:
 
 
 def config_map(context: Context) -> Manifest:
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": context.metadata(config_map_name(context)),
-        "immutable": True,
-        "data": _data(context),
-    }
+    return CONFIG_MAPS.manifest(
+        context.metadata(config_map_name(context)), immutable=True, data=_data(context)
+    )

@@ -13,7 +13,7 @@ from plimsoll_operator.api import labels
 from plimsoll_operator.api.external_access import filled_in
 from plimsoll_operator.api.labels import Manifest
 from plimsoll_operator.api.listeners import DeclaredListener
-from plimsoll_operator.kube.resources import Kind
+from plimsoll_operator.kube.resources import SERVICES, Kind
 from plimsoll_operator.manifests.manifest_context import Context
 from plimsoll_operator.manifests.services import FAMILIES
 
@@ -72,7 +72,7 @@ def _service(context: Context, listener: DeclaredListener, broker_id: int | None
     metadata = _metadata(context, listener, broker_id)
     if annotations := _annotations(context, listener, broker_id):
         metadata["annotations"] = annotations
-    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
+    return SERVICES.manifest(metadata, spec=spec)
 
 
 def _route(
@@ -88,16 +88,14 @@ def _route(
         parents.append(parent)
     metadata = _metadata(context, listener, broker_id)
     backend = {"name": metadata["name"], "port": listener.port}
-    return {
-        "apiVersion": kind.api_version,
-        "kind": kind.kind,
-        "metadata": metadata,
-        "spec": {
+    return kind.manifest(
+        metadata,
+        spec={
             "parentRefs": parents,
             "hostnames": [host],
             "rules": [{"backendRefs": [backend]}],
         },
-    }
+    )
 
 
 def _metadata(context: Context, listener: DeclaredListener, broker_id: int | None) -> Manifest:

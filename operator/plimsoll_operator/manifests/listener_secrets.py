@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from plimsoll_net.inside_identity import FILES as INSIDE_FILES
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.labels import Manifest
+from plimsoll_operator.kube.resources import CONFIG_MAPS, SECRETS
 from plimsoll_operator.manifests.manifest_context import Context
 from plimsoll_operator.pki.authority import KeyPair
 from plimsoll_operator.pki.rotation import Authorities
@@ -112,12 +113,10 @@ def authorities_of(secret: Manifest) -> Authorities | None:
 
 def authority_config_map(context: Context, trusted: bytes) -> Manifest:
     """Build the ConfigMap of the authorities that clients of the cluster's listeners trust."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": context.metadata(labels.listener_authority_map(context.name), AUTHORITY),
-        "data": {CA_FILE: trusted.decode()},
-    }
+    return CONFIG_MAPS.manifest(
+        context.metadata(labels.listener_authority_map(context.name), AUTHORITY),
+        data={CA_FILE: trusted.decode()},
+    )
 
 
 def server_names(context: Context, broker_id: int) -> tuple[str, ...]:
@@ -167,10 +166,8 @@ def data_of(secret: Manifest) -> dict[str, bytes]:
 
 
 def _secret(metadata: Manifest, data: Mapping[str, bytes]) -> Manifest:
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": metadata,
-        "type": labels.TLS_SECRET,
-        "data": {key: base64.b64encode(value).decode() for key, value in sorted(data.items())},
-    }
+    return SECRETS.manifest(
+        metadata,
+        type=labels.TLS_SECRET,
+        data={key: base64.b64encode(value).decode() for key, value in sorted(data.items())},
+    )

@@ -20,6 +20,7 @@ from plimsoll_operator.api.cluster_topics import AllowedNamespaces
 from plimsoll_operator.api.labels import Manifest
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.selectors import why_refused
+from plimsoll_operator.kube.resources import NETWORK_POLICIES
 from plimsoll_operator.manifests.manifest_context import Context
 
 # A policy compares the pods' ports behind the Service: OpenShift's DNS listens on 5353.
@@ -50,17 +51,15 @@ def network_policy(context: Context, listeners: tuple[Listener, ...] = ()) -> Ma
         {"to": [own], "ports": [_tcp(labels.REPLICATION_PORT), _tcp(labels.KAFKA_PORT)]},
         {"to": [operator], "ports": [_tcp(port) for port in _ports(context.controllers)]},
     ]
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": context.metadata(f"{context.name}-broker"),
-        "spec": {
+    return NETWORK_POLICIES.manifest(
+        context.metadata(f"{context.name}-broker"),
+        spec={
             "podSelector": {"matchLabels": labels.selector(context.name)},
             "policyTypes": ["Ingress", "Egress"],
             "ingress": ingress,
             "egress": egress,
         },
-    }
+    )
 
 
 def _of_clients(
@@ -124,11 +123,9 @@ def driver_policy(
         "namespaceSelector": _named(cluster_namespace),
         "podSelector": {"matchLabels": labels.selector(cluster_name)},
     }
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": metadata,
-        "spec": {
+    return NETWORK_POLICIES.manifest(
+        metadata,
+        spec={
             "podSelector": {"matchLabels": selector},
             "policyTypes": ["Ingress", "Egress"],
             "ingress": [],
@@ -138,7 +135,7 @@ def driver_policy(
                 {"ports": [_tcp(port) for port in ports.api_server]},
             ],
         },
-    }
+    )
 
 
 def _operator(namespace: str) -> Manifest:

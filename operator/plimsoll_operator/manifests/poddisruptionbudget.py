@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.labels import Manifest
+from plimsoll_operator.kube.resources import DISRUPTION_BUDGETS
 from plimsoll_operator.manifests.manifest_context import Context
 
 
 def pod_disruption_budget(context: Context) -> Manifest:
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": context.metadata(f"{context.name}-broker"),
-        "spec": {
+    return DISRUPTION_BUDGETS.manifest(
+        context.metadata(f"{context.name}-broker"),
+        spec={
             "maxUnavailable": 1,
             "selector": {"matchLabels": labels.selector(context.name)},
         },
-    }
+    )

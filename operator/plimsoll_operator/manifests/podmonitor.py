@@ -6,6 +6,7 @@ import re
 
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.labels import Manifest
+from plimsoll_operator.kube.resources import POD_MONITORS
 from plimsoll_operator.manifests.manifest_context import Context
 
 INTERVAL_DEFAULT = "30s"
@@ -28,15 +29,13 @@ def pod_monitor(context: Context) -> Manifest | None:
             for name, target in taken
         ],
     }
-    return {
-        "apiVersion": "monitoring.coreos.com/v1",
-        "kind": "PodMonitor",
-        "metadata": {**metadata, "labels": {**(wanted.labels or {}), **metadata["labels"]}},
-        "spec": {
+    return POD_MONITORS.manifest(
+        {**metadata, "labels": {**(wanted.labels or {}), **metadata["labels"]}},
+        spec={
             "selector": {"matchLabels": labels.selector(context.name)},
             "podMetricsEndpoints": [endpoint],
         },
-    }
+    )
 
 
 def pod_monitor_name(context: Context) -> str:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from plimsoll_core.ids import BrokerId
-from plimsoll_operator.api import API_VERSION
 from plimsoll_operator.api.labels import PURPOSE, Manifest, short_id
+from plimsoll_operator.kube.resources import REBALANCES
 from plimsoll_operator.manifests.manifest_context import Context
 
 Purpose = Literal["drain", "fill"]
@@ -50,9 +50,6 @@ def _rebalance(
 ) -> Manifest:
     metadata = context.metadata(rebalance_name(context.name, purpose, brokers), "rebalance")
     metadata["labels"] |= {PURPOSE: purpose}
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "Rebalance",
-        "metadata": metadata,
-        "spec": {"clusterRef": {"name": context.name}, "brokers": list(brokers), **spec},
-    }
+    return REBALANCES.manifest(
+        metadata, spec={"clusterRef": {"name": context.name}, "brokers": list(brokers), **spec}
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.labels import Manifest
+from plimsoll_operator.kube.resources import SERVICES
 from plimsoll_operator.manifests.manifest_context import Context
 
 _KAFKA = {"name": "kafka", "port": labels.KAFKA_PORT, "targetPort": "kafka", "protocol": "TCP"}
@@ -38,30 +39,26 @@ def _of_clients(listeners: tuple[Listener, ...]) -> list[Manifest]:
 def brokers_service(context: Context, listeners: tuple[Listener, ...] = ()) -> Manifest:
     """Build the headless Service. It names brokers that are not ready too, so that they find each
     other."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": context.metadata(labels.brokers_service(context.name)),
-        "spec": {
+    return SERVICES.manifest(
+        context.metadata(labels.brokers_service(context.name)),
+        spec={
             "clusterIP": "None",
             **FAMILIES,
             "publishNotReadyAddresses": True,
             "selector": labels.selector(context.name),
             "ports": [*_of_clients(listeners), _METRICS],
         },
-    }
+    )
 
 
 def bootstrap_service(context: Context, listeners: tuple[Listener, ...] = ()) -> Manifest:
     """Build the Service that clients connect to first: any ready broker returns the metadata."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": context.metadata(labels.bootstrap_service(context.name)),
-        "spec": {
+    return SERVICES.manifest(
+        context.metadata(labels.bootstrap_service(context.name)),
+        spec={
             "type": "ClusterIP",
             **FAMILIES,
             "selector": labels.selector(context.name),
             "ports": _of_clients(listeners),
         },
-    }
+    )

@@ -17,6 +17,7 @@ import msgspec
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.labels import USER_ID, Manifest
 from plimsoll_operator.api.logcluster import Brokers, PodTemplate
+from plimsoll_operator.kube.resources import STATEFUL_SETS, VOLUME_CLAIMS
 from plimsoll_operator.manifests.configmap import DATA, DIRECTORY, FILE, config_map_name
 from plimsoll_operator.manifests.listener_secrets import DIRECTORY as TLS_DIRECTORY
 from plimsoll_operator.manifests.manifest_context import Context, digest, once_for_a_context
@@ -78,7 +79,7 @@ def stateful_set(context: Context, broker_id: int) -> Manifest:
         "template": _template(context, broker_id),
         "volumeClaimTemplates": [_volume_claim(context, broker_id)],
     }
-    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata, "spec": spec}
+    return STATEFUL_SETS.manifest(metadata, spec=spec)
 
 
 @once_for_a_context
@@ -228,9 +229,6 @@ def _volume_claim(context: Context, broker_id: int) -> Manifest:
     }
     if storage.storage_class_name:
         spec["storageClassName"] = storage.storage_class_name
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "data", "labels": own | {labels.BROKER_ID: str(broker_id)}},
-        "spec": spec,
-    }
+    return VOLUME_CLAIMS.manifest(
+        {"name": "data", "labels": own | {labels.BROKER_ID: str(broker_id)}}, spec=spec
+    )

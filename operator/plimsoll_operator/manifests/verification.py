@@ -10,6 +10,13 @@ import msgspec
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.labels import Manifest
 from plimsoll_operator.api.verification import Runner, Verification, Verify
+from plimsoll_operator.kube.resources import (
+    CONFIG_MAPS,
+    JOBS,
+    ROLE_BINDINGS,
+    ROLES,
+    SERVICE_ACCOUNTS,
+)
 from plimsoll_operator.manifests.networkpolicy import DriverPorts, driver_policy
 from plimsoll_operator.manifests.statefulset import container_security, pod_security, pull_secrets
 
@@ -111,12 +118,9 @@ def children(driver: SparkDriver) -> list[Manifest]:
 
 
 def service_account(driver: SparkDriver) -> Manifest:
-    return {
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": driver.metadata(f"{driver.name}-driver"),
-        "automountServiceAccountToken": False,
-    }
+    return SERVICE_ACCOUNTS.manifest(
+        driver.metadata(f"{driver.name}-driver"), automountServiceAccountToken=False
+    )
 
 
 def role(driver: SparkDriver) -> Manifest:
@@ -127,38 +131,27 @@ def role(driver: SparkDriver) -> Manifest:
         "resourceNames": [driver.report],
         "verbs": ["get", "patch"],
     }
-    return {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "Role",
-        "metadata": driver.metadata(f"{driver.name}-driver"),
-        "rules": [rule],
-    }
+    return ROLES.manifest(driver.metadata(f"{driver.name}-driver"), rules=[rule])
 
 
 def role_binding(driver: SparkDriver) -> Manifest:
     name = f"{driver.name}-driver"
-    return {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "RoleBinding",
-        "metadata": driver.metadata(name),
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
-        "subjects": [
+    return ROLE_BINDINGS.manifest(
+        driver.metadata(name),
+        roleRef={"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+        subjects=[
             {
                 "kind": "ServiceAccount",
                 "name": name,
                 "namespace": driver.verification.metadata.namespace,
             }
         ],
-    }
+    )
 
 
 def report(driver: SparkDriver) -> Manifest:
     """Build an empty ConfigMap; the driver patches its data in."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": driver.metadata(driver.report),
-    }
+    return CONFIG_MAPS.manifest(driver.metadata(driver.report))
 
 
 def config(driver: SparkDriver) -> Manifest:
@@ -179,28 +172,24 @@ def config(driver: SparkDriver) -> Manifest:
     }
     if spec.user is not None:
         content["user"] = spec.user
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": driver.metadata(f"{driver.name}-config"),
-        "data": {FILE: json.dumps(content, indent=2, sort_keys=True) + "\n"},
-    }
+    return CONFIG_MAPS.manifest(
+        driver.metadata(f"{driver.name}-config"),
+        data={FILE: json.dumps(content, indent=2, sort_keys=True) + "\n"},
+    )
 
 
 def job(driver: SparkDriver) -> Manifest:
     """Build a Job without retries: a second attempt would find the records of the first in the
     topic."""
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": driver.metadata(f"{driver.name}-driver"),
-        "spec": {
+    return JOBS.manifest(
+        driver.metadata(f"{driver.name}-driver"),
+        spec={
             "backoffLimit": 0,
             "activeDeadlineSeconds": LAST_WORDS_SECONDS
             + (driver.verification.spec.deadline_seconds or DEADLINE_SECONDS_DEFAULT),
             "template": {"metadata": {"labels": driver.labels}, "spec": _pod(driver)},
         },
-    }
+    )
 
 
 def arguments(*, with_login: bool) -> list[str]:

@@ -7,9 +7,10 @@ Every request is bounded, none is retried. Called by `checklist`; judges nothing
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
-from collections.abc import Callable, Collection, Iterator
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -41,6 +42,7 @@ from plimsoll_operator.preflight.facts import (
 )
 from plimsoll_operator.preflight.rights import Permission, needed
 
+F = TypeVar("F")
 REVIEWS_AT_ONCE = 8
 APPENDS = 100
 APPENDS_SECONDS_MAX = 60.0
@@ -60,6 +62,19 @@ def not_read(error: ApiError) -> NotRead:
     return NotRead(message=message, refused=not isinstance(error, Unavailable))
 
 
+def _fact(read: Callable[[Gatherer], Awaitable[F]]) -> Callable[[Gatherer], Awaitable[F | NotRead]]:
+    """Return an API server's error as a fact."""
+
+    @functools.wraps(read)
+    async def found(gatherer: Gatherer) -> F | NotRead:
+        try:
+            return await read(gatherer)
+        except ApiError as error:
+            return not_read(error)
+
+    return found
+
+
 class Gatherer:
     """`kube` and `transport` lead to the same API server."""
 
@@ -68,30 +83,26 @@ class Gatherer:
         self._transport = transport
         self._wishes = wishes
 
-    async def version(self) -> str | NotRead:
-        try:
-            return str((await self._document("/version")).get("gitVersion", ""))
-        except ApiError as error:
-            return not_read(error)
+    @_fact
+    async def version(self) -> str:
+        return str((await self._document("/version")).get("gitVersion", ""))
 
-    async def storage_classes(self) -> tuple[StorageClass, ...] | NotRead:
-        try:
-            listed = await self._kube.list(STORAGE_CLASSES)
-        except ApiError as error:
-            return not_read(error)
+    @_fact
+    async def storage_classes(self) -> tuple[StorageClass, ...]:
+        listed = await self._kube.list(STORAGE_CLASSES)
         return tuple(_storage_class(body) for body in listed.items)
 
-    async def priority_and_fairness(self) -> bool | NotRead:
+    @_fact
+    async def priority_and_fairness(self) -> bool:
         """Return True if FlowSchemas are served."""
         try:
             await self._document("/apis/flowcontrol.apiserver.k8s.io/v1")
         except NotFound:
             return False
-        except ApiError as error:
-            return not_read(error)
         return True
 
-    async def kinds(self) -> frozenset[tuple[str, str]] | NotRead:
+    @_fact
+    async def kinds(self) -> frozenset[tuple[str, str]]:
         """Return (API version, plural) of all kinds served in the product's groups."""
         found: set[tuple[str, str]] = set()
         for version in (API_VERSION, METADATA_BATCHES.api_version):
@@ -99,21 +110,18 @@ class Gatherer:
                 document = await self._document(f"/apis/{version}")
             except NotFound:
                 continue
-            except ApiError as error:
-                return not_read(error)
             found |= {(version, row["name"]) for row in document.get("resources") or ()}
         return frozenset(found)
 
-    async def operators(self) -> tuple[OperatorPods, ...] | NotRead:
+    @_fact
+    async def operators(self) -> tuple[OperatorPods, ...]:
         selector = f"{labels.NAME}=plimsoll,{labels.COMPONENT}=operator"
         namespace = self._wishes.namespace
-        try:
-            listed = await self._kube.list(DEPLOYMENTS, namespace, label_selector=selector)
-        except ApiError as error:
-            return not_read(error)
+        listed = await self._kube.list(DEPLOYMENTS, namespace, label_selector=selector)
         return tuple(_operator_pods(body) for body in listed.items)
 
-    async def permissions(self) -> tuple[PermissionAnswer, ...] | NotRead:
+    @_fact
+    async def permissions(self) -> tuple[PermissionAnswer, ...]:
         """Return an answer to each right of the operator, in each namespace that it will watch."""
         wishes = self._wishes
         questions = [("", one) for one in needed(wishes.values, cluster=True)]
@@ -129,23 +137,19 @@ class Gatherer:
         asked = [asyncio.ensure_future(ask(*question)) for question in questions]
         try:
             return tuple(await asyncio.gather(*asked))
-        except ApiError as error:
-            return not_read(error)
         finally:
             for one in asked:
                 one.cancel()
             await asyncio.gather(*asked, return_exceptions=True)
 
-    async def webhooks(self) -> Webhooks | NotRead:
+    @_fact
+    async def webhooks(self) -> Webhooks:
         """Return the webhooks with failurePolicy Fail, and the labels of the namespaces to be
         watched."""
         failing: list[Webhook] = []
-        try:
-            for kind in (VALIDATING_WEBHOOKS, MUTATING_WEBHOOKS):
-                for body in (await self._kube.list(kind)).items:
-                    failing += _failing(kind, body)
-        except ApiError as error:
-            return not_read(error)
+        for kind in (VALIDATING_WEBHOOKS, MUTATING_WEBHOOKS):
+            for body in (await self._kube.list(kind)).items:
+                failing += _failing(kind, body)
         return Webhooks(failing=tuple(failing), namespaces=await self._namespaces())
 
     async def _namespaces(self) -> dict[str, dict[str, str]]:
@@ -267,9 +271,7 @@ class _Writer:
 
     def _body(self, number: int, meta: Object) -> Object:
         kind = self._kind
-        return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta} | (
-            self._content(number)
-        )
+        return kind.manifest(meta) | (self._content(number))
 
 
 def _config_map(number: int) -> Object:
@@ -294,12 +296,9 @@ def _review(namespace: str, permission: Permission) -> Object:
         "namespace": namespace,
         "name": permission.name,
     }
-    return {
-        "apiVersion": ACCESS_REVIEWS.api_version,
-        "kind": ACCESS_REVIEWS.kind,
-        "metadata": {},
-        "spec": {"resourceAttributes": {key: value for key, value in asked.items() if value}},
-    }
+    return ACCESS_REVIEWS.manifest(
+        {}, spec={"resourceAttributes": {key: value for key, value in asked.items() if value}}
+    )
 
 
 def _storage_class(body: Object) -> StorageClass:

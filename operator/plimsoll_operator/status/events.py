@@ -123,22 +123,20 @@ class Events:
 def event(place: About, occurrence: Occurrence, identity: str, now_ms: int) -> dict[str, Any]:
     """Return the Event about an object, in its namespace."""
     namespace, name = place.namespace, place.name
-    return {
-        "apiVersion": EVENTS.api_version,
-        "kind": EVENTS.kind,
-        "metadata": {"name": f"{name}.{secrets.token_hex(8)}", "namespace": namespace},
-        "eventTime": micro_timestamp(now_ms),
-        "type": "Warning" if occurrence.warning else "Normal",
-        "reason": occurrence.reason,
-        "action": occurrence.reason,
-        "note": occurrence.message,
-        "regarding": {
+    return EVENTS.manifest(
+        {"name": f"{name}.{secrets.token_hex(8)}", "namespace": namespace},
+        eventTime=micro_timestamp(now_ms),
+        type="Warning" if occurrence.warning else "Normal",
+        reason=occurrence.reason,
+        action=occurrence.reason,
+        note=occurrence.message,
+        regarding={
             "apiVersion": API_VERSION,
             "kind": place.kind,
             "name": name,
             "namespace": namespace,
             "uid": place.uid,
         },
-        "reportingController": REPORTING_CONTROLLER,
-        "reportingInstance": identity[:128],
-    }
+        reportingController=REPORTING_CONTROLLER,
+        reportingInstance=identity[:128],
+    )
