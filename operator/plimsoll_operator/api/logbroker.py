@@ -13,10 +13,10 @@ from msgspec import Meta
 from plimsoll_operator.api.meta import (
     Api,
     BrokerNumber,
+    ClusterObject,
     Conditions,
     Count,
     LocalClusterRef,
-    ObjectMeta,
     Quantity,
     Short,
     Time,
@@ -78,18 +78,8 @@ class LogBrokerStatus(Api, frozen=True, kw_only=True):
     conditions: Conditions = ()
 
 
-class LogBroker(msgspec.Struct, frozen=True, kw_only=True):
+class LogBroker(ClusterObject, frozen=True, kw_only=True):
     """The object. Its status may have been written by another release."""
 
-    metadata: ObjectMeta
     spec: LogBrokerSpec
-    status: dict[str, Any] = {}
-
-    @property
-    def key(self) -> tuple[str, str]:
-        return self.metadata.namespace, self.metadata.name
-
-    @property
-    def cluster_key(self) -> tuple[str, str]:
-        """Return the (namespace, name) of the referenced LogCluster."""
-        return self.metadata.namespace, self.spec.cluster_ref.name
+    status: dict[str, Any] = msgspec.field(default_factory=dict)

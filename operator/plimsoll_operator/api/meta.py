@@ -84,6 +84,25 @@ class LocalClusterRef(Api, frozen=True, kw_only=True):
     name: Name
 
 
+class ClusterObject(msgspec.Struct, frozen=True, kw_only=True):
+    """An object of a LogCluster. Each kind states the type of its `spec`."""
+
+    metadata: ObjectMeta
+    spec: Any
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Return the (namespace, name)."""
+        return self.metadata.namespace, self.metadata.name
+
+    @property
+    def cluster_key(self) -> tuple[str, str]:
+        """Return the (namespace, name) of the referenced LogCluster."""
+        ref: ClusterRef | LocalClusterRef = self.spec.cluster_ref
+        namespace = ref.namespace if isinstance(ref, ClusterRef) else None
+        return namespace or self.metadata.namespace, ref.name
+
+
 ResourceQuantity = Annotated[
     str,
     Meta(

@@ -11,10 +11,10 @@ from plimsoll_operator.api.meta import (
     Amount,
     Api,
     BrokerNumber,
+    ClusterObject,
     Conditions,
     Count,
     LocalClusterRef,
-    ObjectMeta,
     Quantity,
     Time,
     TopicName,
@@ -184,18 +184,7 @@ class ReassignmentStatus(Api, frozen=True, kw_only=True):
     conditions: Conditions = ()
 
 
-class Reassignment(msgspec.Struct, frozen=True, kw_only=True):
+class Reassignment(ClusterObject, frozen=True, kw_only=True):
     """The object."""
 
-    metadata: ObjectMeta
     spec: ReassignmentSpec
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Return the (namespace, name)."""
-        return self.metadata.namespace, self.metadata.name
-
-    @property
-    def cluster_key(self) -> tuple[str, str]:
-        """Return the (namespace, name) of the referenced LogCluster."""
-        return self.metadata.namespace, self.spec.cluster_ref.name

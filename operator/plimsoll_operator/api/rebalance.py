@@ -10,10 +10,10 @@ from msgspec import Meta
 from plimsoll_operator.api.meta import (
     Api,
     BrokerNumber,
+    ClusterObject,
     Conditions,
     Count,
     LocalClusterRef,
-    ObjectMeta,
     ObjectName,
     Quantity,
     Short,
@@ -238,18 +238,7 @@ class RebalanceStatus(Api, frozen=True, kw_only=True):
     conditions: Conditions = ()
 
 
-class Rebalance(msgspec.Struct, frozen=True, kw_only=True):
+class Rebalance(ClusterObject, frozen=True, kw_only=True):
     """The object."""
 
-    metadata: ObjectMeta
     spec: RebalanceSpec
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Return the (namespace, name)."""
-        return self.metadata.namespace, self.metadata.name
-
-    @property
-    def cluster_key(self) -> tuple[str, str]:
-        """Return the (namespace, name) of the referenced LogCluster."""
-        return self.metadata.namespace, self.spec.cluster_ref.name

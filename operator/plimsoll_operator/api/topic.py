@@ -10,11 +10,11 @@ from msgspec import Meta
 from plimsoll_operator.api.meta import (
     Api,
     BrokerNumber,
+    ClusterObject,
     ClusterRef,
     Conditions,
     Config,
     Count,
-    ObjectMeta,
     Quantity,
     Short,
     Time,
@@ -256,26 +256,12 @@ class TopicStatus(Api, frozen=True, kw_only=True):
     conditions: Conditions = ()
 
 
-class Topic(msgspec.Struct, frozen=True, kw_only=True):
+class Topic(ClusterObject, frozen=True, kw_only=True):
     """The object."""
 
-    metadata: ObjectMeta
     spec: TopicSpec
 
     @property
     def topic_name(self) -> str:
         """Return the topic's name in Kafka."""
         return self.spec.topic_name or self.metadata.name
-
-    @property
-    def cluster_key(self) -> tuple[str, str]:
-        """Return the (namespace, name) of the referenced LogCluster."""
-        return (
-            self.spec.cluster_ref.namespace or self.metadata.namespace,
-            self.spec.cluster_ref.name,
-        )
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Return the (namespace, name)."""
-        return self.metadata.namespace, self.metadata.name

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta
 
 from plimsoll_core.security.acl import (
@@ -19,10 +18,10 @@ from plimsoll_core.security.tokens import account_user
 from plimsoll_operator.api.labels import derived_name
 from plimsoll_operator.api.meta import (
     Api,
+    ClusterObject,
     ClusterRef,
     Conditions,
     Count,
-    ObjectMeta,
     ObjectName,
     Short,
 )
@@ -271,10 +270,9 @@ class UserStatus(Api, frozen=True, kw_only=True):
     conditions: Conditions = ()
 
 
-class User(msgspec.Struct, frozen=True, kw_only=True):
+class User(ClusterObject, frozen=True, kw_only=True):
     """The object."""
 
-    metadata: ObjectMeta
     spec: UserSpec
 
     @property
@@ -324,17 +322,6 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def secret_name(self) -> str:
         return self.spec.secret_name or derived_name(self.metadata.name, "-kafka")
-
-    @property
-    def cluster_key(self) -> tuple[str, str]:
-        """Return the (namespace, name) of the referenced LogCluster."""
-        ref = self.spec.cluster_ref
-        return ref.namespace or self.metadata.namespace, ref.name
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Return the (namespace, name)."""
-        return self.metadata.namespace, self.metadata.name
 
     @property
     def acls(self) -> tuple[Acl, ...]:

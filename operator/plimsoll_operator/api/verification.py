@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta
 
 from plimsoll_operator.api.meta import (
     Api,
+    ClusterObject,
     Conditions,
     Count,
     Image,
     LocalClusterRef,
     Name,
-    ObjectMeta,
     ResourceRequirements,
     Short,
     Time,
@@ -183,18 +182,7 @@ class VerificationStatus(Api, frozen=True, kw_only=True):
     conditions: Conditions = ()
 
 
-class Verification(msgspec.Struct, frozen=True, kw_only=True):
+class Verification(ClusterObject, frozen=True, kw_only=True):
     """The object."""
 
-    metadata: ObjectMeta
     spec: VerificationSpec
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Return the (namespace, name)."""
-        return self.metadata.namespace, self.metadata.name
-
-    @property
-    def cluster_key(self) -> tuple[str, str]:
-        """Return the (namespace, name) of the referenced LogCluster."""
-        return self.metadata.namespace, self.spec.cluster_ref.name
