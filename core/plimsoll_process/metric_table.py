@@ -8,11 +8,11 @@ appends).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 Kind = Literal["counter", "gauge", "histogram"]
@@ -85,12 +85,6 @@ class MetricTable:
     def counting(self, name: str, registry: CollectorRegistry) -> Counter:
         row = self._row(name, "counter")
         return Counter(name, row.text, row.labels, registry=registry)
-
-    def observing(
-        self, name: str, registry: CollectorRegistry, buckets: Iterable[float]
-    ) -> Histogram:
-        row = self._row(name, "histogram")
-        return Histogram(name, row.text, row.labels, registry=registry, buckets=tuple(buckets))
 
 
 PROCESS_ROWS = (

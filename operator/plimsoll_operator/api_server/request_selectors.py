@@ -54,24 +54,6 @@ def _requirement(part: str) -> LabelTest:
     return lambda labels: part in labels
 
 
-def matches_selector(selector: Object, labels: Mapping[str, str]) -> bool:
-    """Return True if a `LabelSelector` of an object's spec matches; an empty one matches all."""
-    wanted = selector.get("matchLabels") or {}
-    if any(labels.get(key) != value for key, value in wanted.items()):
-        return False
-    return all(_expression(one, labels) for one in selector.get("matchExpressions") or ())
-
-
-def _expression(one: Object, labels: Mapping[str, str]) -> bool:
-    key, values = one["key"], one.get("values") or ()
-    return {
-        "In": labels.get(key) in values,
-        "NotIn": labels.get(key) not in values,
-        "Exists": key in labels,
-        "DoesNotExist": key not in labels,
-    }[one["operator"]]
-
-
 @functools.lru_cache(maxsize=1_000)
 def field_test(selector: str, selectable: frozenset[str]) -> FieldTest:
     """Return a test of an object's fields. The selector may name only `selectable` fields."""
