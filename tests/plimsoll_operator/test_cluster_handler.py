@@ -14,7 +14,7 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import Answer, Done, Request, SetMembers
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.cluster_status import LogClusterStatus
-from plimsoll_operator.api.logcluster_crd import LOG_CLUSTER
+from plimsoll_operator.api.crds import LOG_CLUSTER
 from plimsoll_operator.kube.errors import Rejected
 from plimsoll_operator.kube.resources import (
     CONFIG_MAPS,

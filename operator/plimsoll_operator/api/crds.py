@@ -8,21 +8,201 @@ their messages are sentences, because they are what `kubectl apply` prints.
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from plimsoll_operator.api import GROUP, VERSION
-from plimsoll_operator.api.crd_kind import READY, READY_COLUMNS, Kind, Rule, same, within_factor
+from plimsoll_operator.api.certificates import CERTIFICATES_RULES
+from plimsoll_operator.api.cluster_status import LogClusterStatus
+from plimsoll_operator.api.listeners import LISTENERS_RULES
 from plimsoll_operator.api.logbroker import LogBrokerSpec, LogBrokerStatus
-from plimsoll_operator.api.logcluster_crd import LOG_CLUSTER
+from plimsoll_operator.api.logcluster import LogClusterSpec
 from plimsoll_operator.api.reassignment import ReassignmentSpec, ReassignmentStatus
 from plimsoll_operator.api.rebalance import RebalanceSpec, RebalanceStatus
 from plimsoll_operator.api.schema import structural
+from plimsoll_operator.api.token_issuers import TOKEN_ISSUERS_RULES
 from plimsoll_operator.api.topic import TopicSpec, TopicStatus
-from plimsoll_operator.api.user_crd import USER
+from plimsoll_operator.api.user import UserSpec, UserStatus
 from plimsoll_operator.api.verification import VerificationSpec, VerificationStatus
+
+Rule = tuple[str, str]
+Column = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One CRD. `columns`: (name, type, JSON path); `rules`: (CEL, sentence), about `spec`;
+    `object_rules`: about the whole object; `wide`: columns that only `-o wide` shows."""
+
+    name: str
+    plural: str
+    short: str
+    spec: type
+    status: type
+    rules: tuple[Rule, ...]
+    columns: tuple[Column, ...]
+    description: str
+    object_rules: tuple[Rule, ...] = ()
+    scale: dict[str, str] | None = None
+    selectable: tuple[str, ...] = ()
+    wide: frozenset[str] = frozenset()
+
+
+def within_factor(at: str) -> str:
+    """Return CEL that is true if min ISR and replication factor at `at` fit together."""
+    return (
+        f"!has({at}.minInSyncReplicas) || !has({at}.replicationFactor) || "
+        f"{at}.minInSyncReplicas <= {at}.replicationFactor"
+    )
+
+
+def same(field: str) -> str:
+    """Return CEL that is true if `field` of the spec is unchanged, absent included."""
+    return (
+        f"has(self.{field}) == has(oldSelf.{field}) && "
+        f"(!has(self.{field}) || self.{field} == oldSelf.{field})"
+    )
+
+
+READY = ".status.conditions[?(@.type=='Ready')]"
+READY_COLUMNS: tuple[Column, ...] = (
+    ("Ready", "string", f"{READY}.status"),
+    ("Reason", "string", f"{READY}.reason"),
+    ("Age", "date", ".metadata.creationTimestamp"),
+)
+
+
+# The BROKERS column for a status written before `active` existed.
+_ACTIVE = ".status.brokers['active','ready']"
+_SIZE = "quantity({}.spec.storage.size)"
+LOG_CLUSTER = Kind(
+    name="LogCluster",
+    plural="logclusters",
+    short="plc",
+    spec=LogClusterSpec,
+    status=LogClusterStatus,
+    description="A cluster of brokers that serve the Kafka protocol.",
+    rules=(
+        (
+            "has(self.storage.storageClassName) == has(oldSelf.storage.storageClassName) && "
+            "(!has(self.storage.storageClassName) || "
+            "self.storage.storageClassName == oldSelf.storage.storageClassName)",
+            "storage.storageClassName is immutable: existing volumes cannot change their class.",
+        ),
+        (
+            "!has(oldSelf.clusterId) || oldSelf.clusterId == '' || "
+            "(has(self.clusterId) && self.clusterId == oldSelf.clusterId)",
+            "clusterId is immutable once set: it identifies the owner of the volumes and the log.",
+        ),
+        (
+            "!has(self.movement) || !has(self.movement.bytesPerSecond) || "
+            "quantity(self.movement.bytesPerSecond).isGreaterThan(quantity('0'))",
+            "movement.bytesPerSecond must be more than 0: a move without bandwidth never ends.",
+        ),
+        (
+            "!has(self.topics) || !has(self.topics.defaults) || "
+            f"({within_factor('self.topics.defaults')})",
+            "topics.defaults.minInSyncReplicas is more than its replicationFactor: no client could "
+            "write with acks=all.",
+        ),
+        (
+            "!has(self.users) || !has(self.users.shared) || self.users.shared.all(s, "
+            "(s.resource.type == 'Cluster') == !has(s.resource.name))",
+            "Each entry of users.shared names its resource, except for type Cluster.",
+        ),
+        *LISTENERS_RULES,
+        *TOKEN_ISSUERS_RULES,
+        *CERTIFICATES_RULES,
+    ),
+    object_rules=(
+        (
+            f"{_SIZE.format('self')}.compareTo({_SIZE.format('oldSelf')}) >= 0 || "
+            "(has(oldSelf.status) && has(oldSelf.status.volumeSize) && "
+            f"{_SIZE.format('self')}.compareTo(quantity(oldSelf.status.volumeSize)) >= 0)",
+            "storage.size never shrinks: a volume can grow, but not give space back. It may return "
+            "to the size of the smallest volume: status.volumeSize.",
+        ),
+        (
+            "self.metadata.name.size() <= 40 && !self.metadata.name.contains('.')",
+            "A LogCluster's name has at most 40 characters and no dots: it begins the names of its "
+            "brokers, which are DNS labels.",
+        ),
+        (
+            "(has(self.spec.clusterId) ? self.spec.clusterId : '') == "
+            "(has(oldSelf.spec.clusterId) ? oldSelf.spec.clusterId : '') || "
+            "!has(oldSelf.status) || !has(oldSelf.status.clusterId)",
+            "clusterId cannot be set on a running cluster: its log has another id. Delete the "
+            "object and apply it again with clusterId; volumes and log stay.",
+        ),
+    ),
+    columns=(
+        ("Version", "string", ".status.versions.pinned"),
+        ("Brokers", "integer", _ACTIVE),
+        ("Desired", "integer", ".status.brokers.desired"),
+        ("Offline", "integer", ".status.partitions.offline"),
+        ("UnderMinISR", "integer", ".status.partitions.underMinISR"),
+        ("Blocked", "string", ".status.conditions[?(@.type=='Blocked')].status"),
+        ("Doing", "string", ".status.conditions[?(@.type=='Reconciling')].reason"),
+        *READY_COLUMNS,
+        ("Metadata", "string", ".status.versions.metadata"),
+        ("Inside", "string", ".status.certificates.internal.mode"),
+    ),
+    wide=frozenset({"Version", "Metadata", "Inside"}),
+    scale={
+        "specReplicasPath": ".spec.brokers.count",
+        # One field by its name: Kubernetes accepts no other path here.
+        "statusReplicasPath": ".status.brokers.active",
+        "labelSelectorPath": ".status.selector",
+    },
+)
+
+
+USER = Kind(
+    name="User",
+    plural="users",
+    short="plu",
+    spec=UserSpec,
+    status=UserStatus,
+    description="A user of a LogCluster: its login, rights and quotas.",
+    rules=(
+        ("self.clusterRef == oldSelf.clusterRef", "clusterRef is immutable."),
+        (same("userName"), "userName is immutable: make another User instead."),
+        (
+            "!has(self.authentication) || "
+            "[has(self.authentication.scram), has(self.authentication.serviceAccount), "
+            "has(self.authentication.tls), has(self.authentication.tlsExternal)]"
+            ".filter(one, one).size() == 1",
+            "authentication has at most one of scram, serviceAccount, tls and tlsExternal.",
+        ),
+        (
+            "!has(self.authentication) || !has(self.authentication.serviceAccount) || "
+            "!has(self.userName)",
+            "userName is not allowed with serviceAccount: the ServiceAccount gives the name.",
+        ),
+        (
+            "!has(self.authentication) || !has(self.authentication.tlsExternal) || "
+            "!has(self.userName)",
+            "userName is not allowed with tlsExternal: the certificate's subject is the name.",
+        ),
+        (
+            "!has(self.acls) || self.acls.all(a, (a.resource.type == 'Cluster') == "
+            "!has(a.resource.name))",
+            "Each rule in acls names its resource, except for type Cluster.",
+        ),
+    ),
+    columns=(
+        ("Cluster", "string", ".spec.clusterRef.name"),
+        ("Principal", "string", ".status.principal"),
+        ("Secret", "string", ".status.secret.name"),
+        ("ACLs", "integer", ".status.acls"),
+        *READY_COLUMNS,
+    ),
+    selectable=(".spec.clusterRef.name", ".spec.userName"),
+)
+
 
 TOPIC = Kind(
     name="Topic",
