@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from plimsoll_core.security.state import Authorization, Mode
-from plimsoll_operator.api.meta import Api
+from plimsoll_operator.api.meta import Api, described
 
 PrincipalName = Annotated[str, Meta(min_length=3, max_length=256, pattern=r"^[A-Za-z]+:.+$")]
 
@@ -18,42 +18,29 @@ PrincipalName = Annotated[str, Meta(min_length=3, max_length=256, pattern=r"^[A-
 class DeclaredAuthorization(Api, frozen=True, kw_only=True):
     """Rights of clients. Rules (ACLs) come from User objects and from Kafka's tools."""
 
-    mode: (
-        Annotated[
-            Literal["Off", "Audit", "Enforce"],
-            Meta(
-                description=(
-                    "Off (default): every client may do everything. Audit: brokers log what "
-                    "Enforce would refuse, and carry it out. Enforce: brokers refuse what no rule "
-                    "allows."
-                )
-            ),
-        ]
-        | None
-    ) = None
-    super_users: (
+    mode: Annotated[
+        Literal["Off", "Audit", "Enforce"] | None,
+        described(
+            "Off (default): every client may do everything. Audit: brokers log what "
+            "Enforce would refuse, and carry it out. Enforce: brokers refuse what no rule "
+            "allows."
+        ),
+    ] = None
+    super_users: Annotated[
         Annotated[
             tuple[PrincipalName, ...],
-            Meta(
-                max_length=32,
-                description="Principals that may do everything, such as User:admin.",
-                extra_json_schema={"x-kubernetes-list-type": "set"},
-            ),
+            Meta(max_length=32, extra_json_schema={"x-kubernetes-list-type": "set"}),
         ]
-        | None
-    ) = None
-    allow_everyone_if_no_acl: (
-        Annotated[
-            bool,
-            Meta(
-                description=(
-                    "true: every client may use a resource that no rule names (Kafka's "
-                    "allow.everyone.if.no.acl.found). Default false."
-                )
-            ),
-        ]
-        | None
-    ) = None
+        | None,
+        described("Principals that may do everything, such as User:admin."),
+    ] = None
+    allow_everyone_if_no_acl: Annotated[
+        bool | None,
+        described(
+            "true: every client may use a resource that no rule names (Kafka's "
+            "allow.everyone.if.no.acl.found). Default false."
+        ),
+    ] = None
 
 
 def committed(declared: DeclaredAuthorization | None, disguise: bytes) -> Authorization:

@@ -17,6 +17,7 @@ from plimsoll_operator.api.meta import (
     Short,
     Time,
     TopicName,
+    described,
 )
 
 Sentence = Annotated[str, Meta(max_length=1024)]
@@ -47,16 +48,10 @@ class BrokersStatus(Api, frozen=True, kw_only=True):
             description="Desired brokers that are active; never more than the desired number.",
         ),
     ]
-    active: (
-        Annotated[
-            int,
-            Meta(
-                ge=0,
-                description="All active brokers, including those that are being drained.",
-            ),
-        ]
-        | None
-    ) = None
+    active: Annotated[
+        Annotated[int, Meta(ge=0)] | None,
+        described("All active brokers, including those that are being drained."),
+    ] = None
     fenced: Count
     ids: Annotated[tuple[BrokerNumber, ...], Meta(max_length=200)]
     leaving: Annotated[tuple[BrokerNumber, ...], Meta(max_length=200)] | None = None
@@ -74,18 +69,10 @@ class TopicsStatus(Api, frozen=True, kw_only=True):
 
     declared: Count
     client_created: Count
-    pending_deletions: (
-        Annotated[
-            int,
-            Meta(
-                ge=0,
-                description=(
-                    "The number of topics that await deletion; pendingDeletion lists the first 20."
-                ),
-            ),
-        ]
-        | None
-    ) = None
+    pending_deletions: Annotated[
+        Annotated[int, Meta(ge=0)] | None,
+        described("The number of topics that await deletion; pendingDeletion lists the first 20."),
+    ] = None
     pending_deletion: Annotated[tuple[PendingTopic, ...], Meta(max_length=20)] = ()
 
 
@@ -105,23 +92,18 @@ class MetadataLogStatus(Api, frozen=True, kw_only=True):
 
     offset: Count
     controller_epoch: Count
-    objects: (
-        Annotated[int, Meta(ge=0, description="Objects that hold batches after the last snapshot.")]
-        | None
-    ) = None
-    objects_max: (
-        Annotated[int, Meta(ge=0, description="Objects that exist for batches.")] | None
-    ) = None
-    size: (
-        Annotated[Quantity, Meta(description="Size of these batches and the snapshot.")] | None
-    ) = None
-    commit_p99_milliseconds: (
-        Annotated[
-            int,
-            Meta(ge=0, description="99th percentile of the last 1,000 commits of this operator."),
-        ]
-        | None
-    ) = msgspec.field(name="commitP99Milliseconds", default=None)
+    objects: Annotated[
+        Annotated[int, Meta(ge=0)] | None,
+        described("Objects that hold batches after the last snapshot."),
+    ] = None
+    objects_max: Annotated[
+        Annotated[int, Meta(ge=0)] | None, described("Objects that exist for batches.")
+    ] = None
+    size: Annotated[Quantity | None, described("Size of these batches and the snapshot.")] = None
+    commit_p99_milliseconds: Annotated[
+        Annotated[int, Meta(ge=0)] | None,
+        described("99th percentile of the last 1,000 commits of this operator."),
+    ] = msgspec.field(name="commitP99Milliseconds", default=None)
     copies: Annotated[tuple[BrokerNumber, ...], Meta(max_length=200)] | None = None
 
 
@@ -260,6 +242,6 @@ class LogClusterStatus(Api, frozen=True, kw_only=True):
     exposure: Exposure | None = None
     groups: GroupsStatus | None = None
     internal_topics: InternalTopicsStatus | None = None
-    volume_size: Annotated[Quantity, Meta(description="Size of the smallest volume.")] | None = None
+    volume_size: Annotated[Quantity | None, described("Size of the smallest volume.")] = None
     blocked: Annotated[tuple[BlockedAction, ...], Meta(max_length=BLOCKED_MAX)] = ()
     conditions: Conditions = ()

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from plimsoll_operator.api.meta import Api, Labels, Short
+from plimsoll_operator.api.meta import Api, Labels, Short, described
 from plimsoll_operator.api.name_prefix import NamePrefix
 
 PARTITIONS_DEFAULT = 6
@@ -56,64 +56,33 @@ class TopicDefaults(Api, frozen=True, kw_only=True):
 class TopicDeletion(Api, frozen=True, kw_only=True):
     """Deletion of topics after their object is deleted."""
 
-    grace_seconds: (
-        Annotated[
-            int,
-            Meta(
-                ge=0,
-                le=31_536_000,
-                description="Seconds for which the data is kept; default 86400.",
-            ),
-        ]
-        | None
-    ) = None
-    max_per_hour: (
-        Annotated[
-            int,
-            Meta(
-                ge=0,
-                le=100_000,
-                description=(
-                    "If more Topic objects than this disappear together, no topic is deleted; "
-                    "default 20."
-                ),
-            ),
-        ]
-        | None
-    ) = None
+    grace_seconds: Annotated[
+        Annotated[int, Meta(ge=0, le=31_536_000)] | None,
+        described("Seconds for which the data is kept; default 86400."),
+    ] = None
+    max_per_hour: Annotated[
+        Annotated[int, Meta(ge=0, le=100_000)] | None,
+        described(
+            "If more Topic objects than this disappear together, no topic is deleted; default 20."
+        ),
+    ] = None
 
 
 class TopicLimits(Api, frozen=True, kw_only=True):
     """Limits on the size of topics. A topic that already exceeds a limit keeps its size and cannot
     grow."""
 
-    partitions_per_topic: (
-        Annotated[
-            int,
-            Meta(
-                ge=1,
-                le=10_000,
-                description=(
-                    "Most partitions of one topic, declared or created by a client; default 10000."
-                ),
-            ),
-        ]
-        | None
-    ) = None
-    partitions_per_namespace: (
-        Annotated[
-            int,
-            Meta(
-                ge=1,
-                le=1_000_000,
-                description=(
-                    "Most partitions of all Topics of one namespace together; default no limit. "
-                    "Topics that await deletion count."
-                ),
-            ),
-        ]
-        | None
-    ) = None
+    partitions_per_topic: Annotated[
+        Annotated[int, Meta(ge=1, le=10_000)] | None,
+        described("Most partitions of one topic, declared or created by a client; default 10000."),
+    ] = None
+    partitions_per_namespace: Annotated[
+        Annotated[int, Meta(ge=1, le=1_000_000)] | None,
+        described(
+            "Most partitions of all Topics of one namespace together; default no limit. "
+            "Topics that await deletion count."
+        ),
+    ] = None
 
 
 class Topics(Api, frozen=True, kw_only=True):
@@ -121,31 +90,21 @@ class Topics(Api, frozen=True, kw_only=True):
     deleted."""
 
     allowed_namespaces: AllowedNamespaces | None = None
-    prefix: (
-        Annotated[
-            NamePrefix,
-            Meta(
-                description=(
-                    "Prefix of the names of topics that other namespaces declare, such as "
-                    "{namespace}. with the dot. Unset: any name. Set it if spec.users admits other "
-                    "namespaces."
-                )
-            ),
-        ]
-        | None
-    ) = None
+    prefix: Annotated[
+        NamePrefix | None,
+        described(
+            "Prefix of the names of topics that other namespaces declare, such as "
+            "{namespace}. with the dot. Unset: any name. Set it if spec.users admits other "
+            "namespaces."
+        ),
+    ] = None
     defaults: TopicDefaults | None = None
     limits: TopicLimits | None = None
-    client_created: (
-        Annotated[
-            Literal["Allow", "Deny"],
-            Meta(
-                description=(
-                    "Allow (default): clients may create topics, which have no object. Deny: they "
-                    "may not; existing topics stay, and clients may delete them."
-                ),
-            ),
-        ]
-        | None
-    ) = None
+    client_created: Annotated[
+        Literal["Allow", "Deny"] | None,
+        described(
+            "Allow (default): clients may create topics, which have no object. Deny: they "
+            "may not; existing topics stay, and clients may delete them."
+        ),
+    ] = None
     deletion: TopicDeletion | None = None

@@ -8,7 +8,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from plimsoll_operator.api.cluster_topics import AllowedNamespaces, LabelSelector
-from plimsoll_operator.api.meta import Api
+from plimsoll_operator.api.meta import Api, described
 from plimsoll_operator.api.name_prefix import NamePrefix
 from plimsoll_operator.api.user import Operation, RuleResource
 
@@ -20,15 +20,10 @@ REMOVALS_PER_HOUR_DEFAULT = 20
 class Shared(Api, frozen=True, kw_only=True):
     """A right that Users of other namespaces may have although it is outside their own names."""
 
-    namespaces: (
-        Annotated[
-            LabelSelector,
-            Meta(
-                description="Namespaces of Users that may have it; unset: all that may have Users."
-            ),
-        ]
-        | None
-    ) = None
+    namespaces: Annotated[
+        LabelSelector | None,
+        described("Namespaces of Users that may have it; unset: all that may have Users."),
+    ] = None
     resource: RuleResource
     operations: Annotated[
         tuple[Operation, ...],
@@ -39,34 +34,20 @@ class Shared(Api, frozen=True, kw_only=True):
 class UserDeletion(Api, frozen=True, kw_only=True):
     """Deletion of users after their object is deleted."""
 
-    grace_seconds: (
-        Annotated[
-            int,
-            Meta(
-                ge=0,
-                le=86_400,
-                description=(
-                    "Seconds for which the user may still log in, so that a mistaken deletion cuts "
-                    "off no client; default 300. A User's spec.disabled cuts off at once."
-                ),
-            ),
-        ]
-        | None
-    ) = None
-    max_per_hour: (
-        Annotated[
-            int,
-            Meta(
-                ge=0,
-                le=2_000,
-                description=(
-                    "If more User objects than this disappear in one namespace, no login there "
-                    "ends; default 20."
-                ),
-            ),
-        ]
-        | None
-    ) = None
+    grace_seconds: Annotated[
+        Annotated[int, Meta(ge=0, le=86_400)] | None,
+        described(
+            "Seconds for which the user may still log in, so that a mistaken deletion cuts "
+            "off no client; default 300. A User's spec.disabled cuts off at once."
+        ),
+    ] = None
+    max_per_hour: Annotated[
+        Annotated[int, Meta(ge=0, le=2_000)] | None,
+        described(
+            "If more User objects than this disappear in one namespace, no login there "
+            "ends; default 20."
+        ),
+    ] = None
 
 
 class ClusterUsers(Api, frozen=True, kw_only=True):
@@ -74,27 +55,19 @@ class ClusterUsers(Api, frozen=True, kw_only=True):
     how they are deleted."""
 
     allowed_namespaces: AllowedNamespaces | None = None
-    prefix: (
-        Annotated[
-            NamePrefix,
-            Meta(
-                description=(
-                    "Prefix of the names of such Users, and of the resources in their rules; "
-                    "default {namespace}. with the dot."
-                )
-            ),
-        ]
-        | None
-    ) = None
+    prefix: Annotated[
+        NamePrefix | None,
+        described(
+            "Prefix of the names of such Users, and of the resources in their rules; "
+            "default {namespace}. with the dot."
+        ),
+    ] = None
     deletion: UserDeletion | None = None
-    shared: (
+    shared: Annotated[
         Annotated[
             tuple[Shared, ...],
-            Meta(
-                max_length=SHARED_MAX,
-                description="Rights outside that prefix which their rules may also grant.",
-                extra_json_schema={"x-kubernetes-list-type": "atomic"},
-            ),
+            Meta(max_length=SHARED_MAX, extra_json_schema={"x-kubernetes-list-type": "atomic"}),
         ]
-        | None
-    ) = None
+        | None,
+        described("Rights outside that prefix which their rules may also grant."),
+    ] = None

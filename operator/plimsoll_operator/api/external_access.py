@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from plimsoll_operator.api.meta import Api, BrokerNumber, Name, ObjectName
+from plimsoll_operator.api.meta import Api, BrokerNumber, Name, ObjectName, described
 
 BROKERS_MAX = 100
 ListenerType = Literal["ClusterIP", "NodePort", "LoadBalancer", "TLSRoute"]
@@ -37,18 +37,11 @@ class IssuerRef(Api, frozen=True, kw_only=True):
     """A cert-manager issuer."""
 
     name: ObjectName
-    kind: (
-        Annotated[
-            str,
-            Meta(
-                min_length=1,
-                max_length=63,
-                description="Usually Issuer (default) or ClusterIssuer.",
-            ),
-        ]
-        | None
-    ) = None
-    group: Annotated[ObjectName, Meta(description="Default cert-manager.io.")] | None = None
+    kind: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=63)] | None,
+        described("Usually Issuer (default) or ClusterIssuer."),
+    ] = None
+    group: Annotated[ObjectName | None, described("Default cert-manager.io.")] = None
 
 
 class AdvertisedAddress(Api, frozen=True, kw_only=True):
@@ -62,81 +55,60 @@ class AdvertisedAddress(Api, frozen=True, kw_only=True):
 class ExternalService(Api, frozen=True, kw_only=True):
     """Settings of a listener's Services."""
 
-    annotations: (
+    annotations: Annotated[
         Annotated[
             dict[
                 Annotated[str, Meta(min_length=1, max_length=316)],
                 Annotated[str, Meta(max_length=1024)],
             ],
-            Meta(
-                max_length=32,
-                description=(
-                    "Annotations of the Services. Values may contain {id} (the broker's number; "
-                    "'bootstrap' in the bootstrap Service), {host} (the name from hostTemplate or "
-                    "bootstrapHost), {cluster} and {namespace}. An annotation with {host} is left "
-                    "out if there is no name."
-                ),
-            ),
+            Meta(max_length=32),
         ]
-        | None
-    ) = None
-    load_balancer_class: (
-        Annotated[
-            str, Meta(min_length=1, max_length=316, description="Immutable once a Service has it.")
-        ]
-        | None
-    ) = None
-    load_balancer_source_ranges: (
+        | None,
+        described(
+            "Annotations of the Services. Values may contain {id} (the broker's number; "
+            "'bootstrap' in the bootstrap Service), {host} (the name from hostTemplate or "
+            "bootstrapHost), {cluster} and {namespace}. An annotation with {host} is left "
+            "out if there is no name."
+        ),
+    ] = None
+    load_balancer_class: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=316)] | None,
+        described("Immutable once a Service has it."),
+    ] = None
+    load_balancer_source_ranges: Annotated[
         Annotated[
             tuple[
                 Annotated[str, Meta(min_length=1, max_length=49, pattern=r"^[0-9a-fA-F.:/]+$")], ...
             ],
-            Meta(
-                max_length=64,
-                description="Networks (CIDR) that the load balancer admits; unset: all.",
-                extra_json_schema={"x-kubernetes-list-type": "set"},
-            ),
+            Meta(max_length=64, extra_json_schema={"x-kubernetes-list-type": "set"}),
         ]
-        | None
-    ) = None
-    external_traffic_policy: (
-        Annotated[
-            Literal["Local", "Cluster"],
-            Meta(
-                description=(
-                    "Local (default): a node forwards only to its own pods, and brokers see the "
-                    "client's address. Cluster: every node forwards, and brokers see the node's "
-                    "address."
-                )
-            ),
-        ]
-        | None
-    ) = None
+        | None,
+        described("Networks (CIDR) that the load balancer admits; unset: all."),
+    ] = None
+    external_traffic_policy: Annotated[
+        Literal["Local", "Cluster"] | None,
+        described(
+            "Local (default): a node forwards only to its own pods, and brokers see the "
+            "client's address. Cluster: every node forwards, and brokers see the node's "
+            "address."
+        ),
+    ] = None
 
 
 class ParentRef(Api, frozen=True, kw_only=True):
     """A Gateway to which the TLSRoutes are attached."""
 
     name: ObjectName
-    namespace: Annotated[Name, Meta(description="Default: the LogCluster's namespace.")] | None = (
-        None
-    )
-    section_name: (
-        Annotated[ObjectName, Meta(description="The Gateway's listener; unset: any TLS listener.")]
-        | None
-    ) = None
-    port: (
-        Annotated[
-            PortNumber,
-            Meta(
-                description=(
-                    "The port at which clients reach the Gateway; unset: the port of its TLS "
-                    "listener."
-                )
-            ),
-        ]
-        | None
-    ) = None
+    namespace: Annotated[Name | None, described("Default: the LogCluster's namespace.")] = None
+    section_name: Annotated[
+        ObjectName | None, described("The Gateway's listener; unset: any TLS listener.")
+    ] = None
+    port: Annotated[
+        PortNumber | None,
+        described(
+            "The port at which clients reach the Gateway; unset: the port of its TLS listener."
+        ),
+    ] = None
 
 
 Advertised = Annotated[

@@ -23,7 +23,7 @@ from plimsoll_operator.api.external_access import (
     ListenerType,
     ParentRefs,
 )
-from plimsoll_operator.api.meta import Api, ObjectName
+from plimsoll_operator.api.meta import Api, ObjectName, described
 
 TLS_VERSION_DEFAULT = "1.2"
 Login = Literal["ScramSha256", "ScramSha512", "ServiceAccount", "OAuth", "Tls"]
@@ -32,74 +32,45 @@ Login = Literal["ScramSha256", "ScramSha512", "ServiceAccount", "OAuth", "Tls"]
 class ListenerTls(Api, frozen=True, kw_only=True):
     """A listener's certificate and TLS version."""
 
-    certificate_secret: (
-        Annotated[
-            ObjectName,
-            Meta(
-                description=(
-                    "A Secret of this namespace; every broker presents its tls.crt (PEM, the whole "
-                    "chain) with tls.key, and rereads both each minute. Unset: each broker has its "
-                    "own certificate, signed by the cluster's listener CA, which is published in "
-                    "ConfigMap <name>-listener-ca."
-                )
-            ),
-        ]
-        | None
-    ) = None
-    issuer_ref: (
-        Annotated[
-            IssuerRef,
-            Meta(
-                description=(
-                    "A cert-manager issuer. The operator makes a Certificate for all names of the "
-                    "listener, and every broker presents the certificate that cert-manager writes "
-                    "to Secret <name>-listener-<listener>."
-                )
-            ),
-        ]
-        | None
-    ) = None
-    min_version: (
-        Annotated[
-            Literal["1.2", "1.3"],
-            Meta(description="The oldest accepted TLS version; default 1.2."),
-        ]
-        | None
-    ) = None
+    certificate_secret: Annotated[
+        ObjectName | None,
+        described(
+            "A Secret of this namespace; every broker presents its tls.crt (PEM, the whole "
+            "chain) with tls.key, and rereads both each minute. Unset: each broker has its "
+            "own certificate, signed by the cluster's listener CA, which is published in "
+            "ConfigMap <name>-listener-ca."
+        ),
+    ] = None
+    issuer_ref: Annotated[
+        IssuerRef | None,
+        described(
+            "A cert-manager issuer. The operator makes a Certificate for all names of the "
+            "listener, and every broker presents the certificate that cert-manager writes "
+            "to Secret <name>-listener-<listener>."
+        ),
+    ] = None
+    min_version: Annotated[
+        Literal["1.2", "1.3"] | None, described("The oldest accepted TLS version; default 1.2.")
+    ] = None
 
 
 class DeclaredLimits(Api, frozen=True, kw_only=True):
     """Limits on a listener's clients, at each broker."""
 
-    connections: (
-        Annotated[
-            int,
-            Meta(
-                ge=1,
-                le=1_000_000,
-                description=(
-                    "Most open connections; unset: the brokers' max.connections, and at most 2000 "
-                    "with TLS."
-                ),
-            ),
-        ]
-        | None
-    ) = None
-    reauth_seconds: (
-        Annotated[
-            int,
-            Meta(
-                ge=1,
-                le=31_536_000,
-                description=(
-                    "Seconds after which a client must log in again on the same connection, or the "
-                    "broker closes it (Kafka's connections.max.reauth.ms). Unset: at the end of "
-                    "the token's validity; with a password, never."
-                ),
-            ),
-        ]
-        | None
-    ) = None
+    connections: Annotated[
+        Annotated[int, Meta(ge=1, le=1_000_000)] | None,
+        described(
+            "Most open connections; unset: the brokers' max.connections, and at most 2000 with TLS."
+        ),
+    ] = None
+    reauth_seconds: Annotated[
+        Annotated[int, Meta(ge=1, le=31_536_000)] | None,
+        described(
+            "Seconds after which a client must log in again on the same connection, or the "
+            "broker closes it (Kafka's connections.max.reauth.ms). Unset: at the end of "
+            "the token's validity; with a password, never."
+        ),
+    ] = None
 
 
 class DeclaredListener(Api, frozen=True, kw_only=True):
@@ -116,88 +87,59 @@ class DeclaredListener(Api, frozen=True, kw_only=True):
             ),
         ),
     ]
-    tls: (
-        Annotated[
-            ListenerTls,
-            Meta(description="Set, even to {}: clients must use TLS. Unset: plaintext."),
-        ]
-        | None
-    ) = None
-    authentication: (
+    tls: Annotated[
+        ListenerTls | None, described("Set, even to {}: clients must use TLS. Unset: plaintext.")
+    ] = None
+    authentication: Annotated[
         Annotated[
             tuple[Login, ...],
-            Meta(
-                min_length=1,
-                max_length=5,
-                description=(
-                    "Ways in which clients may log in; unset: no login. ServiceAccount (a pod's "
-                    "token) and OAuth (a token of one of spec.tokenIssuers) use SASL/OAUTHBEARER "
-                    "and need tls. Tls (a certificate of the cluster's clients CA or of one of "
-                    "spec.certificates.clients.externalCas) needs tls; if other ways are listed "
-                    "too, the certificate is optional, and a client that presents one is logged in "
-                    "by it."
-                ),
-                extra_json_schema={"x-kubernetes-list-type": "set"},
-            ),
+            Meta(min_length=1, max_length=5, extra_json_schema={"x-kubernetes-list-type": "set"}),
         ]
-        | None
-    ) = None
+        | None,
+        described(
+            "Ways in which clients may log in; unset: no login. ServiceAccount (a pod's "
+            "token) and OAuth (a token of one of spec.tokenIssuers) use SASL/OAUTHBEARER "
+            "and need tls. Tls (a certificate of the cluster's clients CA or of one of "
+            "spec.certificates.clients.externalCas) needs tls; if other ways are listed "
+            "too, the certificate is optional, and a client that presents one is logged in "
+            "by it."
+        ),
+    ] = None
     limits: DeclaredLimits | None = None
-    allowed_namespaces: (
-        Annotated[
-            AllowedNamespaces,
-            Meta(
-                description=(
-                    "Pods that reach the port, by the brokers' NetworkPolicy. Unset, or from: All: "
-                    "every client. from: Same (default if this is set): pods of the LogCluster's "
-                    "own namespace. from: Selector: also pods of the selected namespaces. Only for "
-                    "ClusterIP listeners and for TLSRoute listeners, whose clients are the "
-                    "Gateway's pods."
-                )
-            ),
-        ]
-        | None
-    ) = None
-    type: (
-        Annotated[
-            ListenerType,
-            Meta(
-                description=(
-                    "ClusterIP (default): clients are inside Kubernetes. NodePort and "
-                    "LoadBalancer: each broker has a Service of this type, and so has the "
-                    "bootstrap; clients get the outside addresses. TLSRoute: Gateways (Gateway "
-                    "API) forward TLS to brokers; needs tls, hostTemplate, bootstrapHost and "
-                    "parentRefs."
-                )
-            ),
-        ]
-        | None
-    ) = None
+    allowed_namespaces: Annotated[
+        AllowedNamespaces | None,
+        described(
+            "Pods that reach the port, by the brokers' NetworkPolicy. Unset, or from: All: "
+            "every client. from: Same (default if this is set): pods of the LogCluster's "
+            "own namespace. from: Selector: also pods of the selected namespaces. Only for "
+            "ClusterIP listeners and for TLSRoute listeners, whose clients are the "
+            "Gateway's pods."
+        ),
+    ] = None
+    type: Annotated[
+        ListenerType | None,
+        described(
+            "ClusterIP (default): clients are inside Kubernetes. NodePort and "
+            "LoadBalancer: each broker has a Service of this type, and so has the "
+            "bootstrap; clients get the outside addresses. TLSRoute: Gateways (Gateway "
+            "API) forward TLS to brokers; needs tls, hostTemplate, bootstrapHost and "
+            "parentRefs."
+        ),
+    ] = None
     host_template: HostTemplate | None = None
-    bootstrap_host: (
-        Annotated[
-            Host,
-            Meta(
-                description=(
-                    "The bootstrap name for clients outside; unset: the address in the Service's "
-                    "status. With tls, certificates are valid for it."
-                )
-            ),
-        ]
-        | None
-    ) = None
-    advertised: (
-        Annotated[
-            Advertised,
-            Meta(
-                description=(
-                    "Addresses that clients outside get for single brokers instead of the "
-                    "discovered ones."
-                )
-            ),
-        ]
-        | None
-    ) = None
+    bootstrap_host: Annotated[
+        Host | None,
+        described(
+            "The bootstrap name for clients outside; unset: the address in the Service's "
+            "status. With tls, certificates are valid for it."
+        ),
+    ] = None
+    advertised: Annotated[
+        Advertised | None,
+        described(
+            "Addresses that clients outside get for single brokers instead of the discovered ones."
+        ),
+    ] = None
     service: ExternalService | None = None
     parent_refs: ParentRefs | None = None
 

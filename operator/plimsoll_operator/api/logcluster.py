@@ -31,6 +31,7 @@ from plimsoll_operator.api.meta import (
     ResourceRequirements,
     Short,
     UncleanRecovery,
+    described,
 )
 from plimsoll_operator.api.observed import Logging, PodMonitor
 from plimsoll_operator.api.quotas import DefaultQuotas
@@ -70,24 +71,18 @@ class PodTemplate(Api, frozen=True, kw_only=True):
 class Brokers(Api, frozen=True, kw_only=True):
     """The number of brokers, excluded ids, and the settings of their pods."""
 
-    count: (
-        Annotated[
-            int,
-            Meta(ge=1, le=100, description="The desired number of brokers; default 3."),
-        ]
-        | None
-    ) = None
-    excluded_ids: (
+    count: Annotated[
+        Annotated[int, Meta(ge=1, le=100)] | None,
+        described("The desired number of brokers; default 3."),
+    ] = None
+    excluded_ids: Annotated[
         Annotated[
             tuple[BrokerNumber, ...],
-            Meta(
-                max_length=100,
-                description="Ids that no broker may have; brokers get the first `count` other ids.",
-                extra_json_schema={"x-kubernetes-list-type": "set"},
-            ),
+            Meta(max_length=100, extra_json_schema={"x-kubernetes-list-type": "set"}),
         ]
-        | None
-    ) = None
+        | None,
+        described("Ids that no broker may have; brokers get the first `count` other ids."),
+    ] = None
     resources: ResourceRequirements | None = None
     template: PodTemplate | None = None
 
@@ -99,30 +94,23 @@ class Retention(Api, frozen=True, kw_only=True):
     """Retention of the volume of a removed broker. Volumes of a deleted LogCluster are always
     kept."""
 
-    when_scaled: (
-        Annotated[
-            RetentionPolicy,
-            Meta(
-                description=(
-                    "Retain (default): the volume claim of a removed broker stays; a later broker "
-                    "with the same id uses it again. Delete: the claim is deleted once no "
-                    "partition has a replica on it and the broker is unregistered."
-                ),
-            ),
-        ]
-        | None
-    ) = None
+    when_scaled: Annotated[
+        RetentionPolicy | None,
+        described(
+            "Retain (default): the volume claim of a removed broker stays; a later broker "
+            "with the same id uses it again. Delete: the claim is deleted once no "
+            "partition has a replica on it and the broker is unregistered."
+        ),
+    ] = None
 
 
 class Storage(Api, frozen=True, kw_only=True):
     """The volume of each broker. Volumes are kept unless `retention` says otherwise."""
 
-    size: Annotated[
-        Quantity, Meta(description="Size of each broker's volume; can grow, but not shrink.")
-    ]
-    storage_class_name: (
-        Annotated[Short, Meta(description="Immutable; unset: the default StorageClass.")] | None
-    ) = None
+    size: Annotated[Quantity, described("Size of each broker's volume; can grow, but not shrink.")]
+    storage_class_name: Annotated[
+        Short | None, described("Immutable; unset: the default StorageClass.")
+    ] = None
     retention: Retention | None = None
 
 
@@ -133,37 +121,28 @@ class Racks(Api, frozen=True, kw_only=True):
     """Use of racks for placement. A broker gets its rack when it registers; existing replicas are
     never moved because of racks."""
 
-    topology_key: (
+    topology_key: Annotated[
         Annotated[
             str,
             Meta(
                 min_length=1,
                 max_length=316,
-                pattern=(
-                    r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?"
-                    r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
-                ),
-                description=(
-                    f"The node label that states a broker's rack; default {TOPOLOGY_KEY_DEFAULT}."
-                ),
+                pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?"
+                r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
             ),
         ]
-        | None
-    ) = None
-    policy: (
-        Annotated[
-            RackPolicy,
-            Meta(
-                description=(
-                    "Preferred (default): placement spreads replicas over racks if every broker "
-                    "has one. Required: a broker without a rack cannot register, and a partition "
-                    "with several replicas is never placed in a single rack if there are two. "
-                    "Ignored: racks do not affect placement."
-                ),
-            ),
-        ]
-        | None
-    ) = None
+        | None,
+        described(f"The node label that states a broker's rack; default {TOPOLOGY_KEY_DEFAULT}."),
+    ] = None
+    policy: Annotated[
+        RackPolicy | None,
+        described(
+            "Preferred (default): placement spreads replicas over racks if every broker "
+            "has one. Required: a broker without a rack cannot register, and a partition "
+            "with several replicas is never placed in a single rack if there are two. "
+            "Ignored: racks do not affect placement."
+        ),
+    ] = None
 
 
 OnControllerLoss = Literal["KeepServing", "StopServing"]
@@ -188,68 +167,50 @@ class Movement(Api, frozen=True, kw_only=True):
         ]
         | None
     ) = None
-    auto_rebalance: (
-        Annotated[
-            AutoRebalance,
-            Meta(
-                description=(
-                    "Rebalance for added brokers. Propose (default): one is made, shows its plan "
-                    "and waits for your approval. Automatic: it is carried out at once. Off: none "
-                    "is made."
-                )
-            ),
-        ]
-        | None
-    ) = None
+    auto_rebalance: Annotated[
+        AutoRebalance | None,
+        described(
+            "Rebalance for added brokers. Propose (default): one is made, shows its plan "
+            "and waits for your approval. Automatic: it is carried out at once. Off: none "
+            "is made."
+        ),
+    ] = None
 
 
 class LogClusterSpec(Api, frozen=True, kw_only=True):
     """The desired state of the cluster."""
 
-    version: (
-        Annotated[
-            Release,
-            Meta(
-                description=(
-                    "The release of the brokers, such as 0.3; a change restarts them in turn. "
-                    "Unset: the release at creation (status.versions.pinned); an upgrade of the "
-                    "operator does not change it."
-                )
-            ),
-        ]
-        | None
-    ) = None
-    metadata_version: (
-        Annotated[
-            Release,
-            Meta(
-                description=(
-                    "The kinds of records that the metadata log may hold. Unset: after a roll, the "
-                    "newest version that every broker understands is finalised. Set: this version "
-                    "stays; until a newer one is finalised, the brokers' version can be taken "
-                    "back. A finalised version is never lowered."
-                )
-            ),
-        ]
-        | None
-    ) = None
-    image: (
-        Annotated[Image, Meta(description="Overrides the broker image of the release.")] | None
-    ) = None
-    cluster_id: (
+    version: Annotated[
+        Release | None,
+        described(
+            "The release of the brokers, such as 0.3; a change restarts them in turn. "
+            "Unset: the release at creation (status.versions.pinned); an upgrade of the "
+            "operator does not change it."
+        ),
+    ] = None
+    metadata_version: Annotated[
+        Release | None,
+        described(
+            "The kinds of records that the metadata log may hold. Unset: after a roll, the "
+            "newest version that every broker understands is finalised. Set: this version "
+            "stays; until a newer one is finalised, the brokers' version can be taken "
+            "back. A finalised version is never lowered."
+        ),
+    ] = None
+    image: Annotated[Image | None, described("Overrides the broker image of the release.")] = None
+    cluster_id: Annotated[
         Annotated[
             str,
             Meta(
                 max_length=36,
                 pattern=r"^([A-Za-z0-9_-]{22}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})?$",
-                description=(
-                    "The id of a former cluster, to adopt its volumes and metadata log. Immutable "
-                    "once set."
-                ),
             ),
         ]
-        | None
-    ) = None
+        | None,
+        described(
+            "The id of a former cluster, to adopt its volumes and metadata log. Immutable once set."
+        ),
+    ] = None
     brokers: Brokers | None = None
     storage: Storage
     racks: Racks | None = None
@@ -263,52 +224,37 @@ class LogClusterSpec(Api, frozen=True, kw_only=True):
     config: Config | None = None
     movement: Movement | None = None
     maintenance: Maintenance | None = None
-    pod_monitor: (
-        Annotated[
-            PodMonitor,
-            Meta(
-                description=(
-                    "The operator makes a PodMonitor beside the brokers; needs the chart's "
-                    "metrics.podMonitor.perLogCluster."
-                )
-            ),
-        ]
-        | None
-    ) = None
-    unclean_recovery: (
-        Annotated[
-            UncleanRecovery,
-            Meta(
-                description=(
-                    "Election for a partition that has lost every complete replica. Balanced "
-                    "(default): the most complete replica leads, once all that may be complete are "
-                    "back. Proactive: the most complete replica among those that answer within "
-                    "seconds leads; acknowledged records may be lost. Manual: no replica leads "
-                    "until a Topic names one."
-                ),
-            ),
-        ]
-        | None
-    ) = None
+    pod_monitor: Annotated[
+        PodMonitor | None,
+        described(
+            "Set, even to {}: the operator makes a PodMonitor beside the brokers; needs the "
+            "chart's metrics.podMonitor.perLogCluster."
+        ),
+    ] = None
+    unclean_recovery: Annotated[
+        UncleanRecovery | None,
+        described(
+            "Election for a partition that has lost every complete replica. Balanced "
+            "(default): the most complete replica leads, once all that may be complete are "
+            "back. Proactive: the most complete replica among those that answer within "
+            "seconds leads; acknowledged records may be lost. Manual: no replica leads "
+            "until a Topic names one."
+        ),
+    ] = None
     logging: Logging | None = None
-    on_controller_loss: (
-        Annotated[
-            OnControllerLoss,
-            Meta(
-                description=(
-                    "Behaviour of brokers without a controller. KeepServing (default): brokers "
-                    "serve everything except elections, ISR changes and administration. "
-                    "StopServing: a leader answers reads and acks=0/1 only while no other broker "
-                    "can lead: for 5.4 s (with the default session timeout), and longer if every "
-                    "other replica in ISR and ELR still follows it. Partitions with one replica "
-                    "therefore continue; partitions below min ISR, or that lose an ISR member "
-                    "meanwhile, stop. acks=all continues in both. Brokers read this setting at "
-                    "their start."
-                ),
-            ),
-        ]
-        | None
-    ) = None
+    on_controller_loss: Annotated[
+        OnControllerLoss | None,
+        described(
+            "Behaviour of brokers without a controller. KeepServing (default): brokers "
+            "serve everything except elections, ISR changes and administration. "
+            "StopServing: a leader answers reads and acks=0/1 only while no other broker "
+            "can lead: for 5.4 s (with the default session timeout), and longer if every "
+            "other replica in ISR and ELR still follows it. Partitions with one replica "
+            "therefore continue; partitions below min ISR, or that lose an ISR member "
+            "meanwhile, stop. acks=all continues in both. Brokers read this setting at "
+            "their start."
+        ),
+    ] = None
 
 
 class LogCluster(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta
-
-from plimsoll_operator.api.meta import Api
+from plimsoll_operator.api.meta import Api, described
 
 ExposedTopics = Literal["Interrupt", "Block"]
 
@@ -14,41 +12,24 @@ ExposedTopics = Literal["Interrupt", "Block"]
 class Maintenance(Api, frozen=True, kw_only=True):
     """Restarts and drills. Elections and repairs never pause."""
 
-    suspended: (
-        Annotated[
-            bool,
-            Meta(
-                description=(
-                    "true: no restart begins; restarts that have begun finish. Default false."
-                )
-            ),
-        ]
-        | None
-    ) = None
-    allow_drills: (
-        Annotated[
-            bool,
-            Meta(
-                description=(
-                    "true: the containers of a broker's pod share one process namespace, so that a "
-                    "drill can kill the broker from a debug container. A user who may open a debug "
-                    "container there can read the broker's memory. Default false."
-                )
-            ),
-        ]
-        | None
-    ) = None
-    exposed_topics: (
-        Annotated[
-            ExposedTopics,
-            Meta(
-                description=(
-                    "Restarts of brokers with exposed topics: those that have no more replicas "
-                    "than their min ISR (status.exposure counts them). Interrupt (default): a "
-                    "restart interrupts them briefly, and only while all their replicas are in "
-                    "sync. Block: restarts wait until no such topic exists."
-                ),
-            ),
-        ]
-        | None
-    ) = None
+    suspended: Annotated[
+        bool | None,
+        described("true: no restart begins; restarts that have begun finish. Default false."),
+    ] = None
+    allow_drills: Annotated[
+        bool | None,
+        described(
+            "true: the containers of a broker's pod share one process namespace, so that a "
+            "drill can kill the broker from a debug container. A user who may open a debug "
+            "container there can read the broker's memory. Default false."
+        ),
+    ] = None
+    exposed_topics: Annotated[
+        ExposedTopics | None,
+        described(
+            "Restarts of brokers with exposed topics: those that have no more replicas "
+            "than their min ISR (status.exposure counts them). Interrupt (default): a "
+            "restart interrupts them briefly, and only while all their replicas are in "
+            "sync. Block: restarts wait until no such topic exists."
+        ),
+    ] = None

@@ -12,6 +12,11 @@ import msgspec
 from msgspec import Meta
 
 
+def described(text: str) -> Meta:
+    """Return the description of a field in its CRD."""
+    return Meta(description=text)
+
+
 class Api(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """Base of everything that is written in YAML.  Unset means None, or the documented default."""
 

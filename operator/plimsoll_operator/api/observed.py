@@ -6,52 +6,33 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from plimsoll_operator.api.meta import Api, Labels
+from plimsoll_operator.api.meta import Api, Labels, described
 
 
 class Logging(Api, frozen=True, kw_only=True):
     """Format of the brokers' log lines. A change applies from the next heartbeat and restarts
     nothing."""
 
-    level: (
-        Annotated[
-            Literal["Debug", "Info", "Warning", "Error"],
-            Meta(description="The least severe level that brokers log; default Info."),
-        ]
-        | None
-    ) = None
-    format: (
-        Annotated[
-            Literal["Text", "Json"],
-            Meta(
-                description=(
-                    "Text (default), or Json: one object a line. A broker writes Text until its "
-                    "first heartbeat is answered."
-                )
-            ),
-        ]
-        | None
-    ) = None
+    level: Annotated[
+        Literal["Debug", "Info", "Warning", "Error"] | None,
+        described("The least severe level that brokers log; default Info."),
+    ] = None
+    format: Annotated[
+        Literal["Text", "Json"] | None,
+        described(
+            "Text (default), or Json: one object a line. A broker writes Text until its "
+            "first heartbeat is answered."
+        ),
+    ] = None
 
 
 class PodMonitor(Api, frozen=True, kw_only=True):
     """Set, even to {}: the operator makes a PodMonitor for Prometheus."""
 
-    labels: (
-        Annotated[
-            Labels,
-            Meta(description="Labels of the PodMonitor, by which a Prometheus selects it."),
-        ]
-        | None
-    ) = None
-    interval: (
-        Annotated[
-            str,
-            Meta(
-                max_length=16,
-                pattern=r"^([1-9][0-9]*(ms|s|m|h))+$",
-                description="Interval of scrapes; default 30s.",
-            ),
-        ]
-        | None
-    ) = None
+    labels: Annotated[
+        Labels | None, described("Labels of the PodMonitor, by which a Prometheus selects it.")
+    ] = None
+    interval: Annotated[
+        Annotated[str, Meta(max_length=16, pattern=r"^([1-9][0-9]*(ms|s|m|h))+$")] | None,
+        described("Interval of scrapes; default 30s."),
+    ] = None

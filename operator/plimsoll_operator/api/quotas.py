@@ -10,50 +10,30 @@ from typing import Annotated
 from msgspec import Meta
 
 from plimsoll_core.quotas.state import BY_CLUSTER, DEFAULT, QuotaEntity, QuotaRow, QuotaValues
-from plimsoll_operator.api.meta import Amount, Api
+from plimsoll_operator.api.meta import Amount, Api, described
 from plimsoll_operator.api.quantities import amount, bytes_per_second
 
 
 class DeclaredClientQuotas(Api, frozen=True, kw_only=True):
     """Limits at each broker; an unset field is unlimited."""
 
-    producer_bytes_per_second: (
-        Annotated[
-            Amount, Meta(description="Bytes per second produced; Kafka's producer_byte_rate.")
-        ]
-        | None
-    ) = None
-    consumer_bytes_per_second: (
-        Annotated[
-            Amount, Meta(description="Bytes per second consumed; Kafka's consumer_byte_rate.")
-        ]
-        | None
-    ) = None
-    request_percentage: (
-        Annotated[
-            int,
-            Meta(
-                ge=1,
-                le=100,
-                description=(
-                    "Processor time at each broker, in percent of one processor; Kafka's "
-                    "request_percentage."
-                ),
-            ),
-        ]
-        | None
-    ) = None
-    mutations_per_second: (
-        Annotated[
-            Amount,
-            Meta(
-                description=(
-                    "Partitions created or deleted per second; Kafka's controller_mutation_rate."
-                )
-            ),
-        ]
-        | None
-    ) = None
+    producer_bytes_per_second: Annotated[
+        Amount | None, described("Bytes per second produced; Kafka's producer_byte_rate.")
+    ] = None
+    consumer_bytes_per_second: Annotated[
+        Amount | None, described("Bytes per second consumed; Kafka's consumer_byte_rate.")
+    ] = None
+    request_percentage: Annotated[
+        Annotated[int, Meta(ge=1, le=100)] | None,
+        described(
+            "Processor time at each broker, in percent of one processor; Kafka's "
+            "request_percentage."
+        ),
+    ] = None
+    mutations_per_second: Annotated[
+        Amount | None,
+        described("Partitions created or deleted per second; Kafka's controller_mutation_rate."),
+    ] = None
 
 
 class AddressQuotas(Api, frozen=True, kw_only=True):
@@ -72,23 +52,21 @@ class AddressQuotas(Api, frozen=True, kw_only=True):
 class DefaultQuotas(Api, frozen=True, kw_only=True):
     """Quotas of clients that have none of their own."""
 
-    default_user: (
-        Annotated[DeclaredClientQuotas, Meta(description="Default quotas of each user.")] | None
-    ) = None
-    default_client_id: (
-        Annotated[
-            DeclaredClientQuotas,
-            Meta(
-                description=(
-                    "Default quotas of each client id, for clients without a user's quota."
-                )
-            ),
-        ]
-        | None
-    ) = None
-    default_ip: (
-        Annotated[AddressQuotas, Meta(description="Default quotas of each address.")] | None
-    ) = None
+    default_user: Annotated[
+        DeclaredClientQuotas | None,
+        described("Default quotas of each user; an unset field is unlimited."),
+    ] = None
+    default_client_id: Annotated[
+        DeclaredClientQuotas | None,
+        described(
+            "Default quotas of each client id, for clients without a user's quota; "
+            "an unset field is unlimited."
+        ),
+    ] = None
+    default_ip: Annotated[
+        AddressQuotas | None,
+        described("Default quotas of each address; an unset field is unlimited."),
+    ] = None
 
 
 def values_of(declared: DeclaredClientQuotas | None) -> QuotaValues:

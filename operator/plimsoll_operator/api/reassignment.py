@@ -18,6 +18,7 @@ from plimsoll_operator.api.meta import (
     Quantity,
     Time,
     TopicName,
+    described,
 )
 
 Phase = Literal["Pending", "Running", "Paused", "Blocked", "Completed", "Cancelled", "Failed"]
@@ -31,57 +32,36 @@ class Move(Api, frozen=True, kw_only=True):
     """Partitions of one topic, and their target: replicas, replicationFactor or awayFrom."""
 
     topic: TopicName
-    partitions: (
+    partitions: Annotated[
         Annotated[
             tuple[Annotated[int, Meta(ge=0, le=9_999)], ...],
-            Meta(
-                min_length=1,
-                max_length=1000,
-                description="Partitions to move; unset: all of the topic.",
-                extra_json_schema=_ATOMIC,
-            ),
+            Meta(min_length=1, max_length=1000, extra_json_schema=_ATOMIC),
         ]
-        | None
-    ) = None
-    replicas: (
+        | None,
+        described("Partitions to move; unset: all of the topic."),
+    ] = None
+    replicas: Annotated[
         Annotated[
-            tuple[BrokerNumber, ...],
-            Meta(
-                min_length=1,
-                max_length=32,
-                description="The brokers of each partition's replicas, the preferred leader first.",
-                extra_json_schema=_ATOMIC,
-            ),
+            tuple[BrokerNumber, ...], Meta(min_length=1, max_length=32, extra_json_schema=_ATOMIC)
         ]
-        | None
-    ) = None
-    replication_factor: (
-        Annotated[
-            int,
-            Meta(
-                ge=1,
-                le=32,
-                description=(
-                    "The number of replicas of each partition. For a topic with an object, edit "
-                    "the object instead."
-                ),
-            ),
-        ]
-        | None
-    ) = None
+        | None,
+        described("The brokers of each partition's replicas, the preferred leader first."),
+    ] = None
+    replication_factor: Annotated[
+        Annotated[int, Meta(ge=1, le=32)] | None,
+        described(
+            "The number of replicas of each partition. For a topic with an object, edit "
+            "the object instead."
+        ),
+    ] = None
     # Not `off`: in YAML 1.1, which kubectl reads, that is the boolean false.
-    away_from: (
+    away_from: Annotated[
         Annotated[
-            tuple[BrokerNumber, ...],
-            Meta(
-                min_length=1,
-                max_length=32,
-                description="Brokers to leave; the operator chooses the new ones.",
-                extra_json_schema=_ATOMIC,
-            ),
+            tuple[BrokerNumber, ...], Meta(min_length=1, max_length=32, extra_json_schema=_ATOMIC)
         ]
-        | None
-    ) = None
+        | None,
+        described("Brokers to leave; the operator chooses the new ones."),
+    ] = None
 
 
 class Throttle(Api, frozen=True, kw_only=True):
@@ -97,45 +77,27 @@ class ReassignmentSpec(Api, frozen=True, kw_only=True):
     moves: Annotated[
         tuple[Move, ...], Meta(min_length=1, max_length=1000, extra_json_schema=_ATOMIC)
     ]
-    throttle: (
-        Annotated[
-            Throttle,
-            Meta(
-                description=(
-                    "Most bytes per second that each broker copies; default is the LogCluster's "
-                    "movement.bytesPerSecond."
-                )
-            ),
-        ]
-        | None
-    ) = None
-    on_target_lost: (
-        Annotated[
-            OnTargetLost,
-            Meta(
-                description=(
-                    "Reaction to a target broker that stays away. Replan: choose another broker "
-                    "(default where the operator chose it). Block: wait (default for replicas)."
-                )
-            ),
-        ]
-        | None
-    ) = None
-    paused: Annotated[bool, Meta(description="true: stop copying until set to false.")] | None = (
-        None
-    )
-    cancelled: (
-        Annotated[
-            bool,
-            Meta(
-                description=(
-                    "true: roll back partitions that are not done. Deletion of the object does the "
-                    "same."
-                )
-            ),
-        ]
-        | None
-    ) = None
+    throttle: Annotated[
+        Throttle | None,
+        described(
+            "Most bytes per second that each broker copies; default is the LogCluster's "
+            "movement.bytesPerSecond."
+        ),
+    ] = None
+    on_target_lost: Annotated[
+        OnTargetLost | None,
+        described(
+            "Reaction to a target broker that stays away. Replan: choose another broker "
+            "(default where the operator chose it). Block: wait (default for replicas)."
+        ),
+    ] = None
+    paused: Annotated[bool | None, described("true: stop copying until set to false.")] = None
+    cancelled: Annotated[
+        bool | None,
+        described(
+            "true: roll back partitions that are not done. Deletion of the object does the same."
+        ),
+    ] = None
 
 
 class PartitionCounts(Api, omit_defaults=False, frozen=True, kw_only=True):

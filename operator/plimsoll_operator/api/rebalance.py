@@ -19,6 +19,7 @@ from plimsoll_operator.api.meta import (
     Short,
     Time,
     TopicName,
+    described,
 )
 from plimsoll_operator.api.reassignment import Throttle
 
@@ -42,23 +43,16 @@ _ATOMIC = {"x-kubernetes-list-type": "atomic"}
 class Limits(Api, frozen=True, kw_only=True):
     """Limits on concurrent moves."""
 
-    max_bytes: (
-        Annotated[Quantity, Meta(description="Most bytes that are being copied at a time.")] | None
-    ) = None
-    concurrent_moves_per_broker: (
-        Annotated[
-            int,
-            Meta(
-                ge=1,
-                le=1_000,
-                description=(
-                    "Most moves at a time for each broker; a move counts at every broker that "
-                    "gains or loses a replica or is copied from; default 5."
-                ),
-            ),
-        ]
-        | None
-    ) = None
+    max_bytes: Annotated[
+        Quantity | None, described("Most bytes that are being copied at a time.")
+    ] = None
+    concurrent_moves_per_broker: Annotated[
+        Annotated[int, Meta(ge=1, le=1_000)] | None,
+        described(
+            "Most moves at a time for each broker; a move counts at every broker that "
+            "gains or loses a replica or is copied from; default 5."
+        ),
+    ] = None
 
 
 class RebalanceSpec(Api, frozen=True, kw_only=True):
@@ -67,81 +61,50 @@ class RebalanceSpec(Api, frozen=True, kw_only=True):
     cluster_ref: LocalClusterRef
     mode: Annotated[
         Mode,
-        Meta(
-            description=(
-                "Full: place everything anew by the placement formula. AddBrokers: fill the listed "
-                "brokers, with as few moves as balance allows. RemoveBrokers: move everything off "
-                "the listed brokers. PreferredLeaders: balance leaders without moving data."
-            )
+        described(
+            "Full: place everything anew by the placement formula. AddBrokers: fill the listed "
+            "brokers, with as few moves as balance allows. RemoveBrokers: move everything off "
+            "the listed brokers. PreferredLeaders: balance leaders without moving data."
         ),
     ]
-    brokers: (
+    brokers: Annotated[
         Annotated[
-            tuple[BrokerNumber, ...],
-            Meta(
-                min_length=1,
-                max_length=100,
-                description="Brokers to fill (AddBrokers) or to empty (RemoveBrokers).",
-                extra_json_schema=_ATOMIC,
-            ),
+            tuple[BrokerNumber, ...], Meta(min_length=1, max_length=100, extra_json_schema=_ATOMIC)
         ]
-        | None
-    ) = None
-    approval: (
-        Annotated[
-            Approval,
-            Meta(
-                description=(
-                    "Manual (default): the plan is shown and waits for approvedPlan. Automatic: "
-                    "the plan is carried out at once."
-                )
-            ),
-        ]
-        | None
-    ) = None
-    approved_plan: (
-        Annotated[
-            Short,
-            Meta(
-                description=(
-                    "Copy status.plan.hash here to approve exactly that plan. A changed plan needs "
-                    "a new approval."
-                )
-            ),
-        ]
-        | None
-    ) = None
+        | None,
+        described("Brokers to fill (AddBrokers) or to empty (RemoveBrokers)."),
+    ] = None
+    approval: Annotated[
+        Approval | None,
+        described(
+            "Manual (default): the plan is shown and waits for approvedPlan. Automatic: "
+            "the plan is carried out at once."
+        ),
+    ] = None
+    approved_plan: Annotated[
+        Short | None,
+        described(
+            "Copy status.plan.hash here to approve exactly that plan. A changed plan needs "
+            "a new approval."
+        ),
+    ] = None
     limits: Limits | None = None
-    throttle: (
-        Annotated[
-            Throttle,
-            Meta(
-                description=(
-                    "Most bytes per second that each broker copies; default is the LogCluster's "
-                    "movement.bytesPerSecond."
-                )
-            ),
-        ]
-        | None
-    ) = None
-    paused: (
-        Annotated[
-            bool, Meta(description="true: begin no move and stop copying until set to false.")
-        ]
-        | None
-    ) = None
-    cancelled: (
-        Annotated[
-            bool,
-            Meta(
-                description=(
-                    "true: roll back partitions that are not done. Deletion of the object does the "
-                    "same."
-                )
-            ),
-        ]
-        | None
-    ) = None
+    throttle: Annotated[
+        Throttle | None,
+        described(
+            "Most bytes per second that each broker copies; default is the LogCluster's "
+            "movement.bytesPerSecond."
+        ),
+    ] = None
+    paused: Annotated[
+        bool | None, described("true: begin no move and stop copying until set to false.")
+    ] = None
+    cancelled: Annotated[
+        bool | None,
+        described(
+            "true: roll back partitions that are not done. Deletion of the object does the same."
+        ),
+    ] = None
 
 
 class MoveCounts(Api, omit_defaults=False, frozen=True, kw_only=True):

@@ -56,7 +56,7 @@ def _convert_union(schema: Schema, components: dict[str, Schema]) -> Schema:
     rest = _without(schema, "anyOf")
     if len(members) == 1:
         # Unset is absent, never null; an outer description wins over the type's own.
-        return _convert({**members[0], **rest}, components)
+        return _convert({**rest, **members[0], **rest}, components)
     by_type = {m["type"]: m for m in members}
     types = set(by_type)
     if types == {"integer", "string"}:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from plimsoll_operator.api.meta import Api, ObjectName
+from plimsoll_operator.api.meta import Api, ObjectName, described
 
 SERVICE_ACCOUNTS = "kubernetes"
 """The name of the cluster's own issuer of ServiceAccount tokens."""
@@ -17,10 +17,10 @@ class KeysConfigMap(Api, frozen=True, kw_only=True):
     """A ConfigMap of this namespace that holds an issuer's public keys."""
 
     name: ObjectName
-    key: (
-        Annotated[str, Meta(min_length=1, max_length=253, description=f"Default {KEY_DEFAULT}.")]
-        | None
-    ) = None
+    key: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=253)] | None,
+        described(f"Default {KEY_DEFAULT}."),
+    ] = None
 
 
 class DeclaredIssuer(Api, frozen=True, kw_only=True):
@@ -45,38 +45,22 @@ class DeclaredIssuer(Api, frozen=True, kw_only=True):
     ]
     keys_config_map: Annotated[
         KeysConfigMap,
-        Meta(
-            description=(
-                "The issuer's JSON Web Key Set (RFC 7517): keys for RS256, RS384, RS512, ES256 and "
-                "ES384, each with a kid. Reread each minute."
-            )
+        described(
+            "The issuer's JSON Web Key Set (RFC 7517): keys for RS256, RS384, RS512, ES256 and "
+            "ES384, each with a kid. Reread each minute."
         ),
     ]
-    principal_claim: (
-        Annotated[
-            str,
-            Meta(
-                min_length=1,
-                max_length=64,
-                description="The claim that holds the user's name; default sub.",
-            ),
-        ]
-        | None
-    ) = None
-    principal_prefix: (
-        Annotated[
-            str,
-            Meta(
-                max_length=64,
-                pattern=r"^[A-Za-z0-9._:@-]*$",
-                description=(
-                    "Precedes the claim's value in the user name; default <name>: with the colon. "
-                    "If empty, the issuer can name any user, including users of other issuers."
-                ),
-            ),
-        ]
-        | None
-    ) = None
+    principal_claim: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=64)] | None,
+        described("The claim that holds the user's name; default sub."),
+    ] = None
+    principal_prefix: Annotated[
+        Annotated[str, Meta(max_length=64, pattern=r"^[A-Za-z0-9._:@-]*$")] | None,
+        described(
+            "Precedes the claim's value in the user name; default <name>: with the colon. "
+            "If empty, the issuer can name any user, including users of other issuers."
+        ),
+    ] = None
 
 
 TokenIssuers = Annotated[

@@ -20,6 +20,7 @@ from plimsoll_operator.api.meta import (
     Time,
     TopicName,
     UncleanRecovery,
+    described,
 )
 
 Strategy = Literal["RoundRobin", "Blocked", "Explicit"]
@@ -39,26 +40,26 @@ class PartitionAssignment(Api, frozen=True, kw_only=True):
 class Placement(Api, frozen=True, kw_only=True):
     """Placement of replicas on brokers, for new partitions."""
 
-    strategy: (
-        Annotated[Strategy, Meta(description="RoundRobin (default), Blocked or Explicit.")] | None
-    ) = None
-    assignment: (
+    strategy: Annotated[
+        Strategy | None, described("RoundRobin (default), Blocked or Explicit.")
+    ] = None
+    assignment: Annotated[
         Annotated[
             tuple[PartitionAssignment, ...],
             Meta(
                 max_length=1000,
-                description=(
-                    "Required with Explicit, not allowed otherwise: every partition, such as "
-                    "{partition: 0, replicas: [0, 1, 2]}, each broker at most once."
-                ),
                 extra_json_schema={
                     "x-kubernetes-list-type": "map",
                     "x-kubernetes-list-map-keys": ["partition"],
                 },
             ),
         ]
-        | None
-    ) = None
+        | None,
+        described(
+            "Required with Explicit, not allowed otherwise: every partition, such as "
+            "{partition: 0, replicas: [0, 1, 2]}, each broker at most once."
+        ),
+    ] = None
 
 
 class NamedLeader(Api, frozen=True, kw_only=True):
@@ -67,7 +68,7 @@ class NamedLeader(Api, frozen=True, kw_only=True):
     partition: Annotated[int, Meta(ge=0, le=9_999)]
     leader: Annotated[
         BrokerNumber,
-        Meta(description="The broker that shall lead; must be active and have reported its log."),
+        described("The broker that shall lead; must be active and have reported its log."),
     ]
     at_leader_epoch: Annotated[
         int,
@@ -85,86 +86,58 @@ class NamedLeader(Api, frozen=True, kw_only=True):
 class TopicUncleanRecovery(Api, frozen=True, kw_only=True):
     """Recovery of partitions that have lost every complete replica."""
 
-    strategy: (
-        Annotated[
-            UncleanRecovery,
-            Meta(
-                description="Manual, Balanced or Proactive; default is the LogCluster's strategy."
-            ),
-        ]
-        | None
-    ) = None
-    elect: (
+    strategy: Annotated[
+        UncleanRecovery | None,
+        described("Manual, Balanced or Proactive; default is the LogCluster's strategy."),
+    ] = None
+    elect: Annotated[
         Annotated[
             tuple[NamedLeader, ...],
             Meta(
                 max_length=1000,
-                description=(
-                    "Leaders for leaderless partitions, under any strategy. status.unhealthy shows "
-                    "the estimated loss."
-                ),
                 extra_json_schema={
                     "x-kubernetes-list-type": "map",
                     "x-kubernetes-list-map-keys": ["partition"],
                 },
             ),
         ]
-        | None
-    ) = None
+        | None,
+        described(
+            "Leaders for leaderless partitions, under any strategy. status.unhealthy shows "
+            "the estimated loss."
+        ),
+    ] = None
 
 
 class TopicSpec(Api, frozen=True, kw_only=True):
     """The desired state of the topic."""
 
     cluster_ref: ClusterRef
-    topic_name: (
-        Annotated[
-            TopicName,
-            Meta(description="The topic's name in Kafka; default is the object's name. Immutable."),
-        ]
-        | None
-    ) = None
-    partitions: (
-        Annotated[
-            int,
-            Meta(
-                ge=1, le=10_000, description="The number of partitions; can grow, but not shrink."
-            ),
-        ]
-        | None
-    ) = None
-    replication_factor: (
-        Annotated[
-            int,
-            Meta(ge=1, le=32, description="Replicas of each partition, on different brokers."),
-        ]
-        | None
-    ) = None
-    min_in_sync_replicas: (
-        Annotated[
-            int,
-            Meta(
-                ge=1,
-                le=32,
-                description="In-sync replicas that acks=all requires; at most replicationFactor.",
-            ),
-        ]
-        | None
-    ) = None
+    topic_name: Annotated[
+        TopicName | None,
+        described("The topic's name in Kafka; default is the object's name. Immutable."),
+    ] = None
+    partitions: Annotated[
+        Annotated[int, Meta(ge=1, le=10_000)] | None,
+        described("The number of partitions; can grow, but not shrink."),
+    ] = None
+    replication_factor: Annotated[
+        Annotated[int, Meta(ge=1, le=32)] | None,
+        described("Replicas of each partition, on different brokers."),
+    ] = None
+    min_in_sync_replicas: Annotated[
+        Annotated[int, Meta(ge=1, le=32)] | None,
+        described("In-sync replicas that acks=all requires; at most replicationFactor."),
+    ] = None
     placement: Placement | None = None
     config: Config | None = None
-    deletion_policy: (
-        Annotated[
-            DeletionPolicy,
-            Meta(
-                description=(
-                    "Delete (default): deleting the object deletes the topic after the "
-                    "LogCluster's grace period. Retain: the topic stays."
-                )
-            ),
-        ]
-        | None
-    ) = None
+    deletion_policy: Annotated[
+        DeletionPolicy | None,
+        described(
+            "Delete (default): deleting the object deletes the topic after the "
+            "LogCluster's grace period. Retain: the topic stays."
+        ),
+    ] = None
     unclean_recovery: TopicUncleanRecovery | None = None
 
 
@@ -216,41 +189,27 @@ class TopicStatus(Api, frozen=True, kw_only=True):
     """The observed state of the topic. A projection, never read back."""
 
     observed_generation: Count | None = None
-    topic_name: (
-        Annotated[Short, Meta(description="The requested name, even if it was refused.")] | None
-    ) = None
+    topic_name: Annotated[
+        Short | None, described("The requested name, even if it was refused.")
+    ] = None
     topic_id: Short | None = None
     partitions: Count | None = None
     replication_factor: Count | None = None
     min_in_sync_replicas: Count | None = None
-    strategy: (
-        Annotated[Strategy, Meta(description="Placement strategy of partitions to be added.")]
-        | None
-    ) = None
+    strategy: Annotated[
+        Strategy | None, described("Placement strategy of partitions to be added.")
+    ] = None
     health: Health | None = None
-    assignment: (
-        Annotated[
-            tuple[Short, ...],
-            Meta(
-                max_length=200,
-                description=(
-                    "Replicas of each partition; the index is the partition. Left out above 200 "
-                    "partitions."
-                ),
-            ),
-        ]
-        | None
-    ) = None
-    drifted: (
-        Annotated[
-            int,
-            Meta(
-                ge=0,
-                description="Number of partitions that the formula would now place otherwise.",
-            ),
-        ]
-        | None
-    ) = None
+    assignment: Annotated[
+        Annotated[tuple[Short, ...], Meta(max_length=200)] | None,
+        described(
+            "Replicas of each partition; the index is the partition. Left out above 200 partitions."
+        ),
+    ] = None
+    drifted: Annotated[
+        Annotated[int, Meta(ge=0)] | None,
+        described("Number of partitions that the formula would now place otherwise."),
+    ] = None
     move: TopicMove | None = None
     unhealthy: Annotated[tuple[UnhealthyPartition, ...], Meta(max_length=20)] | None = None
     conditions: Conditions = ()

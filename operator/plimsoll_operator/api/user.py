@@ -24,6 +24,7 @@ from plimsoll_operator.api.meta import (
     Count,
     ObjectName,
     Short,
+    described,
 )
 from plimsoll_operator.api.quotas import DeclaredClientQuotas
 
@@ -47,52 +48,35 @@ class PasswordSecret(Api, frozen=True, kw_only=True):
     """A Secret of this namespace that holds the password."""
 
     name: ObjectName
-    key: (
-        Annotated[str, Meta(min_length=1, max_length=253, description="Default password.")] | None
-    ) = None
+    key: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=253)] | None, described("Default password.")
+    ] = None
 
 
 class Scram(Api, frozen=True, kw_only=True):
     """A password, for SASL/SCRAM."""
 
-    mechanisms: (
+    mechanisms: Annotated[
         Annotated[
             tuple[Literal["ScramSha256", "ScramSha512"], ...],
-            Meta(
-                min_length=1,
-                max_length=2,
-                description="Accepted SCRAM mechanisms; default is both.",
-                extra_json_schema={"x-kubernetes-list-type": "set"},
-            ),
+            Meta(min_length=1, max_length=2, extra_json_schema={"x-kubernetes-list-type": "set"}),
         ]
-        | None
-    ) = None
-    overlap_seconds: (
-        Annotated[
-            int,
-            Meta(
-                ge=0,
-                le=2_592_000,
-                description=(
-                    "Seconds for which the previous password remains valid after a change; default "
-                    "0."
-                ),
-            ),
-        ]
-        | None
-    ) = None
-    password_secret: (
-        Annotated[
-            PasswordSecret,
-            Meta(
-                description=(
-                    "The Secret that holds the password; reread each minute. Unset: the operator "
-                    "generates a password and writes it to the user's Secret."
-                )
-            ),
-        ]
-        | None
-    ) = None
+        | None,
+        described("Accepted SCRAM mechanisms; default is both."),
+    ] = None
+    overlap_seconds: Annotated[
+        Annotated[int, Meta(ge=0, le=2_592_000)] | None,
+        described(
+            "Seconds for which the previous password remains valid after a change; default 0."
+        ),
+    ] = None
+    password_secret: Annotated[
+        PasswordSecret | None,
+        described(
+            "The Secret that holds the password; reread each minute. Unset: the operator "
+            "generates a password and writes it to the user's Secret."
+        ),
+    ] = None
 
 
 class Account(Api, frozen=True, kw_only=True):
@@ -106,13 +90,10 @@ class UserCertificate(Api, frozen=True, kw_only=True):
     after two thirds of its validity; the previous one remains valid until it expires. Delete the
     Secret to replace the certificate at once and invalidate earlier ones."""
 
-    validity_days: (
-        Annotated[
-            int,
-            Meta(ge=1, le=365, description="Validity of the certificate in days; default 90."),
-        ]
-        | None
-    ) = None
+    validity_days: Annotated[
+        Annotated[int, Meta(ge=1, le=365)] | None,
+        described("Validity of the certificate in days; default 90."),
+    ] = None
 
 
 class ExternalCertificate(Api, frozen=True, kw_only=True):
@@ -146,28 +127,14 @@ class RuleResource(Api, frozen=True, kw_only=True):
     """The resource of a rule."""
 
     type: Literal["Topic", "Group", "Cluster", "TransactionalId"]
-    name: (
-        Annotated[
-            str,
-            Meta(
-                min_length=1,
-                max_length=249,
-                description="The resource's name, or * for all; required except for Cluster.",
-            ),
-        ]
-        | None
-    ) = None
-    pattern: (
-        Annotated[
-            Literal["Literal", "Prefixed"],
-            Meta(
-                description=(
-                    "Literal (default): this name. Prefixed: all names that begin with it."
-                )
-            ),
-        ]
-        | None
-    ) = None
+    name: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=249)] | None,
+        described("The resource's name, or * for all; required except for Cluster."),
+    ] = None
+    pattern: Annotated[
+        Literal["Literal", "Prefixed"] | None,
+        described("Literal (default): this name. Prefixed: all names that begin with it."),
+    ] = None
 
 
 class Rule(Api, frozen=True, kw_only=True):
@@ -178,54 +145,34 @@ class Rule(Api, frozen=True, kw_only=True):
         tuple[Operation, ...],
         Meta(min_length=1, max_length=11, extra_json_schema={"x-kubernetes-list-type": "set"}),
     ]
-    permission: (
-        Annotated[
-            Literal["Allow", "Deny"],
-            Meta(description="Allow (default) or Deny; a Deny overrides every Allow."),
-        ]
-        | None
-    ) = None
-    host: (
-        Annotated[
-            str,
-            Meta(
-                min_length=1,
-                max_length=253,
-                description="The client's address; unset or *: any address.",
-            ),
-        ]
-        | None
-    ) = None
+    permission: Annotated[
+        Literal["Allow", "Deny"] | None,
+        described("Allow (default) or Deny; a Deny overrides every Allow."),
+    ] = None
+    host: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=253)] | None,
+        described("The client's address; unset or *: any address."),
+    ] = None
 
 
 class UserSpec(Api, frozen=True, kw_only=True):
     """The desired state of the user."""
 
     cluster_ref: ClusterRef
-    user_name: (
-        Annotated[
-            UserName,
-            Meta(
-                description=(
-                    "The user name; default is the object's name, prefixed with <namespace>. if "
-                    "the LogCluster is in another namespace. Immutable."
-                )
-            ),
-        ]
-        | None
-    ) = None
-    authentication: (
-        Annotated[
-            Authentication,
-            Meta(
-                description=(
-                    "Unset: the operator manages only the rules and quotas; Kafka's tools set the "
-                    "password."
-                )
-            ),
-        ]
-        | None
-    ) = None
+    user_name: Annotated[
+        UserName | None,
+        described(
+            "The user name; default is the object's name, prefixed with <namespace>. if "
+            "the LogCluster is in another namespace. Immutable."
+        ),
+    ] = None
+    authentication: Annotated[
+        Authentication | None,
+        described(
+            "How the user logs in: exactly one of these. Unset: the operator manages only the "
+            "rules and quotas; Kafka's tools set the password."
+        ),
+    ] = None
     acls: (
         Annotated[
             tuple[Rule, ...],
@@ -234,24 +181,14 @@ class UserSpec(Api, frozen=True, kw_only=True):
         | None
     ) = None
     quotas: DeclaredClientQuotas | None = None
-    secret_name: (
-        Annotated[
-            ObjectName,
-            Meta(description="Name of the Secret with the credentials; default <name>-kafka."),
-        ]
-        | None
-    ) = None
-    disabled: (
-        Annotated[
-            bool,
-            Meta(
-                description=(
-                    "true: the user cannot log in and open sessions are closed; rules stay."
-                )
-            ),
-        ]
-        | None
-    ) = None
+    secret_name: Annotated[
+        ObjectName | None,
+        described("Name of the Secret with the credentials; default <name>-kafka."),
+    ] = None
+    disabled: Annotated[
+        bool | None,
+        described("true: the user cannot log in and open sessions are closed; rules stay."),
+    ] = None
 
 
 class SecretStatus(Api, frozen=True, kw_only=True):

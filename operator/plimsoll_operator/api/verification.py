@@ -18,6 +18,7 @@ from plimsoll_operator.api.meta import (
     Short,
     Time,
     TopicName,
+    described,
 )
 
 Check = Literal["NoLoss", "NoDuplicate", "Order", "NoGap"]
@@ -31,32 +32,24 @@ class Produce(Api, frozen=True, kw_only=True):
     """The records to write."""
 
     records: Annotated[int, Meta(ge=1, le=1_000_000_000, description="Total number of records.")]
-    record_bytes: (
-        Annotated[int, Meta(ge=16, le=1_000_000, description="Size of each record's value.")] | None
-    ) = None
-    records_per_second: (
-        Annotated[
-            int,
-            Meta(ge=1, le=10_000_000, description="Rate of all tasks together; unset: no limit."),
-        ]
-        | None
-    ) = None
-    keys: (
-        Annotated[int, Meta(ge=1, le=10_000_000, description="Number of different keys.")] | None
-    ) = None
+    record_bytes: Annotated[
+        Annotated[int, Meta(ge=16, le=1_000_000)] | None, described("Size of each record's value.")
+    ] = None
+    records_per_second: Annotated[
+        Annotated[int, Meta(ge=1, le=10_000_000)] | None,
+        described("Rate of all tasks together; unset: no limit."),
+    ] = None
+    keys: Annotated[
+        Annotated[int, Meta(ge=1, le=10_000_000)] | None, described("Number of different keys.")
+    ] = None
     acks: Literal["All", "Leader", "None"] | None = None
-    idempotent: (
-        Annotated[
-            bool,
-            Meta(
-                description=(
-                    "true: use idempotent producers; needs acks All. Default: true with acks All, "
-                    "else false."
-                )
-            ),
-        ]
-        | None
-    ) = None
+    idempotent: Annotated[
+        bool | None,
+        described(
+            "true: use idempotent producers; needs acks All. Default: true with acks All, "
+            "else false."
+        ),
+    ] = None
     compression: Literal["None", "Gzip", "Snappy", "Lz4", "Zstd"] | None = None
 
 
@@ -64,20 +57,13 @@ class Verify(Api, frozen=True, kw_only=True):
     """Checks to make; default is all, without NoLoss if acks is Leader or None."""
 
     checks: Annotated[tuple[Check, ...], Meta(min_length=1, max_length=8)] | None = None
-    min_acked_percent: (
-        Annotated[
-            int,
-            Meta(
-                ge=0,
-                le=100,
-                description=(
-                    "If fewer percent of the sent records are acknowledged, the verdict is "
-                    "Inconclusive (TooFewAcked); default 99. Ignored with acks None."
-                ),
-            ),
-        ]
-        | None
-    ) = None
+    min_acked_percent: Annotated[
+        Annotated[int, Meta(ge=0, le=100)] | None,
+        described(
+            "If fewer percent of the sent records are acknowledged, the verdict is "
+            "Inconclusive (TooFewAcked); default 99. Ignored with acks None."
+        ),
+    ] = None
     timeout_seconds: Annotated[int, Meta(ge=1, le=86_400)] | None = None
 
 
@@ -96,24 +82,19 @@ class VerificationSpec(Api, frozen=True, kw_only=True):
     produce: Produce
     verify: Verify | None = None
     runner: Runner | None = None
-    allow_existing: (
-        Annotated[bool, Meta(description="true: the topic may already hold records.")] | None
-    ) = None
+    allow_existing: Annotated[
+        bool | None, described("true: the topic may already hold records.")
+    ] = None
     deadline_seconds: Annotated[int, Meta(ge=1, le=604_800)] | None = None
-    user: (
-        Annotated[
-            Name,
-            Meta(
-                description=(
-                    "The User of this namespace as which the driver logs in; it must have a "
-                    "generated password, because its Secret is mounted. It needs Read, Write and "
-                    "Describe on the topic. Unset: the driver needs a listener without tls and "
-                    "authentication."
-                )
-            ),
-        ]
-        | None
-    ) = None
+    user: Annotated[
+        Name | None,
+        described(
+            "The User of this namespace as which the driver logs in; it must have a "
+            "generated password, because its Secret is mounted. It needs Read, Write and "
+            "Describe on the topic. Unset: the driver needs a listener without tls and "
+            "authentication."
+        ),
+    ] = None
 
 
 class Counts(Api, omit_defaults=False, frozen=True, kw_only=True):
