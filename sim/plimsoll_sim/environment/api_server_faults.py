@@ -16,7 +16,7 @@ from uuid import UUID
 
 import msgspec
 
-from plimsoll_operator.api_server.definitions import shipped
+from plimsoll_operator.api_server.kinds import shipped
 from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.api_server.status_errors import StatusError
 from plimsoll_operator.api_server.watches import Watch

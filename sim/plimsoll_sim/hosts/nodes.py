@@ -12,11 +12,10 @@ import random
 from collections.abc import Callable
 
 from plimsoll_operator.api import labels
-from plimsoll_operator.api_server.kubelets import RuntimeState, claim_names
+from plimsoll_operator.api_server.kubelets import RuntimeState, Workloads, claim_names
 from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.api_server.stateful_sets import found, target, write_status
 from plimsoll_operator.api_server.store import ObjectChange, StoredObject
-from plimsoll_operator.api_server.workloads import Workloads
 from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import (
     CONFIG_MAPS,
