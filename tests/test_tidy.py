@@ -531,7 +531,7 @@ PEOPLE_MAX = {
     "plimsoll_broker": 0,
     "plimsoll_core": 3,
     "plimsoll_net": 0,
-    "plimsoll_operator": 9,
+    "plimsoll_operator": 10,
     "plimsoll_process": 0,
     "plimsoll_sim": 6,
     "plimsoll_spark": 0,
