@@ -56,7 +56,7 @@ PATCH = "kubectl patch logcluster main -n kafka --type merge -p"
 SECURED = '{"name": "secured", "port": 9094, "tls": {}, "authentication": ["ScramSha512"]}'
 RUN_BY: dict[str, tuple[str, ...]] = {
     # Taken from the page and run as they stand there.
-    f"{DOCUMENTED}::test_commands_about_a_local_cluster_do_what_the_page_shows": (
+    f"{DOCUMENTED}::test_local_cluster_commands_match_the_page": (
         "make setup",
         ".venv/bin/plimsoll local --brokers 3 --data /tmp/log -f examples/topic-orders.yaml",
         "kcat -b 127.0.0.1:… -L",
@@ -87,8 +87,7 @@ RUN_BY: dict[str, tuple[str, ...]] = {
         "kubectl get logcluster main -n kafka -o jsonpath='{.status.versions}'",
         "kubectl get logbrokers -n kafka",
     ),
-    "tests/e2e/test_inside.py"
-    "::test_authorities_are_rotated_with_a_broker_down_and_the_operator_killed_in_each_state": (
+    "tests/e2e/test_inside.py::test_authorities_rotate_despite_dead_broker_and_operator": (
         "kubectl annotate logcluster main -n kafka --overwrite"
         " plimsoll.dev/rotate-client-ca=$(date +%s)",
     ),
@@ -109,8 +108,7 @@ RUN_BY: dict[str, tuple[str, ...]] = {
     "tests/e2e/test_cli.py": (
         "kubectl plimsoll verify orders -n kafka --records 10000 --allow-existing",
     ),
-    "tests/integration/test_users.py"
-    "::test_kafkas_tools_make_users_and_rules_and_leave_those_of_objects": (
+    "tests/integration/test_users.py::test_kafka_tools_leave_objects_users_alone": (
         "plimsoll acl explain main User:orders-writer Write Topic:orders -n kafka",
     ),
     # Run by these tests in other words: without make, through Python, with other values.
@@ -120,11 +118,9 @@ RUN_BY: dict[str, tuple[str, ...]] = {
         "kubectl create namespace kafka",
         "kubectl apply -n kafka -f examples/logcluster.yaml -f examples/topic-orders.yaml",
     ),
-    "tests/e2e/test_node.py::test_tools_are_on_the_path_that_the_node_gives": (
-        'eval "$(dev/node.sh env)"',
-    ),
+    "tests/e2e/test_node.py::test_tools_are_on_the_nodes_path": ('eval "$(dev/node.sh env)"',),
     ".ci/run": ("make test",),
-    "tests/helm/test_chart.py::test_brokers_are_scraped_wherever_they_are_and_say_whose_they_are": (
+    "tests/helm/test_chart.py::test_brokers_are_scraped_everywhere_with_owner": (
         "helm upgrade plimsoll helm/plimsoll -n plimsoll-system --reuse-values"
         " --set metrics.podMonitor.enabled=true --set metrics.prometheusRule.enabled=true",
     ),
@@ -132,7 +128,7 @@ RUN_BY: dict[str, tuple[str, ...]] = {
         "helm upgrade plimsoll helm/plimsoll -n plimsoll-system --reuse-values"
         " --set metrics.podMonitor.enabled=true --set metrics.dashboards.enabled=true",
     ),
-    "tests/dev/test_grafana.py::test_dashboards_of_the_chart_are_made_from_their_descriptions": (
+    "tests/dev/test_grafana.py::test_dashboards_match_their_descriptions": (
         ".venv/bin/python -m dev.grafana",
     ),
     "tests/conformance/test_delete_records.py::test_kafkas_own_tools_delete_records_and_say_it": (
@@ -151,8 +147,7 @@ RUN_BY: dict[str, tuple[str, ...]] = {
         "plimsoll local",
         "plimsoll --install-completion",
     ),
-    "tests/helm/test_documented_install.py"
-    "::test_sources_have_both_commands_on_the_path_that_the_page_gives": (
+    "tests/helm/test_documented_install.py::test_source_commands_are_on_documented_path": (
         "export PATH=$PWD/.venv/bin:$PATH",
     ),
     "tests/dev/test_publish.py::test_documented_targets_hand_over_version_and_registry": (
@@ -168,8 +163,7 @@ RUN_BY: dict[str, tuple[str, ...]] = {
         f"{INSTALL} --create-namespace -f values-airgapped.yaml --wait",
         f"{INSTALL} -f values.yaml --wait",
     ),
-    "tests/helm/test_documented_install.py"
-    "::test_documented_pull_secret_is_the_one_that_the_values_name": (
+    "tests/helm/test_documented_install.py::test_documented_pull_secret_matches_the_values": (
         "kubectl create namespace plimsoll-system",
         "kubectl create secret docker-registry mirror -n plimsoll-system"
         " --docker-server=registry.inside:5000 --docker-username=NAME --docker-password=PASSWORD",

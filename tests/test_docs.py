@@ -79,9 +79,7 @@ NOTHING = ("10",)
 
 
 @pytest.mark.parametrize(("number", "sentence"), PROMISES, ids=[number for number, _ in PROMISES])
-def test_guarantee_names_its_test_and_the_fault_that_would_break_it(
-    number: str, sentence: str
-) -> None:
+def test_guarantee_names_its_test_and_fault(number: str, sentence: str) -> None:
     if number in NOTHING:
         return
     assert re.search(r"`tests/|[Pp]redicate|random runs", sentence), "no test"
@@ -155,7 +153,7 @@ TARGET = re.compile(r"^([a-z-]+):.*##", re.MULTILINE)
 NAMED_TARGET = re.compile(r"(?:`|^)make ([a-z-]+)", re.MULTILINE)
 
 
-def test_commands_of_the_documents_are_each_run_by_a_test() -> None:
+def test_documented_commands_are_each_tested() -> None:
     """Or their like: add the command to `tests/documented_commands.py`, beside its test."""
     assert SHOWN - set(KNOWN) == set(), "no test"
     assert set(KNOWN) - SHOWN == set(), "in no document"
@@ -188,7 +186,7 @@ CHAPTERS_MAX = 20
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
-def test_document_of_many_chapters_begins_with_its_contents_as_they_are(page: Path) -> None:
+def test_long_document_starts_with_its_contents(page: Path) -> None:
     """After a new heading: `python dev/contents.py --write`."""
     text = page.read_text()
     shown = contents.shown(text)
@@ -222,7 +220,7 @@ def test_index_leads_to_every_document() -> None:
     }
 
 
-def test_readme_begins_with_the_two_commands_and_leads_to_the_index() -> None:
+def test_readme_starts_with_two_commands() -> None:
     readme = ROOT / "README.md"
     assert commands(readme) == ["make demo", "make test"]
     assert "docs/README.md" in LINKED.findall(readme.read_text())

@@ -43,14 +43,14 @@ def killed(holder: str, view: str | None) -> bool:
 
 
 @pytest.mark.parametrize(("holder", "view"), [("a", None), ("", "{}")])
-def test_operator_that_a_lease_names_but_that_does_not_lead_is_not_killed(
+def test_operator_not_leading_is_not_killed(
     operator: subprocess.Popen[bytes], holder: str, view: str | None
 ) -> None:
     assert not killed(holder, view)
     assert operator.poll() is None
 
 
-def test_operator_that_leads_is_killed_and_when_it_is_dead_nobody_is(
+def test_leading_operator_is_killed_once(
     operator: subprocess.Popen[bytes],
 ) -> None:
     assert killed("a", "{}")

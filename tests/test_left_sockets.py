@@ -24,7 +24,7 @@ def test_that_leaves_a_socket():
 
 
 @pytest.mark.slow
-def test_socket_that_the_last_test_leaves_in_a_cycle_fails_no_run(tmp_path: Path) -> None:
+def test_leftover_socket_fails_no_run(tmp_path: Path) -> None:
     path = tmp_path / "test_last.py"
     path.write_text(LEAVES_A_SOCKET)
     command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "pyproject.toml", str(path)]
@@ -36,7 +36,7 @@ def test_socket_that_the_last_test_leaves_in_a_cycle_fails_no_run(tmp_path: Path
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_ports_that_a_test_process_holds_are_let_go_at_its_end() -> None:
+def test_reserved_ports_are_released_at_end() -> None:
     held = "from tests.integration.listening import free_ports; print(free_ports(1))"
     done = subprocess.run(
         [sys.executable, "-W", "default::ResourceWarning", "-c", held],

@@ -14,6 +14,8 @@ FUNCTION_LINES_MAX = 70
 MODULE_LINES_MAX = 800
 PARAMETERS_MAX = 6
 COLUMNS_MAX = 100
+TEST_NAME_WORDS_MAX = 8
+"""Of a test's name, after `test`: component, condition, outcome."""
 CLASS_LINES_MAX = 800
 """With all that it inherits from its own package: a class cut into a chain is one class."""
 MARKDOWN_WORDS_MAX = 60_000
@@ -168,6 +170,9 @@ def faults_of(path: Path) -> list[str]:
         length = (function.end_lineno or function.lineno) - function.lineno + 1
         if length > FUNCTION_LINES_MAX:
             faults.append(f"{function.name}: {length} lines")
+        words = len(function.name.split("_")) - 1
+        if is_test and function.name.startswith("test_") and words > TEST_NAME_WORDS_MAX:
+            faults.append(f"{function.name}: {words} words")
         if not is_test and not is_command(function) and parameters(function) > PARAMETERS_MAX:
             faults.append(f"{function.name}: {parameters(function)} parameters")
     return faults
@@ -183,7 +188,7 @@ def test_parameters_of_the_product_are_no_anonymous_tuples() -> None:
 
 
 @pytest.mark.parametrize("annotation", ["tuple[int, str]", "None | tuple[int, str]", "tuple[int]"])
-def test_anonymous_tuple_is_found_among_any_kind_of_parameters(annotation: str) -> None:
+def test_anonymous_tuple_is_found_in_parameters(annotation: str) -> None:
     shapes = ("a: {}", "a: int, *, b: {}", "a: {}, /", "*a: {}", "**a: {}")
     for shape in shapes:
         tree = ast.parse(f"def f({shape.format(annotation)}): pass")
@@ -192,7 +197,7 @@ def test_anonymous_tuple_is_found_among_any_kind_of_parameters(annotation: str) 
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_classes_with_what_they_inherit_are_no_longer_than_a_module(package: str) -> None:
+def test_classes_with_bases_fit_a_module(package: str) -> None:
     sources = {path: path.read_text() for path in product() if package in path.parts}
     classes = classes_of(sources)
     long = {
@@ -204,7 +209,7 @@ def test_classes_with_what_they_inherit_are_no_longer_than_a_module(package: str
     assert not long, f"one class, cut to fit: {long}"
 
 
-def test_inherited_lines_are_counted_once_over_a_chain_and_a_diamond() -> None:
+def test_inherited_lines_are_counted_once() -> None:
     text = "class A:\n    a = 1\nclass B(A):\n    b = 1\nclass C(m.A, B, Other):\n    c = 1\n"
     classes = classes_of({Path("m.py"): text})
     assert [lines_with_bases(name, classes) for name in "ABC"] == [2, 4, 6]
@@ -326,7 +331,7 @@ def test_modules_are_named_after_their_main_class() -> None:
     assert found.keys() >= CLASSES_NAMED_OTHERWISE, "take what is well named off the list"
 
 
-def test_loggers_are_named_after_their_module_or_its_folder() -> None:
+def test_loggers_are_named_after_module_or_folder() -> None:
     """A line of the log then leads to the file that wrote it."""
     found = set()
     for path in product():
@@ -365,7 +370,7 @@ def numbers_joined(tree: ast.Module) -> list[int]:
     return lines
 
 
-def test_lists_of_brokers_in_sentences_are_written_by_one_module() -> None:
+def test_lists_of_brokers_are_written_once() -> None:
     homes = {
         path.name
         for path in product(but=("plimsoll_sim", "plimsoll_spark", "memory"))
@@ -398,7 +403,7 @@ def test_clocks_and_dice_are_asked_through_their_modules() -> None:
     assert not found, found
 
 
-def test_labels_and_annotations_of_the_operator_are_stated_in_one_module() -> None:
+def test_operator_labels_are_stated_in_one_module() -> None:
     """Selectors must match what was labelled: `api/labels.py` states every key."""
     label = re.compile(r"\b(plimsoll\.dev|kubernetes\.io)/[a-z]")
     home = ROOT / "operator/plimsoll_operator/api/labels.py"
@@ -561,7 +566,7 @@ def test_package_says_who_no_more_often_than_recorded(package: str) -> None:
     assert sum(counts.values()) <= PEOPLE_MAX[package], f"name the component instead: {counts}"
 
 
-def test_people_are_found_in_docstrings_and_in_parts_of_sentences() -> None:
+def test_people_are_found_in_sentences() -> None:
     text = 'def f(x):\n    """Whose it is."""\n    return f"{x} is whoever asks, nobody else"\n'
     assert people_named(ast.parse(text)) == 3
     assert people_named(ast.parse("who = 'the broker'")) == 0

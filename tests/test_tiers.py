@@ -61,7 +61,7 @@ def test_tier_finds_its_long_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert not replace(tier, paths=("a/test_d.py",)).has_long_tests()
 
 
-def test_end_to_end_tests_are_each_of_one_tier() -> None:
+def test_end_to_end_tests_have_one_tier() -> None:
     on_node = [tier for tier in TIERS if tier.marker == "e2e"]
     for path in sorted((ROOT / "tests" / "e2e").glob("test_*.py")):
         inside = [tier.name for tier in on_node if tier.looks_at(path.relative_to(ROOT))]
@@ -69,7 +69,7 @@ def test_end_to_end_tests_are_each_of_one_tier() -> None:
 
 
 @pytest.mark.parametrize("path", USING)
-def test_end_to_end_tests_that_run_beside_others_leave_operator_and_release_alone(
+def test_shared_end_to_end_tests_leave_operator_alone(
     path: str,
 ) -> None:
     text = (ROOT / path).read_text()
@@ -77,26 +77,26 @@ def test_end_to_end_tests_that_run_beside_others_leave_operator_and_release_alon
 
 
 @pytest.mark.parametrize("path", KILLING)
-def test_end_to_end_tests_beside_others_that_kill_operators_do_nothing_worse(path: str) -> None:
+def test_operator_killing_tests_do_nothing_worse(path: str) -> None:
     text = (ROOT / path).read_text()
     assert KILLS.search(text)
     assert DISTURBS.findall(text) == []
 
 
 @pytest.mark.parametrize("name", ["installing", "upgrade", "outages", "prometheus"])
-def test_end_to_end_tests_that_disturb_every_cluster_are_recognised_by_what_they_call(
+def test_disturbing_tests_are_recognised_by_calls(
     name: str,
 ) -> None:
     assert DISTURBS.search((ROOT / "tests" / "e2e" / f"test_{name}.py").read_text())
 
 
-def test_name_before_a_dash_names_all_tiers_that_begin_with_it() -> None:
+def test_tier_prefix_names_all_its_tiers() -> None:
     assert [tier.name for tier in named(["e2e"])] == [*("e2e-using", "e2e-killing", "e2e-alone")]
     assert [tier.name for tier in named(["unit", "e2e-alone"])] == ["e2e-alone", "unit"]
     assert named(["e2"]) == named([]) == []
 
 
-def test_unit_tier_takes_everything_that_no_other_tier_takes() -> None:
+def test_unit_tier_takes_the_rest() -> None:
     (unit,) = [tier for tier in TIERS if tier.name == "unit"]
     others = [tier.marker for tier in TIERS if tier is not unit]
     default = Tier(name="", about="", marker="", limit_s=1, lane=Lane.COMPUTING)
@@ -129,7 +129,7 @@ def test_tier_without_a_report_has_failed(tmp_path: Path, code: int) -> None:
     assert outcome.note
 
 
-def test_summary_fails_when_one_test_failed_or_none_passed(
+def test_summary_fails_on_failure_or_nothing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     good = Outcome(name="unit", passed=2, tests=[(3.0, "slow"), (1.0, "quick")])
@@ -147,9 +147,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return Run(live=False)
 
 
-def test_tiers_children_keep_bytecode_where_the_machine_forbids_it(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_children_keep_bytecode_elsewhere(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     code = "import sys; sys.exit(sys.dont_write_bytecode)"
     assert run.child([sys.executable, "-c", code], 60, None)[0] == 0
@@ -162,13 +160,11 @@ def test_child_is_measured_with_what_it_waited_for(run: Run) -> None:
     assert used > 0.05
 
 
-def test_child_is_killed_at_its_limit_with_its_children(run: Run) -> None:
+def test_child_is_killed_at_its_limit(run: Run) -> None:
     assert run.child(["bash", "-c", "sleep 1000; true"], 0.1, None)[0] == TIMED_OUT
 
 
-def test_step_that_fails_ends_its_commands_and_is_explained(
-    run: Run, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_failing_step_ends_its_commands(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert not run.step("x", "three commands", ["echo", "told"], ["false"], ["echo", "never"])
     (outcome,) = run.outcomes
     assert (outcome.passed, outcome.failed) == (0, 1)
@@ -203,7 +199,7 @@ class RecordedRun(Run):
         self.asked.append(tier.name)
 
 
-def test_run_of_everything_takes_every_tier_once_and_the_node_first() -> None:
+def test_full_run_takes_every_tier_once() -> None:
     run = RecordedRun()
     beside(run, list(TIERS), everything=True)
     steps = ["kubernetes", "release", "tools", "check"]
@@ -215,7 +211,7 @@ def test_run_of_everything_takes_every_tier_once_and_the_node_first() -> None:
     assert run.asked.index("tools") < run.asked.index("unit")
 
 
-def test_tidy_is_left_out_of_the_gates_alone_and_is_a_part_of_the_unit_tier() -> None:
+def test_tidy_is_part_of_unit_tier() -> None:
     text = (ROOT / "dev" / "check.sh").read_text()
     assert 'gate "tidy" .venv/bin/python -m pytest' in text.partition("--but-tidy ]")[2]
     (unit,) = [tier for tier in TIERS if tier.name == "unit"]
@@ -236,7 +232,7 @@ def command_of(run: Run, tier: Tier, monkeypatch: pytest.MonkeyPatch) -> list[st
     return asked[0]
 
 
-def test_tier_on_the_release_keeps_it_as_it_is(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_release_tier_keeps_the_release(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     tier = Tier(name="x", about="", marker="e2e", limit_s=1, lane=Lane.RELEASE, workers=2)
     command = command_of(run, tier, monkeypatch)
     assert command[:2] == ["env", "KEEP_RELEASE=1"]
@@ -251,9 +247,7 @@ ON_NODE = {"e2e-using", "e2e-killing", "e2e-alone", "node"}
 @pytest.mark.parametrize(
     ("step", "left_out"), [("kubernetes", ON_NODE), ("release", ON_NODE - {"node"})]
 )
-def test_run_without_a_node_or_release_leaves_out_the_tiers_on_it_alone(
-    step: str, left_out: set[str]
-) -> None:
+def test_run_without_node_skips_its_tiers(step: str, left_out: set[str]) -> None:
     run = RecordedRun(fails=step)
     beside(run, list(TIERS), everything=True)
     assert {tier.name for tier in TIERS} - set(run.asked) == left_out

@@ -31,9 +31,7 @@ def test_client_reads_back_what_it_wrote_in_order(
 
 
 @pytest.mark.client("Java {jars}", "writes and reads")
-def test_kafkas_own_console_tools_read_back_what_they_wrote(
-    peer: Peer, peer_topic: str, jars: KafkaJars
-) -> None:
+def test_kafka_console_tools_round_trip(peer: Peer, peer_topic: str, jars: KafkaJars) -> None:
     records = scripts.sent(PARTITIONS, EACH)
     found = scripts.with_java_console(peer.bootstrap, peer_topic, records, jars)
     everything = sorted(value for values in found.values() for value in values)

@@ -51,7 +51,7 @@ def test_consumer_groups_tool_resets_describes_lists_and_deletes(
     assert group not in groups(jars, peer, "--list")
 
 
-def test_kafkas_decoder_prints_the_commits_and_tombstones_that_were_written(
+def test_kafka_decoder_prints_commits_and_tombstones(
     cluster: LocalCluster, topic: str, jars: KafkaJars
 ) -> None:
     group = f"decoded-{topic}"

@@ -33,7 +33,7 @@ def a_worker_of(running: Connect, connector: str) -> str:
 @pytest.mark.long
 @pytest.mark.client("Kafka Connect 4.1", "member killed")
 @pytest.mark.parametrize("killed", ["sink", pytest.param("source", marks=pytest.mark.full)])
-def test_connect_moves_every_line_from_file_to_file_though_a_worker_is_killed(
+def test_connect_copies_every_line_despite_killed_worker(
     peer: Peer, tmp_path: Path, killed: str
 ) -> None:
     source, sink, topic = tmp_path / "source", tmp_path / "sink", f"lines-{killed}"

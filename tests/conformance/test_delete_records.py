@@ -46,7 +46,7 @@ def deletes(peer: Peer, topic: str, delete: Delete) -> None:
     ],
     ids=["confluent", "kafka-python"],
 )
-def test_client_deletes_records_and_hears_where_its_partitions_begin(
+def test_client_deletes_records_and_learns_log_start(
     peer: Peer, peer_topic: str, delete: Delete
 ) -> None:
     deletes(peer, peer_topic, delete)

@@ -114,7 +114,7 @@ def verifiable(cluster: LocalCluster, topic: str) -> Iterator[list[Verifiable]]:
         one.stop()
 
 
-def test_three_consumers_miss_nothing_while_their_coordinator_is_killed(
+def test_consumers_miss_nothing_while_coordinator_dies(
     cluster: LocalCluster, topic: str, verifiable: list[Verifiable]
 ) -> None:
     wait_for("an owner each", lambda: [len(one.owned) for one in verifiable] == [1] * 3, 60)

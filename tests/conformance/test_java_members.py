@@ -92,7 +92,7 @@ def each_owns_one(members: list[Consumer]) -> bool:
 
 
 @pytest.mark.client("Java 4.1", "cooperative")
-def test_cooperative_java_members_share_out_partitions_as_they_come_and_go(
+def test_cooperative_java_members_share_partitions(
     peer: Peer, consumers: Callable[..., Consumer], tmp_path: Path
 ) -> None:
     topic, jars = a_topic(peer.bootstrap, "java-cooperative", peer.replicas), kafka_jars()
@@ -112,7 +112,7 @@ def test_cooperative_java_members_share_out_partitions_as_they_come_and_go(
 
 
 @pytest.mark.client("Java 4.1", "static members")
-def test_static_java_member_that_is_started_again_gets_what_it_had(
+def test_restarted_static_java_member_keeps_its_partitions(
     peer: Peer, consumers: Callable[..., Consumer]
 ) -> None:
     topic, jars = a_topic(peer.bootstrap, "java-static", peer.replicas), kafka_jars()
@@ -131,7 +131,7 @@ def test_static_java_member_that_is_started_again_gets_what_it_had(
 
 
 @pytest.mark.client("Java 4.1", "coordinator killed")
-def test_verifiable_consumers_read_all_that_was_acknowledged_while_every_broker_is_killed(
+def test_verifiable_consumers_read_everything_while_brokers_die(
     cluster: LocalCluster, consumers: Callable[..., Consumer], tmp_path: Path
 ) -> None:
     topic, jars = a_topic(cluster.bootstrap, "java-verified"), kafka_jars()

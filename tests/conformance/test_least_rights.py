@@ -194,9 +194,7 @@ def wait(what: str, condition: Callable[[], object], told: Callable[[], str]) ->
 @pytest.mark.client("Kafka Connect 4.1", "least rights")
 @pytest.mark.client("MirrorMaker 2 4.1", "TLS")
 @pytest.mark.client("MirrorMaker 2 4.1", "least rights")
-def test_connect_and_mirror_makers_connectors_need_no_right_but_those_that_are_documented(
-    apache_kafka: Peer, tmp_path: Path
-) -> None:
+def test_connectors_need_only_documented_rights(apache_kafka: Peer, tmp_path: Path) -> None:
     with (
         nothing_is_denied(tmp_path, apache_kafka) as (running, of),
         worker(tmp_path, running) as connected,
@@ -226,16 +224,14 @@ def by_itself(place: Path, of: Sides, **more: str) -> Iterator[Application]:
 
 @pytest.mark.full
 @pytest.mark.client("MirrorMaker 2 4.1", "least rights")
-def test_mirror_maker_by_itself_needs_no_right_but_those_that_are_documented(
-    empty_kafka: Peer, tmp_path: Path
-) -> None:
+def test_mirror_maker_needs_only_documented_rights(empty_kafka: Peer, tmp_path: Path) -> None:
     with nothing_is_denied(tmp_path, empty_kafka) as (_, of), by_itself(tmp_path, of) as mirror:
         wait_until_mirrored(of, mirror.said)
 
 
 @pytest.mark.full
 @pytest.mark.client("Kafka Connect 4.1", "least rights")
-def test_connect_makes_no_topic_where_they_are_declared_and_may_not(tmp_path: Path) -> None:
+def test_connect_without_create_right_makes_no_topic(tmp_path: Path) -> None:
     users = [one for one in documented("User") if one["metadata"]["name"] == CONNECT]
     objects = [*without("Create", users), *documented("Topic")]
     with closed_cluster(tmp_path, "Enforce", objects) as running:
@@ -252,9 +248,7 @@ def test_connect_makes_no_topic_where_they_are_declared_and_may_not(tmp_path: Pa
 @pytest.mark.full
 @pytest.mark.client("Kafka Connect 4.1", "least rights")
 @pytest.mark.client("MirrorMaker 2 4.1", "least rights")
-def test_each_documented_right_is_asked_for_and_audit_names_no_other(
-    empty_kafka: Peer, tmp_path: Path
-) -> None:
+def test_each_documented_right_is_asked_for(empty_kafka: Peer, tmp_path: Path) -> None:
     users = both_users()
     bare = [{**one, "spec": {**one["spec"], "acls": []}} for one in users]
     with closed_cluster(tmp_path, "Audit", bare) as running:

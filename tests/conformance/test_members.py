@@ -70,7 +70,7 @@ def describe(peer: Peer, group: str) -> confluent_kafka.admin.ConsumerGroupDescr
         pytest.param("cooperative-sticky", marks=pytest.mark.client(LIBRDKAFKA, "cooperative")),
     ],
 )
-def test_librdkafkas_partitions_are_shared_out_again_when_members_come_and_go(
+def test_librdkafka_members_share_partitions_again(
     peer: Peer, members: Callable[..., Member], strategy: str
 ) -> None:
     topic = a_topic(peer, f"shared-{strategy}")
@@ -91,7 +91,7 @@ def test_librdkafkas_partitions_are_shared_out_again_when_members_come_and_go(
 
 
 @pytest.mark.client(LIBRDKAFKA, "static members")
-def test_librdkafkas_static_member_that_restarts_within_its_session_costs_no_rebalance(
+def test_librdkafka_static_restart_costs_no_rebalance(
     peer: Peer, members: Callable[..., Member]
 ) -> None:
     topic = a_topic(peer, "static")
@@ -167,7 +167,7 @@ async def test_aiokafkas_consumers_share_a_topic(peer: Peer) -> None:
 
 @pytest.mark.client("kcat", "groups")
 @pytest.mark.client("kcat", "restart")
-def test_kcat_reads_in_a_group_and_goes_on_where_it_ended(peer: Peer) -> None:
+def test_kcat_group_resumes_where_it_ended(peer: Peer) -> None:
     topic = a_topic(peer, "kcat")
     read: list[int] = []
     for number in range(2):

@@ -31,7 +31,7 @@ def running(peer: Peer, apache_kafka: Peer, tmp_path: Path) -> Iterator[Applicat
 @pytest.mark.client("MirrorMaker 2 4.1", "writes and reads")
 @pytest.mark.client("MirrorMaker 2 4.1", "offsets")
 @pytest.mark.client("MirrorMaker 2 4.1", "topics and configs")
-def test_mirror_maker_copies_both_ways_and_translates_offsets_of_groups(
+def test_mirror_maker_copies_both_ways_with_offsets(
     peer: Peer, apache_kafka: Peer, request: pytest.FixtureRequest
 ) -> None:
     for one in (peer, apache_kafka):

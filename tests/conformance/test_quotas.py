@@ -71,7 +71,7 @@ def comparable(printed: str) -> list[list[str]]:
 @pytest.mark.timeout(600)
 @pytest.mark.client("Java 4.1", "topics and configs", both=True)
 @pytest.mark.parametrize("commands", [CLIENTS, ADDRESSES], ids=["clients", "addresses"])
-def test_kafka_configs_says_of_quotas_what_it_says_of_kafkas(
+def test_kafka_configs_reports_quotas_like_kafka(
     cluster: LocalCluster,
     apache_kafka: ApacheKafka,
     tools: KafkaJars,
@@ -86,9 +86,7 @@ def test_kafka_configs_says_of_quotas_what_it_says_of_kafkas(
 
 @pytest.mark.timeout(300)
 @pytest.mark.client("Java 4.1", "writes and reads")
-def test_kafka_producer_perf_test_is_held_to_its_rate(
-    cluster: LocalCluster, tools: KafkaJars
-) -> None:
+def test_kafka_producer_perf_test_keeps_its_rate(cluster: LocalCluster, tools: KafkaJars) -> None:
     named = (*EVERY_USER, "--entity-type", "clients", "--entity-name", "perf")
     run(
         tools,

@@ -10,7 +10,7 @@ WAIT_S = 20
 QUIET = {"log_level": 0}
 
 
-def test_transactional_producer_of_librdkafka_hears_that_there_are_no_transactions(
+def test_librdkafka_transactional_producer_is_refused_clearly(
     peer: Peer,
 ) -> None:
     producer = confluent_kafka.Producer({**peer.librdkafka, **QUIET, "transactional.id": "refused"})

@@ -36,9 +36,7 @@ async def asked(open_port: int, secured_port: int, holders: Sequence[str]) -> To
 @pytest.mark.parametrize(
     "holders", [FEW, pytest.param(tuple(HOLDERS), marks=pytest.mark.full)], ids=["few", "all"]
 )
-def test_every_api_answers_who_has_which_right_as_apache_kafka(
-    tmp_path: Path, holders: Sequence[str]
-) -> None:
+def test_every_api_authorizes_like_apache_kafka(tmp_path: Path, holders: Sequence[str]) -> None:
     ports = free_ports(2)
     file = tmp_path / "cluster.yaml"
     listeners = [

@@ -126,9 +126,7 @@ def sums(last: int) -> dict[int, int]:
 
 
 @pytest.mark.client("Kafka Streams 4.1", "member killed")
-def test_streams_add_up_every_number_though_an_instance_is_killed(
-    peer: Peer, instances: Instances
-) -> None:
+def test_streams_sum_is_right_despite_killed_instance(peer: Peer, instances: Instances) -> None:
     create(peer, INPUT, OUTPUT)
     topics = {"input.topic": INPUT, "aggregation.topic": OUTPUT, "add.operations": "false"}
     say(peer, 0, EACH)
@@ -154,9 +152,7 @@ def test_streams_add_up_every_number_though_an_instance_is_killed(
 @pytest.mark.full
 @pytest.mark.timeout(2 * SMOKE_S)
 @pytest.mark.client("Kafka Streams 4.1", "own suite")
-def test_streams_smoke_test_succeeds_though_an_instance_is_killed(
-    peer: Peer, instances: Instances
-) -> None:
+def test_streams_smoke_test_survives_killed_instance(peer: Peer, instances: Instances) -> None:
     create(peer, *SMOKE_TOPICS, partitions=5)
     driver = instances.start(SMOKE_TEST, "run")
     first = instances.start(SMOKE_TEST, "process")
@@ -211,7 +207,7 @@ def purged(peer: Peer) -> bool:
 @pytest.mark.timeout(600)
 @pytest.mark.client("Kafka Streams 4.1", "TLS")
 @pytest.mark.client("Kafka Streams 4.1", "least rights")
-def test_streams_need_no_right_but_those_that_are_documented(tmp_path: Path) -> None:
+def test_streams_need_only_documented_rights(tmp_path: Path) -> None:
     (user,) = [one for one in documented("User") if one["metadata"]["name"] == SUMS_USER]
     assert add_up_as_documented(tmp_path / "enforced", "Enforce", user) == set()
     bare = {**user, "spec": {**user["spec"], "acls": []}}

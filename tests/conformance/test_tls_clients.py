@@ -108,7 +108,7 @@ def write_and_read(
 
 @pytest.mark.client("Java {jars}", "TLS")
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
-def test_kafkas_own_console_tools_write_and_read_over_tls(
+def test_kafka_console_tools_round_trip_over_tls(
     secured: LocalCluster, java_config: Path, jars: KafkaJars, version: str
 ) -> None:
     with java_config.open("a") as file:
@@ -266,9 +266,7 @@ def test_kafka_python_is_its_certificates_user(
 @pytest.mark.client("sarama", "TLS")
 @pytest.mark.client("sarama", "client certificates")
 @pytest.mark.parametrize("version", ["1.2", "1.3"])
-def test_sarama_writes_and_reads_over_tls_and_is_its_certificates_user(
-    secured: LocalCluster, version: str
-) -> None:
+def test_sarama_authenticates_by_certificate_over_tls(secured: LocalCluster, version: str) -> None:
     files, client = files_of(secured), str(go_suites.sarama_client())
     options = ("-topic", TOPIC, "-ca", str(files / "ca.crt"), "-tls", version)
     shows = ("-cert", str(files / "tls.crt"), "-key", str(files / "tls.key"))
@@ -293,7 +291,7 @@ def test_sarama_writes_and_reads_over_tls_and_is_its_certificates_user(
 
 
 @pytest.mark.client("confluent-kafka", "client certificates")
-def test_disabled_users_open_connections_end_and_its_certificate_lets_nobody_in(
+def test_disabled_certificate_user_is_disconnected_and_refused(
     secured: LocalCluster,
 ) -> None:
     def cut_off() -> float:

@@ -69,7 +69,7 @@ def slowly(lines: set[str], into: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.mark.client("Java {jars}", "OAUTHBEARER")
-def test_kafkas_own_console_tools_log_in_with_the_token_of_a_file_and_renew_their_session(
+def test_kafka_console_tools_renew_token_sessions(
     secured: LocalCluster, token_file: Path, jars: KafkaJars, tmp_path: Path
 ) -> None:
     package = "org.apache.kafka.common.security.oauthbearer"
@@ -119,7 +119,7 @@ def test_kafkas_own_console_tools_log_in_with_the_token_of_a_file_and_renew_thei
 
 
 @pytest.mark.client("aiokafka", "OAUTHBEARER")
-async def test_aiokafka_logs_in_with_a_token_and_goes_on_after_its_session(
+async def test_aiokafka_reauthenticates_with_a_token(
     secured: LocalCluster,
 ) -> None:
     class Tokens(AbstractTokenProvider):
@@ -147,7 +147,7 @@ async def test_aiokafka_logs_in_with_a_token_and_goes_on_after_its_session(
 
 @pytest.mark.client("kafka-python", "OAUTHBEARER")
 @left_sockets()
-def test_kafka_python_logs_in_with_a_token_and_renews_its_session(secured: LocalCluster) -> None:
+def test_kafka_python_renews_its_token_session(secured: LocalCluster) -> None:
     class Tokens(KafkaPythonTokenProvider):
         def token(self) -> str:
             return account_token(secured, "app")

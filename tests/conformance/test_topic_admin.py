@@ -104,7 +104,7 @@ def _comparable(printed: str) -> list[str]:
 
 
 @pytest.mark.client("Java 4.1", "topics and configs", both=True)
-def test_tools_alter_a_topic_and_describe_it_as_they_do_with_kafka(
+def test_tools_alter_and_describe_topics_like_kafka(
     cluster: LocalCluster, apache_kafka: ApacheKafka, tools: KafkaJars
 ) -> None:
     def both(main_class: str, *words: str) -> str:
@@ -147,7 +147,7 @@ OF_COMPACTION = {
 }
 
 
-def test_every_topic_config_of_kafka_is_described_with_its_default_and_synonyms(
+def test_topic_configs_are_described_with_defaults_and_synonyms(
     cluster: LocalCluster, apache_kafka: ApacheKafka, tools: KafkaJars
 ) -> None:
     found = []
@@ -161,7 +161,7 @@ def test_every_topic_config_of_kafka_is_described_with_its_default_and_synonyms(
     assert found[0] == found[1]
 
 
-def test_kafka_reassign_partitions_verifies_without_a_throttle_to_take_away(
+def test_kafka_reassign_partitions_verifies_without_throttle(
     cluster: LocalCluster, tools: KafkaJars, tmp_path: Path
 ) -> None:
     """It deletes configs of brokers and topics that nobody set."""
@@ -181,7 +181,7 @@ def test_kafka_reassign_partitions_verifies_without_a_throttle_to_take_away(
     assert "spec.movement.bytesPerSecond" in throttled
 
 
-def test_declared_topic_and_brokers_name_the_object_to_edit(
+def test_declared_topic_and_brokers_name_their_object(
     cluster: LocalCluster, tools: KafkaJars
 ) -> None:
     topic = ("--entity-type", "topics", "--entity-name", "declared")
@@ -225,7 +225,7 @@ def produced(bootstrap: str, topic: str, count: int) -> None:
     assert producer.flush(TIMEOUT_S) == 0
 
 
-def test_tool_describes_the_producers_of_a_partition_as_with_kafka(
+def test_tool_describes_producers_like_kafka(
     cluster: LocalCluster, apache_kafka: ApacheKafka, tools: KafkaJars
 ) -> None:
     """Their ids and times differ."""
@@ -254,9 +254,7 @@ def _printed(jars: KafkaJars, bootstrap: str, *words: str) -> list[str]:
     return run(jars, bootstrap, jars.transactions, *words).splitlines()
 
 
-def test_tool_describes_what_a_new_topic_has_on_a_broker(
-    cluster: LocalCluster, tools: KafkaJars
-) -> None:
+def test_tool_describes_topic_defaults_of_broker(cluster: LocalCluster, tools: KafkaJars) -> None:
     words = ("--describe", "--all", "--entity-type", "brokers", "--entity-name", "0")
     printed = run(tools, cluster.bootstrap, tools.configs, *words)
     for told in ("num.partitions=6", "default.replication.factor=1", "min.insync.replicas=1"):
@@ -268,7 +266,7 @@ RECORDS = 20
 """For each topic, of each producer."""
 
 
-def test_batches_lie_on_disk_in_their_topics_codec_as_with_kafka(
+def test_batches_are_stored_in_topic_codec(
     cluster: LocalCluster, apache_kafka: ApacheKafka, tools: KafkaJars
 ) -> None:
     """Of a producer of each codec; Kafka's own reader opens all of them.  In how many batches the
@@ -323,7 +321,7 @@ def test_librdkafka_alters_configs_and_adds_partitions(cluster: LocalCluster) ->
     assert len(admin.list_topics(timeout=TIMEOUT_S).topics["by-librdkafka"].partitions) == 4
 
 
-def test_list_of_policies_is_emptied_and_filled_as_with_kafka(
+def test_policy_list_is_emptied_and_filled(
     cluster: LocalCluster, apache_kafka: ApacheKafka
 ) -> None:
     found = []
@@ -350,7 +348,7 @@ def test_list_of_policies_is_emptied_and_filled_as_with_kafka(
     assert found[0] == found[1]
 
 
-def test_zstd_is_refused_in_old_produces_and_told_in_old_fetches_as_by_kafka(
+def test_zstd_with_old_versions_matches_kafka(
     cluster: LocalCluster, apache_kafka: ApacheKafka
 ) -> None:
     """Of a topic of each codec; by raw frames, as no client sends such."""
@@ -387,7 +385,7 @@ def test_kafka_python_alters_configs_and_adds_partitions(cluster: LocalCluster) 
     assert len(other.list_topics(timeout=TIMEOUT_S).topics["by-kafka-python"].partitions) == 4
 
 
-def test_producer_to_a_topic_that_is_not_there_makes_it_in_local_mode(
+def test_producer_creates_missing_topic_in_local_mode(
     cluster: LocalCluster, apache_kafka: ApacheKafka
 ) -> None:
     for bootstrap in (cluster.bootstrap, apache_kafka.bootstrap):

@@ -105,18 +105,14 @@ def reader(server: ApiServer, tmp_path: Path) -> ApiReader:
     return ApiReader(str(path))
 
 
-def test_view_is_read_with_one_token_for_several_questions(
-    server: ApiServer, reader: ApiReader
-) -> None:
+def test_view_reuses_one_token(server: ApiServer, reader: ApiReader) -> None:
     for _ in range(2):
         assert reader.view(VIEW, "sys", 5) == '{"clusters": []}'
     assert server.asked == [(TOKENS, ["plimsoll.dev/view"]), (VIEW, "Bearer abc"),
                             (VIEW, "Bearer abc")]  # fmt: skip
 
 
-def test_release_without_an_account_for_the_view_is_asked_without_a_token(
-    server: ApiServer, reader: ApiReader
-) -> None:
+def test_release_without_view_account_uses_no_token(server: ApiServer, reader: ApiReader) -> None:
     server.has_account = False
     assert reader.view(VIEW, "sys", 5) == '{"clusters": []}'
     assert server.asked[-1] == (VIEW, None)
@@ -126,7 +122,7 @@ def test_release_without_an_account_for_the_view_is_asked_without_a_token(
 
 
 @pytest.mark.parametrize(("status", "tokens"), [(401, 2), (403, 2), (503, 1)])
-def test_another_token_is_asked_for_where_the_one_was_denied_alone(
+def test_denied_token_alone_is_replaced(
     server: ApiServer, reader: ApiReader, status: int, tokens: int
 ) -> None:
     server.view_status = status
@@ -146,7 +142,7 @@ def test_object_is_applied_at_its_place_and_strictly(server: ApiServer, reader: 
     assert asked == ("application/apply-patch+yaml", TOPIC)
 
 
-def test_refused_object_is_a_failure_with_the_api_servers_sentence(
+def test_refused_object_fails_with_api_servers_sentence(
     server: ApiServer, reader: ApiReader
 ) -> None:
     server.apply_status = 422
@@ -160,9 +156,7 @@ def test_object_in_no_namespace_is_a_failure(server: ApiServer, reader: ApiReade
         reader.apply(TOPIC, "ns", 5)
 
 
-def test_changes_are_each_version_that_the_api_server_sends(
-    server: ApiServer, reader: ApiReader
-) -> None:
+def test_changes_are_the_api_servers_versions(server: ApiServer, reader: ApiReader) -> None:
     server.changes = [{"metadata": {"resourceVersion": str(of)}} for of in (4, 5)]
     assert list(reader.changes("/api/v1/namespaces/ns/secrets", "a", "3", 1)) == server.changes
     ((path, _),) = server.asked

@@ -13,13 +13,13 @@ def test_document_holds_the_table_of_the_recorded_runs() -> None:
     assert results.document(text, RECORDED) == text, message
 
 
-def test_document_has_every_test_of_a_suite_that_fails_here_only() -> None:
+def test_document_lists_tests_failing_here_only() -> None:
     text = results.DOCUMENT.read_text()
     for name in test_go_suites.FAIL_HERE:
         assert f"`{name.rpartition('/')[2]}`" in text, name
 
 
-def test_table_names_every_client_with_what_both_peers_did() -> None:
+def test_table_names_every_client_and_result() -> None:
     found = results.table(
         {
             "b": {"groups": {"plimsoll": True, "kafka": True}},

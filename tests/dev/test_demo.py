@@ -74,7 +74,7 @@ def without_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dev.kubectl.time.sleep", lambda _: None)
 
 
-def test_broker_is_killed_once_while_spark_writes_and_a_passed_run_falls_short_in_nothing(
+def test_broker_is_killed_once_during_passing_run(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     cluster, story = a_run(), Story()
@@ -114,7 +114,7 @@ def test_run_that_falls_short_says_in_what(changed: dict[str, Any], sentence: st
     ],
     ids=["unknown", "too long"],
 )
-def test_partition_whose_stall_is_unknown_or_too_long_falls_short(
+def test_unknown_or_long_stall_fails_the_demo(
     stalls: dict[str, float], sentence: str, code: int
 ) -> None:
     cluster, story = a_run(), Story()
@@ -125,7 +125,7 @@ def test_partition_whose_stall_is_unknown_or_too_long_falls_short(
     assert story.exit_code == code
 
 
-def test_run_that_is_slow_and_loses_a_record_is_not_taken_for_a_slow_one() -> None:
+def test_slow_run_with_lost_record_fails() -> None:
     cluster, story = a_run(counts=COUNTS | {"lost": 1}), Story()
     cluster.stalls = {"0": 1.0, "1": 1.0, "2": 2_001.0}
     demo_steps.kill_and_judge(cluster, story, Steps())
@@ -133,21 +133,21 @@ def test_run_that_is_slow_and_loses_a_record_is_not_taken_for_a_slow_one() -> No
     assert story.exit_code == 1
 
 
-def test_verification_that_ends_before_the_kill_ends_the_demo() -> None:
+def test_verification_ended_before_kill_ends_demo() -> None:
     cluster = Scripted([a_view(0)], [PASSED])
     with pytest.raises(GaveUp, match="ended before the kill"):
         demo_steps.kill_and_judge(cluster, Story(), Steps())
     assert cluster.killed == 0
 
 
-def test_verification_that_is_refused_ends_the_demo_with_what_to_install() -> None:
+def test_refused_verification_names_what_to_install() -> None:
     condition = {"type": "Ready", "reason": "VerificationDisabled", "message": "Install Java."}
     cluster = Scripted([a_view(0)], [{"phase": "Pending", "conditions": [condition]}])
     with pytest.raises(GaveUp, match=r"Install Java\."):
         demo_steps.kill_and_judge(cluster, Story(), Steps())
 
 
-def test_long_wait_says_again_and_again_what_it_waits_for(
+def test_long_wait_repeats_what_it_awaits(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seconds = iter(range(100))
@@ -189,7 +189,7 @@ def test_cluster_that_an_earlier_demo_kept_is_stopped(
 
 
 @pytest.mark.parametrize("runs", [False, True], ids=["stopped", "running"])
-def test_cluster_with_topics_that_the_user_made_is_neither_stopped_nor_thrown_away(
+def test_cluster_with_user_topics_is_kept(
     tmp_path: Path, kept: subprocess.Popen[bytes], runs: bool
 ) -> None:
     directory = tmp_path / "demo"
@@ -207,7 +207,7 @@ def test_cluster_with_topics_that_the_user_made_is_neither_stopped_nor_thrown_aw
     assert directory.exists()
 
 
-def test_process_of_somebody_else_under_an_old_pid_is_left_alone(tmp_path: Path) -> None:
+def test_foreign_process_under_old_pid_is_spared(tmp_path: Path) -> None:
     directory = tmp_path / "demo"
     show_pid(directory, os.getpid())
     assert demo.kept_before(directory) is None
@@ -238,7 +238,7 @@ sys.exit(demo.main())
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", ["SIGINT", "SIGTERM"])
-def test_demo_that_is_interrupted_again_while_it_stops_goes_on_stopping(first: str) -> None:
+def test_repeated_interrupt_does_not_break_stopping(first: str) -> None:
     words = [sys.executable, "-c", SLOW_TO_STOP.replace("{first}", first)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 128 + signal.SIGINT
@@ -249,7 +249,7 @@ def test_demo_that_is_interrupted_again_while_it_stops_goes_on_stopping(first: s
     assert ["stopping already" in line for line in already] == [True, True]
 
 
-def test_demo_that_is_not_to_be_kept_dies_with_its_process(tmp_path: Path) -> None:
+def test_unkept_demo_dies_with_its_process(tmp_path: Path) -> None:
     ends, stays = (demo.LocalDemo(tmp_path, keep=keep).command for keep in (False, True))
     assert ends[2:4] == ["plimsoll_process.parent", str(os.getpid())]
     assert "plimsoll_process.parent" not in stays
@@ -259,7 +259,7 @@ def test_demo_that_is_not_to_be_kept_dies_with_its_process(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("keep", [False, True])
-def test_files_that_the_user_is_told_to_apply_exist(keep: bool) -> None:
+def test_files_to_apply_exist(keep: bool) -> None:
     cluster = demo.LocalDemo(demo.DIRECTORY, keep=keep)
     metrics = {"0": "http://127.0.0.1:3/metrics", "controller": "http://127.0.0.1:4/metrics"}
     cluster.ready = {"bootstrap": "127.0.0.1:1,127.0.0.1:2", "metrics": metrics}
@@ -275,6 +275,6 @@ def test_files_that_the_user_is_told_to_apply_exist(keep: bool) -> None:
     assert "  http://127.0.0.1:4/metrics  (the controller)" in lines
 
 
-def test_report_is_opened_only_where_there_is_a_screen() -> None:
+def test_report_opens_only_with_a_screen() -> None:
     assert not demo.has_browser({"BROWSER": "lynx"})
     assert demo.has_browser({"DISPLAY": ":0"})

@@ -18,7 +18,7 @@ OF_OPERATORS = ("plimsoll_operator_", "plimsoll_reconcile_", "plimsoll_not_ready
 """Of a process, or of all namespaces together: of no LogCluster."""
 
 
-def test_dashboards_of_the_chart_are_made_from_their_descriptions() -> None:
+def test_dashboards_match_their_descriptions() -> None:
     found = {path.name: path.read_text() for path in grafana.DASHBOARDS.glob("*.json")}
     assert found == grafana.files(), "run: .venv/bin/python -m dev.grafana"
 
@@ -28,7 +28,7 @@ def test_every_subject_has_a_dashboard() -> None:
 
 
 @pytest.mark.parametrize("dashboard", ALL, ids=lambda one: one.name)
-def test_dashboard_says_what_each_panel_tells_and_names_no_panel_twice(
+def test_panels_have_unique_titles_and_descriptions(
     dashboard: Dashboard,
 ) -> None:
     titles = [panel.title for panel in dashboard.panels]
@@ -53,7 +53,7 @@ def test_queries_ask_only_for_the_chosen_logclusters(dashboard: Dashboard) -> No
 
 
 @pytest.mark.parametrize("dashboard", ALL, ids=lambda one: one.name)
-def test_panels_lie_beside_each_other_and_never_on_each_other(dashboard: Dashboard) -> None:
+def test_panels_never_overlap(dashboard: Dashboard) -> None:
     taken: dict[tuple[int, int], str] = {}
     for panel in grafana.grafana(dashboard)["panels"]:
         place = panel["gridPos"]

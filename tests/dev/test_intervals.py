@@ -8,12 +8,12 @@ import pytest
 from bench.intervals import pooled, ratios
 
 
-def test_what_both_sides_of_a_round_have_in_common_does_not_widen_the_interval() -> None:
+def test_common_noise_does_not_widen_interval() -> None:
     before = [1.0, 5.0, 2.0, 9.0, 3.0]
     assert pooled(before, [1.1 * one for one in before]) == pytest.approx((1.1, 1.1, 1.1))
 
 
-def test_interval_holds_the_ratio_and_narrows_with_the_rounds() -> None:
+def test_interval_holds_ratio_and_narrows() -> None:
     noise = random.Random(1)
 
     def side(rounds: int, mean: float) -> list[float]:
@@ -26,6 +26,6 @@ def test_interval_holds_the_ratio_and_narrows_with_the_rounds() -> None:
     assert closer_high - closer_low < high - low
 
 
-def test_ratios_are_told_of_the_rounds_and_of_all_together() -> None:
+def test_ratios_cover_rounds_and_all_together() -> None:
     told = ratios([1.0, 2.0], [2.0, 2.0])
     assert told == "ratio 1.500 (1.000 - 2.000), of all rounds 1.333 (95 %: 1.000 - 2.000)"

@@ -8,7 +8,7 @@ from bench.marked import write
 MARKED = "# Figures\n<!-- begin one -->\nold\n<!-- end one -->\nbetween\n<!-- begin two -->\n"
 
 
-def test_lines_take_the_place_of_what_stood_between_the_marks(tmp_path: Path) -> None:
+def test_lines_between_marks_are_replaced(tmp_path: Path) -> None:
     document = tmp_path / "benchmarks.md"
     document.write_text(f"{MARKED}two\n<!-- end two -->\nafter\n")
     write("one", ["new", "lines"], document)
@@ -18,7 +18,7 @@ def test_lines_take_the_place_of_what_stood_between_the_marks(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", ["two", "three"])
-def test_document_without_both_marks_is_left_as_it_is(tmp_path: Path, name: str) -> None:
+def test_document_without_both_marks_is_unchanged(tmp_path: Path, name: str) -> None:
     document = tmp_path / "benchmarks.md"
     document.write_text(MARKED)
     with pytest.raises(ValueError, match=name):

@@ -11,7 +11,7 @@ ROWS = {row.name: row for row in (*operator.ROWS, *broker.ROWS)}
 CONVENTIONAL = re.compile(r"(plimsoll|process|python)_[a-z_]+")
 
 
-def test_document_is_made_of_the_rows_as_they_are():
+def test_document_table_matches_the_rows():
     text = DOCUMENT.read_text()
     assert written(text) == text, "run: python dev/metrics_table.py --write"
 

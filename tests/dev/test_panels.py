@@ -3,7 +3,7 @@
 from dev.panels import chosen
 
 
-def test_query_is_of_the_chosen_cluster_and_of_all_other_labels() -> None:
+def test_query_selects_the_chosen_cluster() -> None:
     text = 'rate(x{cluster=~"$cluster",broker=~"$broker"}[$__rate_interval])'
     found = chosen(text, {"cluster": "main"})
     assert found == 'rate(x{cluster=~"main",broker=~".*"}[10s])'

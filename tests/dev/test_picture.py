@@ -34,7 +34,7 @@ def output(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
     return capsys.readouterr().out
 
 
-def test_picture_of_the_demo_is_from_its_table_to_its_verdict(output: str) -> None:
+def test_demo_picture_shows_table_to_verdict(output: str) -> None:
     shown = picture.end_of(output)
     assert shown.startswith(demo_steps.TABLE_TITLE)
     assert shown.splitlines()[-1].strip().startswith("ok   every ISR full")
@@ -50,7 +50,7 @@ def test_demo_that_failed_gives_no_picture() -> None:
         picture.end_of("demo failed: no brokers\n")
 
 
-def test_picture_of_the_report_has_its_verdict_and_the_plots_of_the_kill_as_they_are() -> None:
+def test_report_picture_shows_verdict_and_plots() -> None:
     svg = picture.plots(REPORT)
     assert [one for one in "abc" if f'id="{one}"' in svg] == ["a", "c"]
     assert "Violated 1 lost Throughput (acks) in steps How long" in words(svg)
@@ -63,7 +63,7 @@ def test_report_without_a_plot_gives_no_picture() -> None:
 
 
 @pytest.mark.parametrize("name", ["demo.svg", "report.svg"])
-def test_pictures_of_the_readme_show_a_run_that_passed(name: str) -> None:
+def test_readme_pictures_show_a_passed_run(name: str) -> None:
     shown = words((picture.PICTURES / name).read_text())
     assert "Passed" in shown
     if name == "demo.svg":
@@ -71,7 +71,7 @@ def test_pictures_of_the_readme_show_a_run_that_passed(name: str) -> None:
         assert all(f"ok {one}" in shown for one in ("verdict", "0 duplicated", "0 out of order"))
 
 
-def test_picture_of_the_readme_is_like_what_the_demo_prints_today(output: str) -> None:
+def test_readme_picture_matches_todays_demo(output: str) -> None:
     of_today = set(re.findall(r"[a-zA-Z]{4,}", picture.end_of(output)))
     of_then = set(re.findall(r"[a-zA-Z]{4,}", words((picture.PICTURES / "demo.svg").read_text())))
     assert of_today - of_then == set(), "python -m dev.picture makes it again"

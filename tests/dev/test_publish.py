@@ -68,7 +68,7 @@ def docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("docker")
-def test_images_are_all_built_and_listed_before_any_is_pushed(tmp_path: Path) -> None:
+def test_images_are_built_before_any_push(tmp_path: Path) -> None:
     code, commands = published(tmp_path / "dist", "images", "--registry", "registry.example/acme/")
     names = [f"registry.example/acme/plimsoll/{one}:{VERSION}" for one in publish.IMAGES]
     assert code == 0
@@ -90,7 +90,7 @@ def test_images_without_a_registry_stay_on_this_machine(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("docker")
-def test_sbom_of_an_image_names_what_is_in_it(tmp_path: Path) -> None:
+def test_sbom_names_the_images_contents(tmp_path: Path) -> None:
     published(tmp_path / "dist", "images")
     found = validated(tmp_path / "dist" / f"plimsoll-spark-{VERSION}.cdx.json")
     urls = {one["name"]: one.get("purl") for one in found["components"]}
@@ -102,7 +102,7 @@ def test_sbom_of_an_image_names_what_is_in_it(tmp_path: Path) -> None:
     }
 
 
-def test_buildah_takes_its_working_container_away_though_the_listing_fails() -> None:
+def test_buildah_removes_working_container_after_failure() -> None:
     class Failing(Recorded):
         """The image has no Python, say."""
 
@@ -215,7 +215,7 @@ def test_inventory_lists_installed_debian_packages_alone(tmp_path: Path) -> None
     assert list(image_inventory.debian_packages(tmp_path / "none")) == []
 
 
-def test_inventory_takes_a_jars_group_from_its_own_properties(tmp_path: Path) -> None:
+def test_inventory_reads_jar_group_from_properties(tmp_path: Path) -> None:
     bundled = "groupId=org.other\nartifactId=other\nversion=9\n"
     own = "#Created by Maven\ngroupId=org.lz4\nartifactId=lz4-java\nversion=1.8.0\n"
     with ZipFile(tmp_path / "lz4-java-1.8.0.jar", "w") as jar:
@@ -228,7 +228,7 @@ def test_inventory_takes_a_jars_group_from_its_own_properties(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_inventory_runs_from_standard_input_and_makes_a_valid_sbom(tmp_path: Path) -> None:
+def test_inventory_from_stdin_makes_valid_sbom(tmp_path: Path) -> None:
     """As it is run inside of an image: this environment stands for one."""
     printed = publish.run_command([sys.executable, "-"], publish.INVENTORY.read_text())
     components = sbom.image_components(json.loads(printed))

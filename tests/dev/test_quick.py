@@ -4,7 +4,7 @@ from dev import quick
 from dev.tier_lanes import ROOT, TIERS
 
 
-def test_quick_runs_the_unit_tier_but_for_slow_tests() -> None:
+def test_quick_runs_unit_tests_except_slow_ones() -> None:
     (unit,) = [tier for tier in TIERS if tier.name == "unit"]
     assert f"{unit.selection(long=False)} and not slow" in quick.TESTS
     assert [f"--ignore={path}" in quick.TESTS for path in unit.ignored] == [True] * 4

@@ -14,7 +14,7 @@ def git(*arguments: str) -> str:
     return done.stdout.strip()
 
 
-def test_release_before_is_the_newest_tag_and_stated_for_clones_without_tags() -> None:
+def test_previous_release_is_newest_tag_or_stated() -> None:
     stated = (ROOT / "dev" / "releases.txt").read_text().splitlines()
     ((name, commit),) = [line.split() for line in stated if not line.startswith("#")]
     assert git("rev-parse", "--verify", f"{commit}^{{commit}}") == commit

@@ -27,7 +27,7 @@ def shown(outcomes: list[Outcome], capsys: pytest.CaptureFixture[str]) -> list[s
     return capsys.readouterr().out.splitlines()
 
 
-def test_failed_test_is_named_at_the_end_with_the_first_lines_of_its_reason(
+def test_failed_test_is_named_with_report_head(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     outcome = Outcome(name="unit")
@@ -46,7 +46,7 @@ def test_failed_test_is_named_at_the_end_with_the_first_lines_of_its_reason(
     assert table < lines.index("failed:")
 
 
-def test_many_failures_take_few_lines_and_the_rest_is_counted(
+def test_many_failures_are_abridged_and_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     outcome = Outcome(name="unit")
@@ -57,7 +57,7 @@ def test_many_failures_take_few_lines_and_the_rest_is_counted(
     assert end[-4:] == ["unit: tests.a::test_9", "    first", "and 15 more", ENDING.format(25)]
 
 
-def test_test_whose_fixture_failed_after_it_is_told_of_both(tmp_path: Path) -> None:
+def test_test_and_fixture_failures_are_both_reported(tmp_path: Path) -> None:
     report, outcome = tmp_path / "report.xml", Outcome(name="unit")
     report.write_text(
         '<testsuite tests="1" failures="1" errors="1"><testcase classname="a" name="b" time="1">'
@@ -67,7 +67,7 @@ def test_test_whose_fixture_failed_after_it_is_told_of_both(tmp_path: Path) -> N
     assert outcome.failures == [Failure("a::b", "wrong"), Failure("a::b", "not ended")]
 
 
-def test_tier_that_wrote_no_report_is_explained_by_its_note_and_the_end_of_its_output(
+def test_tier_without_report_shows_note_and_output(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     outcome, log = Outcome(name="e2e"), tmp_path / "e2e.log"

@@ -202,18 +202,14 @@ def try_to_make(cluster: Cluster, namespace: str, body: dict[str, Any], who: str
     return ""
 
 
-def test_operators_token_is_refused_whatever_the_operator_does_not_write(
-    operator: Cluster, namespace: str
-) -> None:
+def test_operator_token_writes_only_operators_objects(operator: Cluster, namespace: str) -> None:
     for name, (body, why) in TRIED.items():
         assert REFUSED + why in try_to_make(operator, namespace, body), name
     for name, body in LET_BE.items():
         assert try_to_make(operator, namespace, body) == "", name
 
 
-def test_operators_token_takes_no_account_and_no_secret_of_somebody_else(
-    operator: Cluster, namespace: str
-) -> None:
+def test_operator_token_takes_no_foreign_secret(operator: Cluster, namespace: str) -> None:
     """Neither does it change what is there; two policies refuse each."""
     patch = json.dumps({"metadata": {"labels": OWN, "annotations": {"role": "x"}}})
     with pytest.raises(CommandFailed, match=REFUSED):
@@ -249,7 +245,7 @@ def test_operators_token_takes_nothing_of_kubernetes_own(operator: Cluster, name
         )
 
 
-def test_nobody_else_is_held_to_what_the_operator_may(operator: Cluster, namespace: str) -> None:
+def test_others_are_not_restricted(operator: Cluster, namespace: str) -> None:
     body = stateful_set(serviceAccountName="default", automountServiceAccountToken=True)
     asked = ("create", "--dry-run=server", "-n", namespace, "-f", "-")
     operator.kubectl(*asked, stdin=json.dumps(body))

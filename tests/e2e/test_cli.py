@@ -78,7 +78,7 @@ def apply(cluster: Cluster, namespace: str, body: dict[str, Any]) -> None:
 
 
 @pytest.mark.timeout(READY_S + VERIFIED_S + 180)
-def test_person_on_call_sees_the_cluster_with_plain_rights(
+def test_person_on_call_needs_plain_rights(
     operator: Cluster, namespace: str, tmp_path: Path
 ) -> None:
     cluster = operator

@@ -52,7 +52,7 @@ def partition(drill: Drill) -> dict[str, Any]:
 
 
 @pytest.mark.timeout(600)
-def test_replica_on_a_dead_broker_holds_up_no_move(drill: Drill) -> None:
+def test_replica_on_dead_broker_blocks_no_move(drill: Drill) -> None:
     with paused(drill, DEAD):
         wait_for(
             "an ISR without the dead broker",

@@ -159,7 +159,7 @@ def writing(drill: Drill, servers: str, config: dict[str, Any]) -> Iterator[list
     assert not thread.is_alive()
 
 
-def test_new_cluster_is_closed_inside_though_nobody_says_so(drill: Drill) -> None:
+def test_new_cluster_is_closed_by_default(drill: Drill) -> None:
     assert "certificates" not in drill.spec
     wait_for_mode(drill, "Required")
     wait_for(
@@ -284,9 +284,7 @@ class Rotations:
 
 
 @pytest.mark.long
-def test_authorities_are_rotated_with_a_broker_down_and_the_operator_killed_in_each_state(
-    drill: Drill, tmp_path: Path
-) -> None:
+def test_authorities_rotate_despite_dead_broker_and_operator(drill: Drill, tmp_path: Path) -> None:
     wait_for_mode(drill, "Required")
     of_clients = Rotation.of_clients(drill)
     drill.spec["listeners"] = [{"name": "plain", "port": 9092}, LISTENER]
@@ -352,7 +350,7 @@ def test_authorities_are_rotated_with_a_broker_down_and_the_operator_killed_in_e
     assert [after[broker] for broker in (0, 1)] == [before[broker] for broker in (0, 1)]
 
 
-def test_operator_takes_over_a_closed_cluster_whose_spec_is_refused(drill: Drill) -> None:
+def test_operator_takes_over_cluster_with_refused_spec(drill: Drill) -> None:
     """The new one shows brokers a certificate before it may reconcile anything."""
     shrinks, spec = metric(drill, "isr_shrinks_total"), dict(drill.spec)
 
@@ -380,7 +378,7 @@ def test_operator_takes_over_a_closed_cluster_whose_spec_is_refused(drill: Drill
 
 
 @pytest.mark.long
-def test_closed_cluster_is_opened_again_under_load_and_nobody_is_restarted(drill: Drill) -> None:
+def test_closed_cluster_opens_under_load_without_restarts(drill: Drill) -> None:
     before, shrinks = pods(drill), metric(drill, "isr_shrinks_total")
     with written(drill):
         go_to(drill, "Off")
@@ -389,7 +387,7 @@ def test_closed_cluster_is_opened_again_under_load_and_nobody_is_restarted(drill
 
 
 @pytest.mark.long
-def test_open_cluster_is_closed_under_load_and_nobody_is_restarted(drill: Drill) -> None:
+def test_open_cluster_closes_under_load_without_restarts(drill: Drill) -> None:
     before, shrinks = pods(drill), metric(drill, "isr_shrinks_total")
     with written(drill):
         go_to(drill, "Required")

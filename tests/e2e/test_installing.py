@@ -82,7 +82,7 @@ def failing_webhook(operator: Cluster, namespace: str) -> Iterator[str]:
     operator.kubectl("delete", "validatingwebhookconfiguration", name)
 
 
-def test_preflight_names_a_webhook_that_could_stop_the_operator(
+def test_preflight_names_a_dangerous_webhook(
     operator: Cluster, namespace: str, failing_webhook: str
 ):
     def seen(*arguments: str) -> str:
@@ -143,14 +143,14 @@ def hooked(operator: Cluster) -> Iterator[Cluster]:
     upgrade(operator, "preflight.enabled=false")
 
 
-def test_preflight_hook_lets_an_upgrade_pass_and_leaves_nothing(hooked: Cluster):
+def test_preflight_hook_passes_an_upgrade(hooked: Cluster):
     for kind in ("job", "serviceaccount", "role", "rolebinding", "configmap"):
         assert hooked.get(kind, PROBE, SYSTEM) is None, kind
     for kind in ("clusterrole", "clusterrolebinding"):
         assert hooked.get(kind, PROBE, SYSTEM) is None, kind
 
 
-def test_preflight_hook_stops_an_upgrade_where_a_check_fails(operator: Cluster):
+def test_preflight_hook_stops_a_failing_upgrade(operator: Cluster):
     with pytest.raises(CommandFailed, match="pre-upgrade"):
         upgrade(operator, "preflight.enabled=true", 'preflight.storageClass="no-such-class"')
     try:
@@ -175,9 +175,7 @@ def narrow(operator: Cluster, namespace: str) -> Iterator[str]:
     upgrade(operator, "watch.namespaces=[]")
 
 
-def test_operator_of_one_namespace_works_without_cluster_wide_rights(
-    operator: Cluster, narrow: str
-):
+def test_namespaced_operator_needs_no_cluster_rights(operator: Cluster, narrow: str):
     role = operator.get("clusterrole", "plimsoll", SYSTEM)
     assert role is not None
     assert {one for rule in role["rules"] for one in rule.get("resources", ())} == {

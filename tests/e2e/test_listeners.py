@@ -81,7 +81,7 @@ def test_listener_is_closed_and_the_others_serve_on(secured: Secured) -> None:
     assert secured.pods() == pods
 
 
-def test_pods_of_the_named_namespaces_alone_are_let_in_without_a_restart(secured: Secured) -> None:
+def test_allowed_namespaces_change_without_restart(secured: Secured) -> None:
     """By the policy: the node's network keeps none."""
     pods, named = secured.pods(), {"key": "team", "operator": "In", "values": ["shop", "bi"]}
     selector = {"matchLabels": {"kafka": "main"}, "matchExpressions": [named]}
@@ -109,7 +109,7 @@ def test_operator_may_not_list_or_watch_secrets(secured: Secured, verb: str) -> 
     assert done.strip() == "no"
 
 
-def test_keys_of_the_authority_are_not_beside_the_cluster(secured: Secured) -> None:
+def test_authority_keys_are_not_beside_the_cluster(secured: Secured) -> None:
     names = secured.kubectl("get", "secrets", "-o", "name").split()
     assert not [name for name in names if name.endswith("listener-ca")]
     in_system = secured.cluster.kubectl("-n", "plimsoll-system", "get", "secrets", "-o", "name")
@@ -167,7 +167,7 @@ def test_schema_refuses_nonsense_about_clients_outside(secured: Secured, sentenc
         )
 
 
-def test_client_outside_reaches_every_broker_by_its_node_port(secured: Secured) -> None:
+def test_outside_client_reaches_brokers_by_node_port(secured: Secured) -> None:
     pods = secured.pods()
     secured.listen(TLS, NODE_PORT, BALANCED)
     addresses = secured.wait_addresses("node")
@@ -183,7 +183,7 @@ def test_client_outside_reaches_every_broker_by_its_node_port(secured: Secured) 
     assert secured.pods() == pods
 
 
-def test_listener_without_an_address_makes_the_cluster_not_ready_and_holds_up_no_other(
+def test_listener_without_address_is_unready_alone(
     secured: Secured,
 ) -> None:
     def ready() -> bool | None:
@@ -195,7 +195,7 @@ def test_listener_without_an_address_makes_the_cluster_not_ready_and_holds_up_no
     secured.write_and_read({b"meanwhile"}, servers=secured.row("node")["bootstrapServers"])
 
 
-def test_node_ports_stay_over_a_restart_of_the_operator(secured: Secured) -> None:
+def test_node_ports_survive_an_operator_restart(secured: Secured) -> None:
     pods, before = secured.pods(), secured.addresses("node")
     system = ("-n", "plimsoll-system")
     secured.cluster.kubectl(*system, "rollout", "restart", "deployment/plimsoll")
@@ -243,7 +243,7 @@ def other_kinds(secured: Secured) -> Iterator[Callable[[], None]]:
     remove(secured.cluster)
 
 
-def test_issuer_and_gateways_are_followed_once_their_kinds_are_there(
+def test_issuer_and_gateways_work_once_installed(
     secured: Secured, other_kinds: Callable[[], None]
 ) -> None:
     """Against the API objects: the test plays cert-manager and the Gateway's controller."""

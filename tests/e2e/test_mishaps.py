@@ -116,7 +116,7 @@ def test_operator_restores_edited_and_deleted_children_within_seconds(operator: 
     ready(operator, one, "topic", "orders")
 
 
-def test_log_cluster_with_invalid_spec_is_stalled_until_corrected(operator: Cluster, one: str):
+def test_invalid_log_cluster_is_stalled_until_corrected(operator: Cluster, one: str):
     before = pod(operator, one)
     # No schema says how long a key may be.
     edit(operator, one, "logcluster/main", {"spec": {"config": {"x" * 250: 1}}})
@@ -142,9 +142,7 @@ def test_log_cluster_with_invalid_spec_is_stalled_until_corrected(operator: Clus
     assert pod(operator, one) == before, "none of this restarted the broker"
 
 
-def test_deleted_metadata_batch_is_made_up_for_before_anybody_else_leads(
-    operator: Cluster, one: str
-):
+def test_deleted_metadata_batch_is_rewritten_before_takeover(operator: Cluster, one: str):
     listed = operator.kubectl(
         "get", "metadatabatches.internal.plimsoll.dev", "-n", one, "-o", "name"
     )
@@ -154,7 +152,7 @@ def test_deleted_metadata_batch_is_made_up_for_before_anybody_else_leads(
     assert operator.kubectl("get", name, "-n", one, "-o", "name").strip() == name
 
 
-def test_pod_that_a_quota_forbids_says_so_in_the_status(operator: Cluster, one: str):
+def test_pod_over_quota_is_reported_in_status(operator: Cluster, one: str):
     quota = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",

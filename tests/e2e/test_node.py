@@ -132,7 +132,7 @@ def on_claim(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("mode", ["ReadWriteOnce", "ReadWriteOncePod"])
-def test_restricted_pod_writes_its_volume_and_the_next_pod_reads_it(
+def test_restricted_pod_writes_volume_for_the_next(
     cluster: Cluster, namespace: str, mode: str
 ) -> None:
     apply(
@@ -199,9 +199,7 @@ def test_retained_volume_outlives_its_claim(cluster: Cluster, namespace: str) ->
     wait_for("the volume's folder to go", lambda: None if folder.exists() else True, 30)
 
 
-def test_service_name_resolves_and_reaches_its_pod_and_the_api_server(
-    cluster: Cluster, namespace: str
-) -> None:
+def test_service_name_resolves_and_reaches_pod(cluster: Cluster, namespace: str) -> None:
     service = {
         "apiVersion": "v1",
         "kind": "Service",
@@ -220,9 +218,7 @@ def test_service_name_resolves_and_reaches_its_pod_and_the_api_server(
     assert "https://kubernetes.default.svc/version" in said
 
 
-def test_pod_that_asks_for_root_is_refused_in_a_restricted_namespace(
-    cluster: Cluster, namespace: str
-) -> None:
+def test_root_pod_is_refused_in_restricted_namespace(cluster: Cluster, namespace: str) -> None:
     pod = a_pod("root", "print('never')")
     pod["spec"]["securityContext"]["runAsNonRoot"] = False
     with pytest.raises(CommandFailed, match=r"violates PodSecurity \"restricted"):
@@ -230,7 +226,7 @@ def test_pod_that_asks_for_root_is_refused_in_a_restricted_namespace(
 
 
 @pytest.mark.parametrize("tool", ["helm", "kubectl"])
-def test_tools_are_on_the_path_that_the_node_gives(cluster: Cluster, tool: str) -> None:
+def test_tools_are_on_the_nodes_path(cluster: Cluster, tool: str) -> None:
     found = shutil.which(tool, path=cluster.environment["PATH"])
     assert found is not None, f"{tool} is not installed: dev/node.sh install"
     done = subprocess.run(

@@ -105,7 +105,7 @@ def volume(drill: Drill, broker: int) -> dict[str, Any] | None:
 
 
 @pytest.mark.timeout(600)
-def test_excluded_broker_is_drained_and_goes_with_its_volume(drill: Drill):
+def test_excluded_broker_is_drained_and_removed(drill: Drill):
     drill.spec["storage"]["retention"] = {"whenScaled": "Delete"}
     watch = leave(drill, excluded=1, then=[0, 2, 3, 4])
     # Operators may be killed beside this test meanwhile: each take-over costs half a minute.
@@ -185,7 +185,7 @@ def completed(drill: Drill, name: str, spec: dict[str, Any]) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_full_rebalance_is_shown_approved_and_cancelled_half_way(drill: Drill):
+def test_full_rebalance_is_approved_and_cancelled(drill: Drill):
     off = {"topic": "orders", "awayFrom": [drill.members()[-1]]}
     completed(drill, "uneven", {"moves": [off], "throttle": FAST})
     drill.apply("Rebalance", "afresh", {"mode": "Full"})
@@ -215,7 +215,7 @@ def test_full_rebalance_is_shown_approved_and_cancelled_half_way(drill: Drill):
 
 
 @pytest.mark.timeout(600)
-def test_target_killed_in_the_middle_of_its_copy_comes_back_and_ends_it(drill: Drill):
+def test_killed_copy_target_returns_and_finishes(drill: Drill):
     first = drill.partitions("orders")[0]["replicas"]
     target = next(b for b in drill.members() if b not in first)
     moves = [{"topic": "orders", "partitions": [0], "replicas": [*first[:-1], target]}]

@@ -77,9 +77,7 @@ def serving(operator: Cluster, namespace: str) -> str:
     return namespace
 
 
-def test_topic_is_placed_by_the_blocked_table_and_user_objects_stay_as_applied(
-    operator: Cluster, namespace: str
-):
+def test_topic_is_placed_blocked_and_objects_unchanged(operator: Cluster, namespace: str):
     operator.kubectl_apply(namespace, a_log_cluster(), ORDERS)
     before = {kind: operator.get(kind, name, namespace) for kind, name in NAMES}
     topic = ready(operator, namespace, "topic", "orders")
@@ -216,7 +214,7 @@ def test_bad_input_gets_a_sentence_and_disturbs_nothing(operator: Cluster, servi
     ready(operator, serving, "topic", "orders", 10)
 
 
-def test_topic_of_a_namespace_that_is_not_allowed_is_told_so(operator: Cluster, serving: str):
+def test_topic_of_disallowed_namespace_is_reported(operator: Cluster, serving: str):
     other = f"{serving}-shop"
     operator.make_namespace(other)
     try:
@@ -236,7 +234,7 @@ def values(count: int) -> list[str]:
     return sorted(f"record-{index:04d}" for index in range(count))
 
 
-def test_deleted_topic_comes_back_with_its_id_and_its_records(operator: Cluster, serving: str):
+def test_deleted_topic_returns_with_id_and_records(operator: Cluster, serving: str):
     produce(operator, serving, "orders", values(300))
     before = operator.get("topic", "orders", serving)
     done = subprocess.run(
@@ -259,7 +257,7 @@ def test_deleted_topic_comes_back_with_its_id_and_its_records(operator: Cluster,
     assert consume(operator, serving, "orders", 15) == values(300)
 
 
-def test_deleted_cluster_is_adopted_with_its_log_and_volumes(operator: Cluster, serving: str):
+def test_deleted_cluster_is_adopted_with_its_volumes(operator: Cluster, serving: str):
     produce(operator, serving, "orders", values(300))
     before = operator.get("logcluster", "main", serving)
     assert before is not None

@@ -32,7 +32,7 @@ def epoch(cluster: Cluster, namespace: str) -> int:
     return int(found["status"]["metadataLog"]["controllerEpoch"])
 
 
-def test_standby_takes_over_when_the_active_operator_is_killed(operator: Cluster, serving: str):
+def test_standby_takes_over_from_killed_operator(operator: Cluster, serving: str):
     first, term = holder(operator, serving), epoch(operator, serving)
     assert first is not None
     operator.kubectl("delete", "pod", first, "-n", SYSTEM, "--grace-period=0", "--force")
@@ -69,9 +69,7 @@ def scale(cluster: Cluster, replicas: int) -> None:
     wait_for(f"{replicas} operators", settled, 120)
 
 
-def test_outage_of_all_operators_stops_no_data_and_is_told_afterwards(
-    operator: Cluster, serving: str
-):
+def test_operator_outage_stops_no_data(operator: Cluster, serving: str):
     scale(operator, 0)
     try:
         produce(operator, serving, "orders", values(100))
@@ -87,7 +85,7 @@ def test_outage_of_all_operators_stops_no_data_and_is_told_afterwards(
     ready(operator, serving, "topic", "orders", 60)
 
 
-def test_namespace_goes_in_a_minute_with_the_operator_dead(
+def test_namespace_terminates_without_the_operator(
     operator: Cluster, serving: str, request: pytest.FixtureRequest
 ):
     request.getfixturevalue("stopped_operator")
@@ -116,7 +114,7 @@ def outage_told(cluster: Cluster, namespace: str) -> dict[str, Any] | None:
     return found if found and found["reason"] == "RecoveredAfterOutage" else None
 
 
-def test_hung_api_server_stops_no_data_and_is_told_afterwards(operator: Cluster, serving: str):
+def test_hung_api_server_stops_no_data(operator: Cluster, serving: str):
     term = epoch(operator, serving)
     worst_ms = write_during(
         operator, serving, "orders", partitions=15, seconds=20, mishap=hung_api_server

@@ -110,7 +110,7 @@ def resolves(watched: Watched, alerts: Alerts, broker: int) -> None:
     alerts.wait(ISR_ALERT, firing=False, timeout_s=RESOLVES_S, broker=str(broker))
 
 
-def test_operator_and_broker_that_die_together_fire_the_isr_alert(watched: Watched) -> None:
+def test_operator_and_broker_death_fires_isr_alert(watched: Watched) -> None:
     """The operator that commits the shrinks is one that has counted none before."""
     alerts = watched.alerts()
     pid = watched.drill.process(2)
@@ -121,7 +121,7 @@ def test_operator_and_broker_that_die_together_fire_the_isr_alert(watched: Watch
     resolves(watched, alerts, 2)
 
 
-def test_panels_about_etcd_and_the_api_server_show_something(watched: Watched) -> None:
+def test_etcd_panels_show_data(watched: Watched) -> None:
     """All others are tested where there is a local cluster."""
     (dashboard,) = [one for one in dashboards() if one.name == "controller"]
     window = Window(begin_s=watched.begin_s, end_s=time.time())
@@ -202,9 +202,7 @@ class Case:
         return str(self.person.data("why", "orders", str(gone[0]))["changes"][-1]["why"])
 
 
-def test_paused_broker_fires_the_isr_alert_within_half_a_minute_is_named_and_resolves(
-    watched: Watched, person: OnCall
-) -> None:
+def test_paused_broker_fires_isr_alert_and_resolves(watched: Watched, person: OnCall) -> None:
     alerts, case = watched.alerts(), Case(watched, person, "a paused broker")
     with paused(watched.drill, 1):
         alert = alerts.wait(ISR_ALERT, firing=True, broker="1")
@@ -266,7 +264,7 @@ def _no_answer(person: OnCall) -> str | None:
     return next((line for line in said if "API server" in line), None)
 
 
-def test_blocked_drain_is_named_with_what_would_end_it(watched: Watched, person: OnCall) -> None:
+def test_blocked_drain_is_named_with_remedy(watched: Watched, person: OnCall) -> None:
     case = Case(watched, person, "a blocked drain")
     watched.drill.change(count=2)
     try:

@@ -27,7 +27,7 @@ def node_of(cluster: Cluster, namespace: str, broker: int) -> str:
     return str(pod["spec"]["nodeName"])
 
 
-def test_brokers_are_in_the_racks_that_their_nodes_state(operator: Cluster, namespace: str):
+def test_brokers_are_in_their_nodes_racks(operator: Cluster, namespace: str):
     racks = {"topologyKey": "kubernetes.io/hostname"}
     apply(operator, namespace, a_log_cluster(racks=racks), ORDERS)
     ready(operator, namespace, "logcluster", "main")
@@ -48,9 +48,7 @@ def labelled(cluster: Cluster, node: str, key: str, value: str) -> Iterator[None
         cluster.kubectl("label", "node", node, f"{key}-")
 
 
-def test_required_rack_that_is_missing_is_said_and_brokers_come_when_the_node_has_it(
-    operator: Cluster, namespace: str
-):
+def test_missing_required_rack_is_reported(operator: Cluster, namespace: str):
     key = f"racks.test/{namespace}"
     racks = {"topologyKey": key, "policy": "Required"}
     apply(operator, namespace, a_log_cluster(racks=racks), ORDERS)

@@ -147,14 +147,12 @@ def authority_of(cluster: Cluster, namespace: str) -> str:
     return str(found["data"]["ca.crt"])
 
 
-def test_pod_with_nothing_but_its_service_account_writes_and_reads_what_its_user_may(
-    operator: Cluster, served: str
-) -> None:
+def test_pod_authenticates_with_its_service_account_alone(operator: Cluster, served: str) -> None:
     with left_sockets(), cluster_names(operator, served):
         write_and_read(operator, served, authority_of(operator, served))
 
 
-def test_pod_of_the_next_namespace_gets_nothing_of_a_secured_cluster(
+def test_foreign_namespaces_pod_gets_nothing(
     operator: Cluster, served: str, next_door: str
 ) -> None:
     """Its account has the name of one that may write here.  Where the network enforces

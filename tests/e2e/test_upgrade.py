@@ -122,7 +122,7 @@ def change(drill: Drill, **spec: Any) -> None:
 
 
 @pytest.mark.timeout(1800)
-def test_new_operator_restarts_no_broker_of_the_release_before(drill: Drill):
+def test_new_operator_restarts_no_old_broker(drill: Drill):
     with verified(drill, STEP_S, AND_NEXT_S) as watch:
         before = pods(drill)
         assert len(before) == 3
@@ -141,7 +141,7 @@ def test_new_operator_restarts_no_broker_of_the_release_before(drill: Drill):
 
 
 @pytest.mark.timeout(900)
-def test_brokers_are_rolled_by_their_version_and_a_pinned_metadata_version_waits(drill: Drill):
+def test_brokers_roll_while_pinned_version_waits(drill: Drill):
     with verified(drill, STEP_S, AND_NEXT_S) as watch:
         before, metadata = pods(drill), finalised(drill)
         change(drill, version=PRESENT, metadataVersion=metadata)
@@ -151,7 +151,7 @@ def test_brokers_are_rolled_by_their_version_and_a_pinned_metadata_version_waits
 
 
 @pytest.mark.timeout(900)
-def test_brokers_and_operator_go_back_while_nothing_newer_is_finalised(drill: Drill):
+def test_brokers_and_operator_go_back_before_finalisation(drill: Drill):
     with verified(drill, STEP_S, AND_NEXT_S) as watch:
         change(drill, version=earlier())
         says(drill, pinned=earlier(), metadata=versions(drill)["metadata"], brokers={earlier(): 3})
@@ -161,7 +161,7 @@ def test_brokers_and_operator_go_back_while_nothing_newer_is_finalised(drill: Dr
 
 
 @pytest.mark.timeout(900)
-def test_forward_again_the_new_metadata_version_is_finalised_by_itself(drill: Drill):
+def test_metadata_version_is_finalised_after_upgrade(drill: Drill):
     with verified(drill, STEP_S, 0) as watch:
         install_present(drill.cluster)
         says(drill, operator=PRESENT, pinned=earlier())

@@ -89,9 +89,7 @@ def filled(text: str, labels: dict[str, str]) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", FIRING, ids=lambda path: path.stem)
-def test_each_alert_fires_when_it_should_and_not_when_something_similar_happens(
-    path: Path, tmp_path: Path
-):
+def test_each_alert_fires_only_when_it_should(path: Path, tmp_path: Path):
     tests = [annotated(test) for test in quick_yaml.load(path.read_text())["tests"]]
     assert promtool(tmp_path, tests) == ""
 
@@ -122,12 +120,12 @@ def quiet(scene: Scene) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scene", QUIET, ids=lambda scene: scene.__name__)
-def test_no_alert_fires_while_something_goes_on_that_somebody_asked_for(scene, tmp_path: Path):
+def test_alerts_stay_quiet_during_requested_work(scene, tmp_path: Path):
     assert promtool(tmp_path, [quiet(scene())]) == ""
 
 
 @pytest.mark.slow
-def test_scene_in_which_something_is_wrong_is_not_quiet(tmp_path: Path):
+def test_faulty_scene_is_not_quiet(tmp_path: Path):
     """Else the scenes prove nothing."""
     scene = Scene("an ISR shrinks because a broker died")
     scene.shrinks("a", 2, "fenced", "false", rises(20))
@@ -145,7 +143,7 @@ def told(alert: str, minute: float, **labels: str) -> dict[str, Any]:
     }
 
 
-def test_shrink_that_only_the_brokers_saw_fires_a_minute_later(tmp_path: Path):
+def test_shrink_seen_by_brokers_fires_in_minute(tmp_path: Path):
     """The API server is away: nothing is committed, and a follower hangs."""
     scene = Scene("a follower hangs while nobody can commit")
     scene.seen(0, 2, "lag", rises(7))
@@ -158,7 +156,7 @@ def test_shrink_that_only_the_brokers_saw_fires_a_minute_later(tmp_path: Path):
     assert promtool(tmp_path, [annotated(test)]) == ""
 
 
-def test_shrink_that_both_saw_is_told_once_and_as_the_operator_has_it(tmp_path: Path):
+def test_shrink_seen_twice_is_alerted_once(tmp_path: Path):
     scene = Scene("a broker is evicted under node pressure")
     scene.shrinks("a", 2, "evicted", "false", rises(20))
     for leader in (0, 1):
@@ -172,7 +170,7 @@ def test_shrink_that_both_saw_is_told_once_and_as_the_operator_has_it(tmp_path: 
     assert promtool(tmp_path, [annotated(test)]) == ""
 
 
-def test_node_that_takes_the_leading_operator_and_a_broker_fires_although_the_new_one_is_new(
+def test_node_loss_fires_despite_new_operator(
     tmp_path: Path,
 ):
     scene = Scene("a node is lost with the operator and a broker")
@@ -189,7 +187,7 @@ def test_node_that_takes_the_leading_operator_and_a_broker_fires_although_the_ne
 
 
 @pytest.mark.slow
-def test_disk_that_fills_steadily_is_told_a_day_before_and_one_that_a_move_filled_is_not(
+def test_steadily_filling_disk_is_alerted_a_day_early(
     tmp_path: Path,
 ):
     """Over eight hours, which is why it is no scene."""
@@ -214,7 +212,7 @@ def test_disk_that_fills_steadily_is_told_a_day_before_and_one_that_a_move_fille
 # --- as values change them ------------------------------------------------------------------------
 
 
-def test_alert_can_be_left_out_and_its_severity_wait_and_labels_changed():
+def test_alert_can_be_disabled_and_changed():
     assert "PlimsollUnderMinISR" in alerts()
     found = alerts(
         "metrics.prometheusRule.disabled={PlimsollUnderMinISR}",
@@ -240,7 +238,7 @@ def test_name_of_no_alert_is_refused(value: str):
     assert "there is no alert PlimsollNope" in done.stderr
 
 
-def test_recording_rules_come_with_the_alerts_unless_they_are_switched_off():
+def test_recording_rules_accompany_alerts_by_default():
     def names(*settings: str) -> set[str]:
         return {
             rule["record"]
@@ -259,7 +257,7 @@ def test_plain_rules_file_is_what_the_chart_renders():
     assert PLAIN_RULES.read_text() == plain_rules(), "run: python dev/alert_rules.py --write"
 
 
-def test_every_alert_has_a_severity_a_sentence_and_what_it_means():
+def test_every_alert_has_severity_and_meaning():
     for name, rule in alerts().items():
         assert rule["labels"]["severity"] in ("warning", "critical"), name
         assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}, name
@@ -278,7 +276,7 @@ def test_rules_ask_for_labels_that_are_bounded_alone():
 PARTS = ("## Meaning", "## Look at", "## Do", "## Do nothing")
 
 
-def test_every_alert_has_a_runbook_and_every_runbook_an_alert():
+def test_alerts_and_runbooks_match():
     assert {path.stem for path in RUNBOOKS.glob("Plimsoll*.md")} == set(alerts())
 
 
@@ -290,7 +288,7 @@ def test_runbook_has_its_four_parts_in_order(path: Path):
     assert places == sorted(places)
 
 
-def test_index_of_runbooks_names_each_once_with_its_severity():
+def test_runbook_index_lists_each_once():
     text = (RUNBOOKS / "README.md").read_text()
     rows = re.findall(r"^\| \[(\w+)\]\((\w+)\.md\) \| (\w+) \|", text, re.MULTILINE)
     assert [name for name, file, _ in rows if name == file] == [name for name, _, _ in rows]

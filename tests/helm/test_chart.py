@@ -100,7 +100,7 @@ def test_rbac_has_no_wildcards_and_no_cluster_admin(settings: tuple[str, ...]):
         assert binding["roleRef"]["name"] != "cluster-admin"
 
 
-def test_operator_cannot_write_user_objects_nor_delete_the_log():
+def test_operator_cannot_write_users_or_delete_log():
     for name, rule in rules(*EVERYTHING):
         if name != "plimsoll":
             continue
@@ -129,7 +129,7 @@ def test_job_and_role_rights_come_only_with_verifications():
     assert powers("verification.enabled=true") - powers() == {"jobs", "roles", "rolebindings"}
 
 
-def test_nodes_are_read_for_racks_and_only_when_that_is_wanted():
+def test_nodes_are_read_only_for_racks():
     def about_nodes(*settings: str) -> list[dict[str, Any]]:
         return [rule for _, rule in rules(*settings) if "nodes" in rule.get("resources", ())]
 
@@ -153,7 +153,7 @@ def test_operator_pods_are_restricted():
         }
 
 
-def test_rendered_objects_are_in_the_releases_namespace_and_names_are_unique():
+def test_rendered_objects_have_namespace_and_unique_names():
     seen = set()
     for one in rendered(*EVERYTHING):
         key = (one["kind"], one["metadata"]["name"])
@@ -194,7 +194,7 @@ def test_schema_has_every_value_of_the_defaults():
     assert undescribed(values, schema, "") == []
 
 
-def test_brokers_are_scraped_wherever_they_are_and_say_whose_they_are():
+def test_brokers_are_scraped_everywhere_with_owner():
     def of_brokers(*settings: str) -> dict[str, Any]:
         found = of_kind("PodMonitor", "metrics.podMonitor.enabled=true", *settings)
         (monitor,) = (one for one in found if one["metadata"]["name"] == "plimsoll-brokers")
@@ -237,7 +237,7 @@ def test_operator_has_one_probe_which_restarts_nothing():
         (("watch.namespaces={shop,team}", "networkPolicy.brokerNamespaces={shop}"), ["shop"]),
     ],
 )
-def test_network_policy_lets_brokers_of_the_named_namespaces_alone_reach_the_controllers(
+def test_network_policy_admits_named_namespaces_brokers_only(
     settings: tuple[str, ...], names: list[str]
 ):
     """Who may create pods elsewhere may give them a broker's labels."""
@@ -275,7 +275,7 @@ def test_network_policy_names_both_directions():
     assert options.namespace == "there"
 
 
-def test_another_log_level_changes_a_config_map_that_is_mounted_and_restarts_no_operator():
+def test_log_level_change_restarts_no_operator():
     def told(level: str) -> tuple[str, Any]:
         (level_map,) = [
             one for one in of_kind("ConfigMap", f"log.level={level}")
@@ -291,7 +291,7 @@ def test_another_log_level_changes_a_config_map_that_is_mounted_and_restarts_no_
     assert before == after
 
 
-def test_deletion_of_a_topic_warns_and_is_refused_by_nothing() -> None:
+def test_topic_deletion_warns_and_is_allowed() -> None:
     (policy,) = of_kind("ValidatingAdmissionPolicy", "admission.enabled=false")
     (binding,) = of_kind("ValidatingAdmissionPolicyBinding", "admission.enabled=false")
     assert binding["spec"] == {
@@ -329,7 +329,7 @@ def about(spec: dict[str, Any]) -> set[str]:
     return {resource for rule in rules for resource in rule["resources"]}
 
 
-def test_what_runs_as_somebody_is_confined_for_the_operators_account_alone() -> None:
+def test_admission_policy_binds_operators_account_only() -> None:
     """Every kind that it may create of those; verdicts: tests/e2e/test_admission.py."""
     settings = "verification.enabled=true"
     rights = quick_yaml.load((CHART / "files" / "rights.yaml").read_text())["namespaced"]
@@ -375,7 +375,7 @@ def test_what_runs_as_somebody_is_confined_for_the_operators_account_alone() -> 
     assert confining("admission.enabled=false") == {}
 
 
-def test_images_that_the_operator_may_run_can_be_named() -> None:
+def test_allowed_images_can_be_named() -> None:
     def named(*settings: str) -> list[str]:
         rows = confining(*settings)["statefulsets"]["validations"]
         return [one["expression"] for one in rows if "c.image" in one["expression"]]
@@ -394,7 +394,7 @@ def test_images_that_the_operator_may_run_can_be_named() -> None:
         ("certManager.enabled=true", {"certificates"}, "certificates"),
     ],
 )
-def test_objects_of_other_projects_may_be_written_only_where_that_is_asked_for(
+def test_third_party_objects_are_written_on_request_only(
     setting: str, granted: set[str], option: str
 ) -> None:
     def powers(*settings: str) -> set[str]:

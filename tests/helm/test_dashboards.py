@@ -33,7 +33,7 @@ def test_dashboards_arrive_as_they_were_made():
     }
 
 
-def test_sidecar_finds_them_by_its_label_or_another_one():
+def test_sidecar_finds_dashboards_by_label():
     assert all(found["grafana_dashboard"] == "1" for found in boards(ON).values())
     other = boards(ON, "metrics.dashboards.labels.dashboards=yes")
     assert all(found["dashboards"] == "yes" for found in other.values())
@@ -45,14 +45,14 @@ def test_sidecar_finds_them_by_its_label_or_another_one():
     assert annotated["annotations"] == {"grafana_folder": "Logs"}
 
 
-def test_brokers_are_scraped_by_the_charts_monitor_or_by_those_of_logclusters_never_by_both():
+def test_brokers_are_scraped_by_one_monitor():
     on, per = "metrics.podMonitor.enabled=true", "metrics.podMonitor.perLogCluster=true"
     assert len(of_kind("PodMonitor", on)) == 2
     (monitor,) = of_kind("PodMonitor", on, per)
     assert monitor["spec"]["selector"]["matchLabels"]["app.kubernetes.io/component"] == "operator"
 
 
-def test_operator_may_write_pod_monitors_only_where_logclusters_ask_for_them():
+def test_pod_monitors_are_writable_only_when_used():
     def powers(*settings: str) -> set[str]:
         (role,) = [
             one for one in of_kind("ClusterRole", *settings)

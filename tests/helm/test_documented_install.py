@@ -98,7 +98,7 @@ def test_cluster_without_internet_pulls_from_its_mirror_alone(tmp_path: Path) ->
         assert mirror in image
 
 
-def test_documented_pull_secret_is_the_one_that_the_values_name() -> None:
+def test_documented_pull_secret_matches_the_values() -> None:
     """Made by kubectl alone: no cluster is asked."""
     namespace, secret = [one for one in commands(PAGE) if one.startswith("kubectl create ")][1:]
     made = []
@@ -132,7 +132,7 @@ def leaves(values: dict[str, Any], prefix: str = "") -> set[str]:
     return found
 
 
-def test_page_says_what_each_value_is_for_and_names_no_other() -> None:
+def test_page_explains_exactly_the_charts_values() -> None:
     table = PAGE.read_text().partition("\n## Values\n")[2].partition("\n## ")[0]
     shown = {name for row in ROW.findall(table) for name in QUOTED.findall(row)}
     existing = leaves(quick_yaml.load((CHART / "values.yaml").read_text()))
@@ -144,7 +144,7 @@ def test_page_says_what_each_value_is_for_and_names_no_other() -> None:
     }, "not a value of the chart"
 
 
-def test_sources_have_both_commands_on_the_path_that_the_page_gives() -> None:
+def test_source_commands_are_on_documented_path() -> None:
     (export,) = [one for one in commands(PAGE) if one.startswith("export PATH=$PWD")]
     asked = f"{export}; command -v plimsoll kubectl-plimsoll"
     done = subprocess.run(["bash", "-c", asked], cwd=ROOT, capture_output=True, text=True)

@@ -44,7 +44,7 @@ def options(*settings: str) -> OperatorOptions:
     return from_environment({one["name"]: one["value"] for one in env if "value" in one})
 
 
-def test_pods_are_the_operator_two_tests_and_a_preflight_that_is_off_by_default():
+def test_pods_are_operator_tests_and_preflight():
     always = {"plimsoll", "plimsoll-test", "plimsoll-test-rights"}
     assert set(pods()) == always
     assert set(pods(*HOOKS)) == always | {"plimsoll-preflight"}
@@ -78,7 +78,7 @@ def notes(tmp_path: Path, *settings: str) -> str:
     return str(found["text"])
 
 
-def test_notes_apply_one_logcluster_and_its_topic_from_examples_that_there_are(tmp_path: Path):
+def test_notes_apply_existing_examples(tmp_path: Path):
     """All of `examples/` at once would be three LogClusters of one name."""
     text = notes(tmp_path)
     assert "kubectl create namespace kafka\n" in text
@@ -88,7 +88,7 @@ def test_notes_apply_one_logcluster_and_its_topic_from_examples_that_there_are(t
     assert "pull their image" not in text
 
 
-def test_notes_name_the_watched_namespace_and_its_pull_secret(tmp_path: Path):
+def test_notes_name_namespace_and_pull_secret(tmp_path: Path):
     text = notes(tmp_path, *NARROW, "imagePullSecrets[0].name=pull")
     assert "kubectl create namespace" not in text
     assert "| kubectl apply -n kafka -f -\n" in text
@@ -121,7 +121,7 @@ def test_image_that_names_its_registry_keeps_it(image: str, meant: str):
     assert options(*settings, f"images.spark={image}").spark_image == meant
 
 
-def test_no_pod_states_a_user_where_the_cluster_gives_one():
+def test_pods_state_no_user_where_cluster_does():
     given = ("podSecurity.setUser=false", *HOOKS)
     for name, pod in pods(*given).items():
         assert pod["securityContext"] == {
@@ -133,7 +133,7 @@ def test_no_pod_states_a_user_where_the_cluster_gives_one():
     assert options().set_user is True
 
 
-def test_values_of_an_earlier_chart_mean_what_they_meant():
+def test_earlier_charts_values_keep_their_meaning():
     """`helm upgrade --reuse-values` brings none of those that are new."""
     earlier = ("podSecurity=null", "preflight=null")
     assert rendered(*earlier) == rendered()
@@ -181,7 +181,7 @@ def test_cluster_role_holds_the_list_of_rights():
     assert own("Role", *HOOKS) == []
 
 
-def test_with_namespaces_the_rights_are_in_each_and_only_reads_are_cluster_wide():
+def test_namespaced_rights_are_cluster_wide_reads_only():
     (role,) = own("ClusterRole", *NARROW)
     assert granted(role) == listed(cluster=True)
     # Reviews are questions: the API server stores none of them.
@@ -201,7 +201,7 @@ def test_with_namespaces_the_rights_are_in_each_and_only_reads_are_cluster_wide(
     assert options(*NARROW).namespaces == ("kafka", "shop")
 
 
-def test_hooks_may_read_and_write_one_config_map_and_nothing_else():
+def test_hooks_write_one_config_map_only():
     writing = [
         rule
         for name, rule in rules(*HOOKS)
@@ -212,7 +212,7 @@ def test_hooks_may_read_and_write_one_config_map_and_nothing_else():
     assert writing[0]["verbs"] == ["create"], "a creation's name cannot be limited"
 
 
-def test_hooks_bring_their_account_and_rights_and_take_them_away():
+def test_hooks_create_and_remove_their_rights():
     for event, name in (
         ("pre-install,pre-upgrade", "plimsoll-preflight"),
         ("test", "plimsoll-test"),
@@ -240,7 +240,7 @@ def test_hooks_pods_are_never_taken_for_operators():
         assert not wanted <= one["metadata"]["labels"].items()
 
 
-def test_hooks_run_without_roles_where_roles_are_not_to_be_made():
+def test_hooks_run_without_created_roles():
     kinds = {one["kind"] for one in rendered("rbac.create=false", *HOOKS)}
     assert not {"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"} & kinds
     assert {"Job", "Pod"} <= kinds
@@ -253,7 +253,7 @@ def test_test_of_rights_runs_as_the_operator_itself():
     assert found["plimsoll-test"]["serviceAccountName"] == "plimsoll-test"
 
 
-def test_arguments_of_the_hooks_are_ones_that_the_command_takes(monkeypatch: pytest.MonkeyPatch):
+def test_hook_arguments_are_accepted_by_command(monkeypatch: pytest.MonkeyPatch):
     async def nothing(*_: Any) -> list[Any]:
         return []
 

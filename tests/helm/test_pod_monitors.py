@@ -19,7 +19,7 @@ def a_pod(namespace: str, shown: dict[str, str], address: str) -> dict[str, obje
     }
 
 
-def test_brokers_of_every_namespace_and_operators_of_one_are_scraped():
+def test_pod_monitors_scrape_all_brokers_and_operators():
     broker = labels.labels("main", UUID(int=1), "broker") | {labels.BROKER_ID: "7"}
     (deployment,) = of_kind("Deployment")
     operator = deployment["spec"]["template"]["metadata"]["labels"]

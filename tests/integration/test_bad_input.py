@@ -67,7 +67,7 @@ def refusal(directory: Path, text: str) -> str:
     ],
     ids=["name-twice", "unknown-broker", "broker-twice", "unequal", "ill-typed", "min-isr"],
 )
-def test_topic_that_cannot_be_is_refused_in_a_sentence(
+def test_impossible_topic_is_refused_in_a_sentence(
     tmp_path: Path, topics: str, sentence: str
 ) -> None:
     assert sentence in refusal(tmp_path / "c", CLUSTER + topics)

@@ -33,7 +33,7 @@ def ended(client: Client) -> None:
     client.end()
 
 
-def test_what_a_producer_prints_is_what_it_was_told(place: Place) -> None:
+def test_producer_output_equals_its_acknowledgements(place: Place) -> None:
     writer = PrintingWriter(place, "plain", 0, (sys.executable, "-c", PRODUCER + UNTIL_TOLD))
     ended(writer)
     assert writer.acked == {2: [Record(7, b"k", b"40:"), Record(None, None, b"41:")]}
@@ -47,7 +47,7 @@ def test_what_a_consumer_prints_is_what_it_read(place: Place) -> None:
     assert (reader.refused, reader.failed) == (["a rebalance"], [])
 
 
-def test_client_that_ends_before_it_is_told_to_has_failed(place: Place) -> None:
+def test_client_ending_early_has_failed(place: Place) -> None:
     reader = PrintingReader(place, 0, (sys.executable, "-c", CONSUMER))
     reader.start()
     wait_for("it ended", lambda: reader.failed)

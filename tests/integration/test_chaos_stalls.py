@@ -34,7 +34,7 @@ def test_stall_that_begins_after_a_recovery_is_unexplained() -> None:
     assert unexplained(Stall(102.0 + LASTS_S, 109.0 + LASTS_S), killed) == pytest.approx(7)
 
 
-def test_stall_before_a_fault_is_not_explained_by_it() -> None:
+def test_stall_before_fault_is_unexplained() -> None:
     assert unexplained(Stall(90.0, 102.0), Outage(KILL, 100.0, 101.0)) == pytest.approx(10)
 
 
@@ -53,7 +53,7 @@ def test_recovery_takes_longer_on_a_busy_machine() -> None:
     assert unexplained(Stall(100.0, ended_s), killed, share=busy) == pytest.approx(2)
 
 
-def test_interval_is_worth_the_processor_time_that_it_gave() -> None:
+def test_interval_counts_its_processor_time() -> None:
     share = machine((10.0, 1.0), (20.0, 5.0))
     assert share.idle_s(0.0, 10.0) == pytest.approx(10)
     assert share.idle_s(5.0, 20.0) == pytest.approx(7)

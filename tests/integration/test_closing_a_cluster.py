@@ -121,7 +121,7 @@ def is_told(load: Load) -> bool:
     return any(error.name() == "TOPIC_AUTHORIZATION_FAILED" for error in load.acked.errors)
 
 
-def test_open_cluster_is_closed_step_by_step_under_load(migration: Migration) -> None:
+def test_open_cluster_closes_stepwise_under_load(migration: Migration) -> None:
     # Before them comes the one by which a CA is replaced.
     _, inside, listener, apply, audit, users, enforce, back, alone, secure = commands(
         ROOT / "docs/security.md"

@@ -62,7 +62,7 @@ def committed(cluster: LocalCluster, group: str) -> list[int]:
         consumer.close()
 
 
-def test_first_group_has_the_topic_of_offsets_made_and_it_is_internal(
+def test_first_group_creates_internal_offsets_topic(
     cluster: LocalCluster,
 ) -> None:
     commit(cluster, "first", 1, 2, 3)
@@ -109,7 +109,7 @@ def _told_at_last(cluster: LocalCluster) -> list[int] | None:
 
 
 @left_sockets()
-def test_kafka_python_commits_and_fetches_for_partitions_that_it_assigned(
+def test_kafka_python_commits_for_assigned_partitions(
     cluster: LocalCluster,
 ) -> None:
     consumer = kafka.KafkaConsumer(
@@ -125,7 +125,7 @@ def test_kafka_python_commits_and_fetches_for_partitions_that_it_assigned(
         consumer.close()
 
 
-def test_admin_lists_describes_alters_and_deletes_groups_and_offsets(
+def test_admin_manages_groups_and_offsets(
     cluster: LocalCluster,
 ) -> None:
     commit(cluster, "admin", 1, 2)
@@ -148,7 +148,7 @@ def test_admin_lists_describes_alters_and_deletes_groups_and_offsets(
         admin.delete_consumer_groups(["admin"])["admin"].result(10)
 
 
-def test_topic_that_is_made_again_begins_without_committed_offsets(cluster: LocalCluster) -> None:
+def test_recreated_topic_has_no_committed_offsets(cluster: LocalCluster) -> None:
     cluster.create_topic("again", 1, {})
     consumer = a_consumer(cluster, "again")
     at = confluent_kafka.TopicPartition("again", 0, 9)

@@ -55,7 +55,7 @@ def ack(cluster: LocalCluster, acks: int, timeout_ms: int) -> confluent_kafka.Ka
     return told[0]
 
 
-def test_leaders_without_controller_serve_until_another_broker_could_lead(
+def test_leaders_without_controller_serve_until_lease_ends(
     careful: LocalCluster,
 ) -> None:
     careful.create_topic("t", 1)

@@ -71,7 +71,7 @@ def failing(link: Link, how: str) -> AbstractContextManager[None]:
 
 
 @pytest.mark.parametrize("how", ["closed", "reset", "silent"])
-def test_controller_with_all_links_cut_for_three_seconds_fences_no_broker_and_changes_no_isr(
+def test_briefly_cut_controller_fences_nobody(
     cluster: LocalCluster, linked: Link, how: str
 ) -> None:
     cluster.create_topic("t", PARTITIONS, {"min.insync.replicas": "2"})

@@ -64,7 +64,7 @@ class Terminal:
         return done.stdout
 
 
-def test_commands_about_a_local_cluster_do_what_the_page_shows(tmp_path: Path) -> None:
+def test_local_cluster_commands_match_the_page(tmp_path: Path) -> None:
     page = commands(ROOT / "docs/local.md")
     # `--secure` and its client: tests/integration/test_local_secure.py.
     setup, start, metadata, write, read, share, *kubectl, _, _ = page

@@ -64,9 +64,7 @@ def test_preferred_leaders_lead_again_when_a_client_asks(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("strategy", ["Manual", "proactive"])
-def test_partitions_after_kill_of_all_brokers_recover_by_unclean_strategy(
-    tmp_path: Path, strategy: str
-) -> None:
+def test_killed_brokers_recover_by_unclean_strategy(tmp_path: Path, strategy: str) -> None:
     """Manual waits for a person; proactive waits five seconds at most.  Nothing was lost here."""
     cluster = LocalCluster(tmp_path / "c")
     configs = {"min.insync.replicas": "2", "unclean.recovery.strategy": strategy}
@@ -129,7 +127,7 @@ def times_named(cluster: LocalCluster) -> int:
     return sum(cause.startswith("recovery: its object names a leader") for cause in causes)
 
 
-def test_object_names_the_leader_that_nobody_else_may_choose(tmp_path: Path) -> None:
+def test_object_names_leader_nobody_else_may_choose(tmp_path: Path) -> None:
     document = tmp_path / "cluster.yaml"
     document.write_text(MANUAL)
     cluster = LocalCluster(tmp_path / "c", brokers=None, files=[document])

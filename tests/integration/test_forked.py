@@ -21,7 +21,7 @@ def files(pid: int) -> Mapping[int, str]:
     return {number: os.readlink(link) for number, link in links.items()}
 
 
-def test_forked_brokers_are_children_of_their_controller_with_sessions_of_their_own(
+def test_forked_brokers_are_children_with_own_sessions(
     tmp_path: Path,
 ) -> None:
     with LocalCluster(tmp_path / "c", brokers=2) as cluster:
@@ -39,7 +39,7 @@ def test_forked_brokers_are_children_of_their_controller_with_sessions_of_their_
         assert not any(runs(pid) for pid in pids)
 
 
-def test_forked_controller_that_is_killed_takes_its_brokers_with_it(tmp_path: Path) -> None:
+def test_killed_forked_controller_takes_brokers_along(tmp_path: Path) -> None:
     cluster = LocalCluster(tmp_path / "c", brokers=2)
     cluster.start()
     pids = cluster.broker_pids
@@ -48,7 +48,7 @@ def test_forked_controller_that_is_killed_takes_its_brokers_with_it(tmp_path: Pa
     assert cluster.stop() == -signal.SIGKILL
 
 
-def test_forked_command_has_its_arguments_environment_output_and_exit_code() -> None:
+def test_forked_command_has_arguments_output_and_code() -> None:
     done = forked.run(forked.OPERATOR, ["version"], timeout=60)
     assert (done.returncode, done.stdout.split()[0], done.stderr) == (0, b"plimsoll", b"")
     refused = forked.run(forked.OPERATOR, ["local", "-f", "/nonexistent"], timeout=60)

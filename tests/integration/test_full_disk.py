@@ -43,9 +43,7 @@ def members(cluster: LocalCluster, topic: str) -> set[int]:
     return {member for p in cluster.topic(topic).values() for member in p.isrs}
 
 
-def test_full_disk_stops_one_brokers_logs_and_nothing_else(
-    small: LocalCluster, volume: Volume
-) -> None:
+def test_full_disk_stops_one_brokers_logs_only(small: LocalCluster, volume: Volume) -> None:
     small.create_topic("t", PARTITIONS, {"min.insync.replicas": "2"})
     small.wait_isr("t", 3)
     led = {index for index, p in small.topic("t").items() if p.leader == 0}
@@ -113,9 +111,7 @@ def assert_same_metadata(cluster: LocalCluster) -> None:
     wait_for("both copies have the newest topic", lambda: known(0) and known(1))
 
 
-def test_write_to_a_full_disk_is_answered_with_the_storage_error(
-    small: LocalCluster, volume: Volume
-) -> None:
+def test_write_to_full_disk_gets_storage_error(small: LocalCluster, volume: Volume) -> None:
     """No other broker holds the partition: it is offline until its broker has room again."""
     topic = NewTopic("alone", 2, replica_assignment=[[0], [1]])
     admin = small.admin()

@@ -84,7 +84,7 @@ def worked_out(cluster: LocalCluster, group: str) -> int:
     )
 
 
-def test_lag_is_what_an_administrator_works_out_and_goes_when_the_group_reads_on(
+def test_lag_matches_administrators_and_ends(
     cluster: LocalCluster,
 ) -> None:
     produce(cluster, 600)

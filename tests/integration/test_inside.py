@@ -163,7 +163,7 @@ def refused(coroutine: Any) -> None:
         asyncio.run(coroutine)
 
 
-def test_plaintext_cluster_is_closed_under_load_and_nobody_is_restarted(
+def test_plaintext_cluster_closes_without_restart(
     cluster: LocalCluster,
 ) -> None:
     pids = dict(cluster.pids)
@@ -207,13 +207,13 @@ def test_another_brokers_certificate_is_refused(cluster: LocalCluster) -> None:
     refused(metadata_of(cluster, files_of(cluster, 1), 2))
 
 
-def test_broker_is_killed_and_joins_a_closed_cluster_again(cluster: LocalCluster) -> None:
+def test_killed_broker_rejoins_closed_cluster(cluster: LocalCluster) -> None:
     cluster.wait_rejoined(1, cluster.kill_broker(1))
     cluster.wait_isr(TOPIC, 3, 60)
     assert plaintext(cluster) == 0
 
 
-def test_renewed_and_rotated_under_load_without_an_isr_shrink(cluster: LocalCluster) -> None:
+def test_certificates_rotate_under_load_without_shrink(cluster: LocalCluster) -> None:
     stolen = files_of(cluster, 1)
     asyncio.run(metadata_of(cluster, stolen, 1))
     old, before = authority(cluster), shrinks(cluster)
@@ -237,7 +237,7 @@ def test_renewed_and_rotated_under_load_without_an_isr_shrink(cluster: LocalClus
     asyncio.run(metadata_of(cluster, files_of(cluster, 1), 1))
 
 
-def test_authority_is_rotated_while_a_broker_is_away_and_it_returns(cluster: LocalCluster) -> None:
+def test_authority_rotates_while_broker_is_absent(cluster: LocalCluster) -> None:
     """It is fenced meanwhile, and comes back with certificates of an authority that is gone."""
     old = authority(cluster)
     frozen = cluster.pids["2"]
@@ -260,7 +260,7 @@ def test_authority_is_rotated_while_a_broker_is_away_and_it_returns(cluster: Loc
     assert plaintext(cluster) == 0
 
 
-def test_older_secret_of_a_broker_is_refused_as_soon_as_another_is_in_use(
+def test_older_broker_secret_is_refused_once_replaced(
     cluster: LocalCluster,
 ) -> None:
     """The same authority has signed it."""
@@ -310,7 +310,7 @@ def test_closed_cluster_is_opened_again_under_load(cluster: LocalCluster) -> Non
     assert_nothing_lost(load.acked, consume_all(cluster.bootstrap, TOPIC, PARTITIONS))
 
 
-def test_broker_that_is_away_while_a_closed_cluster_is_opened_comes_back(
+def test_absent_broker_returns_after_cluster_opened(
     cluster: LocalCluster,
 ) -> None:
     """All that its copy of the metadata says is Required: it calls nobody without a certificate."""

@@ -50,7 +50,7 @@ def gone(cluster: LocalCluster, broker: int) -> bool:
     return bool(last) and broker not in last[0]["broker_ids"]
 
 
-def test_topic_of_offsets_of_one_broker_is_on_three_once_there_are_three(tmp_path: Path) -> None:
+def test_offsets_topic_grows_to_three_brokers(tmp_path: Path) -> None:
     file = tmp_path / "cluster.yaml"
     cluster = LocalCluster(tmp_path / "c", brokers=None, files=[declare(file, 1)])
     with cluster:

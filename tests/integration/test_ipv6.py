@@ -51,7 +51,7 @@ def login(cluster: LocalCluster) -> dict[str, Any]:
     return config
 
 
-def test_every_address_that_a_cluster_tells_is_of_ipv6_in_brackets(cluster: LocalCluster) -> None:
+def test_every_ipv6_address_is_in_brackets(cluster: LocalCluster) -> None:
     ready = cluster.ready
     told = [*ready["bootstrap"].split(","), ready["controller"], *ready["listeners"].values()]
     told += [url.partition("://")[2].partition("/")[0] for url in ready["metrics"].values()]
@@ -64,7 +64,7 @@ def test_every_address_that_a_cluster_tells_is_of_ipv6_in_brackets(cluster: Loca
             assert reply.status == 200
 
 
-def test_records_are_replicated_among_brokers_of_ipv6_and_read(cluster: LocalCluster) -> None:
+def test_ipv6_brokers_replicate_and_serve_records(cluster: LocalCluster) -> None:
     config = login(cluster)
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **config})
     new = confluent_kafka.admin.NewTopic(TOPIC, 3, 3, config={"min.insync.replicas": "3"})
@@ -77,7 +77,7 @@ def test_records_are_replicated_among_brokers_of_ipv6_and_read(cluster: LocalClu
     assert all(cluster.metric(broker, "inside_plaintext_connections") == 0 for broker in range(3))
 
 
-def test_certificate_of_a_broker_is_valid_for_its_ipv6_address(cluster: LocalCluster) -> None:
+def test_broker_certificate_covers_its_ipv6_address(cluster: LocalCluster) -> None:
     context = ssl.create_default_context(cafile=cluster.ready["authority"])
     with (
         socket.create_connection(cluster.address(0), timeout=10) as plain,
@@ -101,9 +101,7 @@ async def test_controllers_port_takes_brokers_of_both_families() -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
-def test_broker_that_listens_everywhere_is_reached_by_both_families(
-    tmp_path: Path, host: str
-) -> None:
+def test_wildcard_listener_serves_both_address_families(tmp_path: Path, host: str) -> None:
     """Whichever of the two a pod has: scrapers and the kubelet."""
     with HeldPorts() as held, HeldPorts(ADDRESS) as of_ipv6:
         ports = [held.pick() for _ in range(4)]

@@ -70,7 +70,7 @@ def plugin(cluster: LocalCluster) -> Plugin:
     return Plugin(cluster)
 
 
-def test_cluster_and_brokers_are_shown_as_the_controller_has_them(plugin: Plugin) -> None:
+def test_cluster_and_brokers_match_the_controller(plugin: Plugin) -> None:
     status = plugin.data("status")
     assert status["view"]["active"]
     assert status["view"]["brokers"]["ready"] == 3
@@ -109,7 +109,7 @@ def test_what_if_counts_what_would_stop(plugin: Plugin) -> None:
     assert plugin.refusal("what-if", "7") == "Not in this cluster: broker 7."
 
 
-def test_adopted_topic_is_declared_and_keeps_what_it_has(plugin: Plugin) -> None:
+def test_adopted_topic_is_declared_unchanged(plugin: Plugin) -> None:
     cluster = plugin.cluster
     cluster.create_topic("Old_Name", 2, {"min.insync.replicas": "2", "retention.ms": "88000"})
     before = plugin.data("topic", "Old_Name")
@@ -134,7 +134,7 @@ def test_verification_that_cannot_run_says_so_and_fails(plugin: Plugin) -> None:
     assert "VerificationDisabled" in done.stdout
 
 
-def test_verification_of_a_topic_that_is_not_there_is_refused_at_once(plugin: Plugin) -> None:
+def test_verification_of_missing_topic_is_refused(plugin: Plugin) -> None:
     assert plugin.refusal("verify", "nosuch") == (
         "Topic nosuch does not exist. No Topic object of LogCluster local in default declares "
         "nosuch either; apply one, or create the topic."
@@ -193,7 +193,7 @@ def changes(plugin: Plugin, partition: int = 0) -> list[dict[str, Any]]:
     return found
 
 
-def test_why_tells_each_change_after_a_crash_of_everything(tmp_path: Path) -> None:
+def test_why_lists_changes_after_total_crash(tmp_path: Path) -> None:
     cluster = LocalCluster(tmp_path / "c", restart=False)
     with cluster:
         plugin = Plugin(cluster)

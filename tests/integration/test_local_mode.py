@@ -90,7 +90,7 @@ def test_ready_line_says_where_everything_is(shared: LocalCluster) -> None:
     assert all(shared.http(broker, "/healthz")[0] == 200 for broker in range(3))
 
 
-def test_api_server_answers_the_owner_of_its_directory_alone(shared: LocalCluster) -> None:
+def test_api_server_answers_the_directorys_owner_only(shared: LocalCluster) -> None:
     """Not another user of the machine, and no web page: neither reads nor writes."""
     kubeconfig = shared.directory / "kubeconfig"
     assert kubeconfig.stat().st_mode & 0o777 == 0o600
@@ -150,7 +150,7 @@ def test_kafka_python_writes_and_reads(shared: LocalCluster, acks: int | str) ->
     assert sorted(read) == sent
 
 
-def test_yaml_makes_the_cluster_and_the_topic_it_describes(tmp_path: Path) -> None:
+def test_yaml_creates_its_cluster_and_topic(tmp_path: Path) -> None:
     (tmp_path / "orders.yaml").write_text(ORDERS + COMPACTED)
     files = [tmp_path / "orders.yaml"]
     with LocalCluster(tmp_path / "c", brokers=None, files=files) as cluster:
@@ -165,7 +165,7 @@ def test_yaml_makes_the_cluster_and_the_topic_it_describes(tmp_path: Path) -> No
         assert refused.args[0].code() == confluent_kafka.KafkaError.POLICY_VIOLATION
 
 
-def test_local_cluster_restarted_from_its_directory_has_every_record_and_the_same_addresses(
+def test_restarted_local_cluster_keeps_records_and_addresses(
     tmp_path: Path,
 ) -> None:
     cluster = LocalCluster(tmp_path / "c", forked=False)
@@ -185,7 +185,7 @@ def test_local_cluster_restarted_from_its_directory_has_every_record_and_the_sam
         assert len(more.records) == 100
 
 
-def test_local_cluster_stop_hands_leaderships_over_and_leaves_no_process(tmp_path: Path) -> None:
+def test_stopped_local_cluster_leaves_no_process(tmp_path: Path) -> None:
     with LocalCluster(tmp_path / "c", forked=False) as cluster:
         pids = list(cluster.pids.values())
         assert cluster.stop() == 0
@@ -208,7 +208,7 @@ def test_port_option_is_the_first_brokers(tmp_path: Path) -> None:
         assert cluster.address(0)[1] == port
 
 
-def test_port_that_another_process_has_ends_the_start_with_a_sentence(tmp_path: Path) -> None:
+def test_occupied_port_ends_start_with_a_sentence(tmp_path: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -220,7 +220,7 @@ def test_port_that_another_process_has_ends_the_start_with_a_sentence(tmp_path: 
     assert "Traceback" not in run.stderr.decode()
 
 
-def test_second_local_cluster_on_the_same_directory_is_refused(shared: LocalCluster) -> None:
+def test_second_cluster_on_directory_is_refused(shared: LocalCluster) -> None:
     second = LocalCluster(shared.directory)
     with pytest.raises(DidNotStart):
         second.start()

@@ -63,7 +63,7 @@ def pods(cluster: LocalCluster) -> dict[str, str]:
     return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in found}
 
 
-def test_topic_applied_through_the_api_is_there_after_a_restart_and_goes_when_deleted(
+def test_topic_applied_through_api_survives_restart(
     tmp_path: Path,
 ) -> None:
     cluster = LocalCluster(tmp_path / "c")
@@ -146,7 +146,7 @@ def state_changes_told(cluster: LocalCluster, broker: int) -> list[Any]:
     return [one for one in found if one["logger"] == "plimsoll.state_changes"]
 
 
-def test_config_changed_through_the_api_restarts_one_broker_after_the_other(
+def test_config_change_restarts_brokers_in_turn(
     tmp_path: Path,
 ) -> None:
     cluster = LocalCluster(tmp_path / "c")
@@ -194,7 +194,7 @@ def test_config_changed_through_the_api_restarts_one_broker_after_the_other(
         assert cluster.config(0)["configs"]["log.retention.ms"] == "777777"
 
 
-def test_directory_without_objects_as_earlier_releases_left_it_keeps_its_topics(
+def test_directory_of_earlier_release_keeps_its_topics(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "topic.yaml"
@@ -217,9 +217,7 @@ def test_directory_without_objects_as_earlier_releases_left_it_keeps_its_topics(
 
 
 @pytest.mark.parametrize("deleted", [False, True], ids=["edited", "deleted"])
-def test_local_cluster_that_kubectl_has_grown_starts_with_its_file_and_is_emptied_to_it(
-    tmp_path: Path, deleted: bool
-) -> None:
+def test_grown_cluster_shrinks_to_its_file(tmp_path: Path, deleted: bool) -> None:
     cluster = LocalCluster(tmp_path / "c", brokers=2)
     grow = {"spec": {"brokers": {"count": 3}}}
     with cluster:

@@ -46,7 +46,7 @@ def admin_login(cluster: LocalCluster) -> dict[str, Any]:
     return config
 
 
-def test_secure_local_cluster_is_closed_when_it_is_ready(secure: LocalCluster) -> None:
+def test_secure_local_cluster_starts_closed(secure: LocalCluster) -> None:
     assert all(secure.metric(broker, "inside_plaintext_connections") == 0 for broker in range(3))
 
     def shown() -> bool:
@@ -58,7 +58,7 @@ def test_secure_local_cluster_is_closed_when_it_is_ready(secure: LocalCluster) -
     wait_for("the condition Secure", shown)
 
 
-def test_admin_writes_and_reads_with_the_files_that_are_there(secure: LocalCluster) -> None:
+def test_admin_files_write_and_read(secure: LocalCluster) -> None:
     login = admin_login(secure)
     values = [b"value %d" % number for number in range(200)]
     admin = AdminClient({"bootstrap.servers": secure.bootstrap, **login})
@@ -82,7 +82,7 @@ def login_of(cluster: LocalCluster, user: str) -> dict[str, Any]:
     return dict(line.split("=", 1) for line in path.read_text().splitlines())
 
 
-def test_user_with_a_certificate_has_its_rights_and_its_key_stands_nowhere_else(
+def test_certificate_user_has_rights_and_private_key(
     secure: LocalCluster,
 ) -> None:
     login = {**login_of(secure, "certified"), "bootstrap.servers": secure.bootstrap}
@@ -105,7 +105,7 @@ def test_user_with_a_certificate_has_its_rights_and_its_key_stands_nowhere_else(
     assert not [where for where, content in shown.items() if line in content]
 
 
-def test_clients_without_a_login_or_without_tls_get_nothing(secure: LocalCluster) -> None:
+def test_clients_without_login_or_tls_get_nothing(secure: LocalCluster) -> None:
     wrong = {**admin_login(secure), "sasl.password": "wrong"}
     for config in ({}, tls_client(secure), wrong):
         admin = AdminClient({"bootstrap.servers": secure.bootstrap, **config})
@@ -120,4 +120,4 @@ def test_secure_local_cluster_goes_on_with_its_directory(secure: LocalCluster) -
     assert (Path(secure.ready["users"]) / "admin" / "password").read_text() == password
     found = consume_all(secure.bootstrap, "t", 1, **admin_login(secure))
     assert sum(map(len, found.values())) == 201  # one is by certificate
-    test_secure_local_cluster_is_closed_when_it_is_ready(secure)
+    test_secure_local_cluster_starts_closed(secure)

@@ -36,7 +36,7 @@ def folders(cluster: LocalCluster, broker_id: int) -> list[str]:
 
 
 @pytest.mark.parametrize("wiped", [False, True], ids=["kept volume", "new volume"])
-def test_broker_that_was_removed_comes_back_under_its_number(tmp_path: Path, wiped: bool) -> None:
+def test_removed_broker_returns_under_its_number(tmp_path: Path, wiped: bool) -> None:
     topic, back = (tmp_path / f"{name}.yaml" for name in ("topic", "back"))
     topic.write_text(TOPIC)
     back.write_text(BACK)

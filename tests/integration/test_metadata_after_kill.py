@@ -12,7 +12,7 @@ from tests.integration.local_cluster import LocalCluster, wait_for
 from plimsoll_core.cluster.recent_fences import LISTED_MS
 
 
-def test_killed_leader_is_listed_beside_the_leaders_that_follow_it(tmp_path: Path) -> None:
+def test_killed_leader_is_listed_beside_successors(tmp_path: Path) -> None:
     """In one answer with their new leaders: librdkafka loses track of partitions for a second or
     two when the broker that led them is missing there."""
     with LocalCluster(tmp_path / "c") as cluster:

@@ -39,7 +39,7 @@ def write(producer: confluent_kafka.Producer, topic: str) -> None:
     assert errors == [None]
 
 
-def test_move_keeps_to_the_clusters_limit_and_delays_nobody(tmp_path: Path) -> None:
+def test_move_keeps_limit_and_delays_nobody(tmp_path: Path) -> None:
     """Broker 3 takes t over from 0, whose other topic it follows all the while."""
     file = tmp_path / "cluster.yaml"
     file.write_text(DECLARED)

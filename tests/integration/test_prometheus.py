@@ -202,7 +202,7 @@ def test_scale_up_roll_and_drain_fire_nothing(watched: Watched) -> None:
     assert alerts.fired() == []
 
 
-def test_paused_broker_fires_the_isr_alert_within_half_a_minute_which_resolves(
+def test_local_paused_broker_fires_isr_alert(
     watched: Watched,
 ) -> None:
     alerts, pid = watched.alerts(), watched.cluster.pids["1"]
@@ -223,7 +223,7 @@ def test_paused_broker_fires_the_isr_alert_within_half_a_minute_which_resolves(
     alerts.wait(ISR_ALERT, firing=False, timeout_s=RESOLVES_S)
 
 
-def test_operator_and_brokers_that_die_together_fire_the_isr_alert(watched: Watched) -> None:
+def test_local_operator_and_broker_deaths_fire_alert(watched: Watched) -> None:
     """The process that commits the shrinks is one that no Prometheus has seen at 0."""
     alerts = watched.alerts()
     watched.cluster.kill_everything()

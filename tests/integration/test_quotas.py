@@ -110,7 +110,7 @@ def rate_of(step: Callable[[], int]) -> float:
     return moved(MEASURED_S)
 
 
-def test_producer_is_held_to_its_rate_and_told_so(cluster: LocalCluster) -> None:
+def test_producer_is_held_to_its_rate(cluster: LocalCluster) -> None:
     assert limited(cluster, {"client-id": "writer"}, producer_byte_rate=RATE) == (0, None)
     told: list[float] = []
     producer = writer(cluster, told, "writer")
@@ -172,7 +172,7 @@ def test_consumer_is_held_to_its_rate(cluster: LocalCluster) -> None:
     assert 0.75 * RATE < rate < 1.2 * RATE
 
 
-def test_what_objects_declare_is_committed_and_changed_through_them_alone(
+def test_declared_quota_is_committed_and_protected(
     cluster: LocalCluster,
 ) -> None:
     declared = {"request_percentage": float(DECLARED_PERCENTAGE)}

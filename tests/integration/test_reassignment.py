@@ -71,7 +71,7 @@ def in_sync(cluster: LocalCluster, condition: Callable[[list[int]], bool]) -> No
     wait_for("the ISR changes", fulfilled)
 
 
-def test_partitions_move_to_another_broker_while_a_client_writes(tmp_path: Path) -> None:
+def test_partitions_move_while_a_client_writes(tmp_path: Path) -> None:
     with LocalCluster(tmp_path / "c", brokers=4) as cluster:
         cluster.create_topic("t", ROW, {"min.insync.replicas": "2"})
         cluster.wait_isr("t", 3)
@@ -95,7 +95,7 @@ def test_partitions_move_to_another_broker_while_a_client_writes(tmp_path: Path)
             )
 
 
-def test_replica_that_was_dropped_while_it_was_down_sets_its_copy_aside(tmp_path: Path) -> None:
+def test_replica_dropped_while_down_sets_copy_aside(tmp_path: Path) -> None:
     """KAFKA-13972: Reassign 1,2,3→2,4 with 2 down, so that 4 alone is too few and the move waits;
     cancel; 4 down meanwhile. => 4 deletes its copy when back."""
     with LocalCluster(tmp_path / "c", brokers=4, restart=False) as cluster:
@@ -125,7 +125,7 @@ def test_replica_that_was_dropped_while_it_was_down_sets_its_copy_aside(tmp_path
         assert_nothing_lost(acked, consume_all(cluster.bootstrap, "t", 1))
 
 
-def test_declared_factor_is_moved_to_and_is_nobody_elses(tmp_path: Path) -> None:
+def test_declared_factor_is_moved_to_and_protected(tmp_path: Path) -> None:
     """`plimsoll local` takes an edited file at its next start."""
     file = tmp_path / "topic.yaml"
     text = (

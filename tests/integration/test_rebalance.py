@@ -99,7 +99,7 @@ def test_brokers_are_emptied_and_filled_again(tmp_path: Path) -> None:
         assert_nothing_lost(meanwhile, read)
 
 
-def test_killed_half_way_it_goes_on_and_can_be_cancelled(tmp_path: Path) -> None:
+def test_rebalance_killed_halfway_resumes_and_is_cancellable(tmp_path: Path) -> None:
     """What was begun is in the log: whoever starts next knows it."""
     topic = topic_file(tmp_path)
     slow = "mode: RemoveBrokers, brokers: [3], approval: Automatic, throttle: {bytesPerSecond: '1'}"

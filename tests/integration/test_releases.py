@@ -58,9 +58,7 @@ def contains(more: Any, less: Any) -> bool:
 @pytest.mark.parametrize(
     ("sender", "reader"), [(PRESENT, EARLIER), (EARLIER, PRESENT)], ids=["new-to-old", "old-to-new"]
 )
-def test_private_messages_are_read_by_the_other_release_without_loss_of_known_fields(
-    sender: str, reader: str
-) -> None:
+def test_private_messages_cross_releases_without_loss(sender: str, reader: str) -> None:
     sent = of(sender, "write")
     as_sent = of(sender, "read", given=json.dumps(sent))
     as_read = of(reader, "read", given=json.dumps(sent))
@@ -92,7 +90,7 @@ def check(cluster: Releases, writer: Writer) -> None:
     [(PRESENT, EARLIER), (EARLIER, PRESENT)],
     ids=["new-operator-old-brokers", "old-operator-new-brokers"],
 )
-def test_operator_and_brokers_of_neighbouring_releases_serve_and_fail_over(
+def test_neighbouring_releases_serve_and_fail_over(
     tmp_path: Path, operator: str, brokers: str
 ) -> None:
     with Releases(tmp_path / "cluster") as cluster:
@@ -114,7 +112,7 @@ def test_operator_and_brokers_of_neighbouring_releases_serve_and_fail_over(
         assert max(cluster.finalised(), default=0) <= understood, "the other side reads it"
 
 
-def test_cluster_of_both_releases_keeps_every_record_whoever_leads(tmp_path: Path) -> None:
+def test_mixed_cluster_keeps_every_record(tmp_path: Path) -> None:
     """Old followers of new leaders, and new followers of old leaders."""
     with Releases(tmp_path / "cluster") as cluster:
         cluster.lead(PRESENT)
@@ -135,7 +133,7 @@ def test_cluster_of_both_releases_keeps_every_record_whoever_leads(tmp_path: Pat
         assert max(cluster.finalised(), default=0) <= newest_metadata_version(EARLIER)
 
 
-def test_upgrade_that_is_not_finalised_can_be_taken_back(tmp_path: Path) -> None:
+def test_unfinalised_upgrade_can_be_reverted(tmp_path: Path) -> None:
     understood = newest_metadata_version(EARLIER)
     with Releases(tmp_path / "cluster") as cluster:
         cluster.lead(EARLIER)

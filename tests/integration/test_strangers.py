@@ -29,7 +29,7 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
         yield it
 
 
-def test_forty_consumers_that_never_read_take_no_broker_beyond_its_memory(
+def test_forty_idle_consumers_exhaust_no_memory(
     cluster: LocalCluster,
 ) -> None:
     """Unsent replies cost 16 MiB each once, and forty of them 660 MiB."""

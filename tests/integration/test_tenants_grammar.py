@@ -50,7 +50,7 @@ ATTACKS = (
 )
 
 
-async def test_hostile_principals_cause_no_error_and_stay_within_bounds(tmp_path: Path) -> None:
+async def test_hostile_principals_stay_within_bounds(tmp_path: Path) -> None:
     async with a_run(tmp_path, PLAN) as run:
         steps = [await run.step(sentence) for sentence in ATTACKS]
     for step in steps:
@@ -60,7 +60,7 @@ async def test_hostile_principals_cause_no_error_and_stay_within_bounds(tmp_path
     assert len([*by_act(steps)]) == 2 + sum(len(one.phrases) for one in ATTACKS)
 
 
-def test_seed_draws_the_same_attack_again_and_every_act_is_drawn() -> None:
+def test_seed_reproduces_attack_and_covers_grammar() -> None:
     seen = [drawn(seed) for seed in range(1, 1_000)]
     assert seen == [drawn(seed) for seed in range(1, 1_000)]
     assert {phrase.act for one in seen for phrase in one.phrases} == set(GRAMMAR)
@@ -76,6 +76,6 @@ def test_seed_draws_the_same_attack_again_and_every_act_is_drawn() -> None:
         (Figures(261, 601, 602), ["admin p50 261 ms, alone 10", "admin p99 601 ms, alone 300"]),
     ],
 )
-def test_latency_is_judged_by_twice_and_250_ms_more(beside: Figures, wrong: list[str]) -> None:
+def test_latency_limit_is_double_or_250_ms_more(beside: Figures, wrong: list[str]) -> None:
     alone = dict.fromkeys(("produce", "group", "admin", "login"), Figures(10, 300, 400))
     assert [*too_slow(alone, {**alone, "admin": beside})] == wrong

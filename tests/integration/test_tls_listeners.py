@@ -88,7 +88,7 @@ def authorities(cluster: LocalCluster) -> str:
 # --- clients --------------------------------------------------------------------------------------
 
 
-def test_clients_of_each_listener_are_told_its_own_endpoints(secured: LocalCluster) -> None:
+def test_clients_learn_their_own_listeners_endpoints(secured: LocalCluster) -> None:
     for name, config in (("internal", {}), ("tls", tls_client(secured))):
         expected = {
             (host, int(port))
@@ -144,7 +144,7 @@ def test_kafka_python_writes_and_reads_over_tls(secured: LocalCluster) -> None:
     assert sent <= read
 
 
-def test_client_without_the_authority_or_without_tls_gets_nothing(secured: LocalCluster) -> None:
+def test_client_without_authority_or_tls_gets_nothing(secured: LocalCluster) -> None:
     stranger = new_authority("stranger", time.time_ns() // 1_000_000).certificate.decode()
     for config in (
         {"security.protocol": "SSL", "ssl.ca.pem": stranger},
@@ -168,9 +168,7 @@ def test_keys_are_readable_by_their_user_alone(secured: LocalCluster) -> None:
 # --- changes while it runs ------------------------------------------------------------------------
 
 
-def test_listener_opens_and_closes_while_brokers_and_clients_run(
-    secured: LocalCluster, ports: list[int]
-) -> None:
+def test_listener_opens_and_closes_under_load(secured: LocalCluster, ports: list[int]) -> None:
     pids = dict(secured.ready["pids"])
     listeners = asked(secured, "GET", CLUSTER)["spec"]["listeners"]
     servers = f"127.0.0.1:{ports[2]}"
@@ -214,9 +212,7 @@ def ready_condition(cluster: LocalCluster) -> dict[str, Any]:
     return next(one for one in conditions if one["type"] == "Ready")
 
 
-def test_listener_that_one_broker_cannot_open_is_said_by_ready_with_its_reason(
-    secured: LocalCluster, ports: list[int]
-) -> None:
+def test_unopened_listener_is_reported_by_ready(secured: LocalCluster, ports: list[int]) -> None:
     listeners = asked(secured, "GET", CLUSTER)["spec"]["listeners"]
     with socket.create_server(("127.0.0.1", ports[2] + 1)):
         added = [*listeners, {"name": "taken", "port": ports[2]}]
@@ -243,7 +239,7 @@ def secret_of(cluster: LocalCluster, broker: int) -> dict[str, Any]:
     return found
 
 
-def test_renewed_certificates_are_shown_without_a_lost_or_doubled_record(
+def test_renewed_certificates_lose_and_double_nothing(
     secured: LocalCluster,
 ) -> None:
     trusted = authorities(secured)
@@ -266,9 +262,7 @@ def test_renewed_certificates_are_shown_without_a_lost_or_doubled_record(
     assert_nothing_lost(load.acked, found)
 
 
-def test_clients_outside_are_told_addresses_outside_which_change_while_they_write(
-    secured: LocalCluster, ports: list[int]
-) -> None:
+def test_outside_clients_follow_changing_addresses(secured: LocalCluster, ports: list[int]) -> None:
     """What is stated stands for what the operator finds on Kubernetes."""
     pids = dict(secured.ready["pids"])
     listeners = asked(secured, "GET", CLUSTER)["spec"]["listeners"]
@@ -304,7 +298,7 @@ def test_clients_outside_are_told_addresses_outside_which_change_while_they_writ
     assert secured.pids == pids
 
 
-def test_authority_is_replaced_without_a_lost_or_doubled_record(secured: LocalCluster) -> None:
+def test_replaced_authority_loses_and_doubles_nothing(secured: LocalCluster) -> None:
     """Announced, then signing, then alone: each step is asked for.  A client that trusts what the
     ConfigMap showed meanwhile is cut off at no time."""
     name = asked(secured, "GET", f"{CORE}/configmaps/main-listener-ca")["metadata"]["labels"]
@@ -352,7 +346,7 @@ def test_authority_is_replaced_without_a_lost_or_doubled_record(secured: LocalCl
     assert_nothing_lost(load.acked, found)
 
 
-def test_users_pair_is_shown_and_followed_and_a_wrong_one_is_said(secured: LocalCluster) -> None:
+def test_users_key_pair_is_followed_and_checked(secured: LocalCluster) -> None:
     """A user's Secret; without it the listener goes on with what it has."""
     now_ms = time.time_ns() // 1_000_000
     mine = new_authority("mine", now_ms)

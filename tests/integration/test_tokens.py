@@ -152,7 +152,7 @@ def counted(cluster: LocalCluster, name: str) -> float:
     return sum(float(row.split()[-1]) for row in rows)
 
 
-def test_pod_with_nothing_but_its_service_account_writes_what_its_user_object_allows(
+def test_pod_writes_with_its_service_account(
     cluster: LocalCluster,
 ) -> None:
     assert outcome(client(cluster, lambda: account_token(cluster, "writer"))) == ""
@@ -160,7 +160,7 @@ def test_pod_with_nothing_but_its_service_account_writes_what_its_user_object_al
     assert refused == "TOPIC_AUTHORIZATION_FAILED"
 
 
-def test_token_for_another_audience_lets_nobody_in_and_is_counted(cluster: LocalCluster) -> None:
+def test_token_for_another_audience_is_refused(cluster: LocalCluster) -> None:
     before = counted(cluster, 'tokens_refused_total{reason="other-audience"}')
     other = outcome(
         client(cluster, lambda: account_token(cluster, "writer", "plimsoll:shop/other"))
@@ -169,9 +169,7 @@ def test_token_for_another_audience_lets_nobody_in_and_is_counted(cluster: Local
     assert counted(cluster, 'tokens_refused_total{reason="other-audience"}') > before
 
 
-def test_user_of_a_declared_issuer_has_the_issuers_prefix_before_its_name(
-    cluster: LocalCluster, corp: AnIssuer
-) -> None:
+def test_declared_issuers_user_carries_its_prefix(cluster: LocalCluster, corp: AnIssuer) -> None:
     assert outcome(client(cluster, lambda: corp.token("root"))) == ""
     assert outcome(client(cluster, lambda: corp.token("other"))) == "TOPIC_AUTHORIZATION_FAILED"
     # Where only ServiceAccounts are asked for, the issuer's tokens are nobody's.
@@ -179,7 +177,7 @@ def test_user_of_a_declared_issuer_has_the_issuers_prefix_before_its_name(
     assert elsewhere == "_AUTHENTICATION"
 
 
-def test_sessions_of_seconds_are_renewed_under_load_and_nothing_is_lost(
+def test_short_sessions_are_renewed_under_load(
     cluster: LocalCluster,
 ) -> None:
     before = counted(cluster, "logins_total"), counted(cluster, "connections_closed_total")

@@ -158,7 +158,7 @@ def explained(cluster: LocalCluster, *words: str) -> tuple[int, str]:
     return done.returncode, (done.stdout + done.stderr).strip()
 
 
-def test_user_writes_with_the_login_of_its_secret_and_another_reads_it(
+def test_user_writes_with_secret_and_another_reads(
     cluster: LocalCluster,
 ) -> None:
     assert produced(client(cluster, "writer")) == ""
@@ -192,7 +192,7 @@ def test_kafka_python_logs_in_writes_and_reads(cluster: LocalCluster) -> None:
         consumer.close()
 
 
-def test_kcat_logs_in_by_the_file_as_it_is(cluster: LocalCluster) -> None:
+def test_kcat_logs_in_with_the_file(cluster: LocalCluster) -> None:
     file = cluster.directory / "users" / "reader" / "librdkafka.conf"
     command = ["kcat", "-F", str(file), "-L"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
@@ -221,7 +221,7 @@ def test_nobody_gets_in_without_the_right_password(cluster: LocalCluster) -> Non
             AdminClient(settings).list_topics(timeout=3)
 
 
-def test_kafkas_tools_make_users_and_rules_and_leave_those_of_objects(
+def test_kafka_tools_leave_objects_users_alone(
     cluster: LocalCluster,
 ) -> None:
     admin = AdminClient(client(cluster, "admin"))
@@ -273,7 +273,7 @@ def test_kafkas_tools_make_users_and_rules_and_leave_those_of_objects(
     assert produced(bob) == "TOPIC_AUTHORIZATION_FAILED"
 
 
-def test_user_that_is_disabled_is_cut_off_and_comes_back_when_it_is_not(
+def test_disabled_user_is_disconnected_and_readmitted(
     cluster: LocalCluster,
 ) -> None:
     errors: list[Any] = []
@@ -308,7 +308,7 @@ def test_user_that_is_disabled_is_cut_off_and_comes_back_when_it_is_not(
     wait_for("the audit log says so", noted)
 
 
-def test_tenants_reach_what_is_theirs_or_shared_and_not_each_other(cluster: LocalCluster) -> None:
+def test_tenants_reach_own_and_shared_topics_only(cluster: LocalCluster) -> None:
     shop, billing = (client(cluster, f"{name}.app") for name in ("shop", "billing"))
     for name, settings in (("shop.orders", shop), ("billing.orders", billing)):
         admin = AdminClient(settings)
@@ -338,7 +338,7 @@ def shown(namespace: str, cluster: LocalCluster) -> dict[str, Any]:
     return next(one for one in conditions if one["type"] == "Ready")
 
 
-def test_tenants_object_says_what_was_refused_and_its_rest_counts(cluster: LocalCluster) -> None:
+def test_tenant_object_reports_refusals_and_applies_rest(cluster: LocalCluster) -> None:
     assert shown("shop", cluster)["reason"] == "Serving"
     ready = shown("billing", cluster)
     assert (ready["status"], ready["reason"]) == ("False", "AclNotAllowed")
@@ -346,7 +346,7 @@ def test_tenants_object_says_what_was_refused_and_its_rest_counts(cluster: Local
         assert refused in ready["message"]
 
 
-def test_tenant_is_cut_off_when_its_namespace_is_not_allowed_any_more(
+def test_tenant_of_disallowed_namespace_is_disconnected(
     cluster: LocalCluster,
 ) -> None:
     settings = client(cluster, "shop.app")

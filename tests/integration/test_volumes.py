@@ -33,7 +33,7 @@ def refusal_of(cluster: LocalCluster) -> str:
     return said
 
 
-def test_volume_of_another_broker_is_refused_in_a_sentence(tmp_path: Path) -> None:
+def test_another_brokers_volume_is_refused(tmp_path: Path) -> None:
     cluster = LocalCluster(tmp_path / "c")
     with cluster:
         cluster.create_topic("t", PARTITIONS)
@@ -45,7 +45,7 @@ def test_volume_of_another_broker_is_refused_in_a_sentence(tmp_path: Path) -> No
     assert "belongs to broker" in refusal_of(cluster)
 
 
-def test_volume_of_another_cluster_is_refused_in_a_sentence(tmp_path: Path) -> None:
+def test_another_clusters_volume_is_refused(tmp_path: Path) -> None:
     cluster, other = LocalCluster(tmp_path / "c"), LocalCluster(tmp_path / "o")
     with cluster, other:
         pass
@@ -54,7 +54,7 @@ def test_volume_of_another_cluster_is_refused_in_a_sentence(tmp_path: Path) -> N
     assert "belongs to cluster" in refusal_of(cluster)
 
 
-def test_empty_volume_is_filled_again_while_others_hold_everything(tmp_path: Path) -> None:
+def test_empty_volume_is_refilled_from_others(tmp_path: Path) -> None:
     cluster = LocalCluster(tmp_path / "c")
     with cluster:
         cluster.create_topic("t", PARTITIONS)
@@ -65,7 +65,7 @@ def test_empty_volume_is_filled_again_while_others_hold_everything(tmp_path: Pat
         assert_nothing_lost(acked, consume_all(cluster.bootstrap, "t", PARTITIONS))
 
 
-def test_metadata_log_that_went_back_in_time_is_refused(tmp_path: Path) -> None:
+def test_rolled_back_metadata_log_is_refused(tmp_path: Path) -> None:
     """What was committed is on the brokers' volumes; a log without it must not lead."""
     cluster = LocalCluster(tmp_path / "c")
     with cluster:
@@ -74,7 +74,7 @@ def test_metadata_log_that_went_back_in_time_is_refused(tmp_path: Path) -> None:
     assert "went back in time" in refusal_of(cluster)
 
 
-def test_stop_without_a_controller_gives_up_and_is_clean(tmp_path: Path) -> None:
+def test_stop_without_controller_is_clean(tmp_path: Path) -> None:
     """R26: five seconds of silence end the wait for a controlled shutdown."""
     with LocalCluster(tmp_path / "c", restart=False) as cluster:
         cluster.create_topic("t", PARTITIONS)
@@ -88,7 +88,7 @@ def test_stop_without_a_controller_gives_up_and_is_clean(tmp_path: Path) -> None
         assert_nothing_lost(acked, consume_all(cluster.bootstrap, "t", PARTITIONS))
 
 
-def test_torn_and_a_flipped_segment_are_replaced_from_the_others(tmp_path: Path) -> None:
+def test_damaged_segments_are_replaced_from_replicas(tmp_path: Path) -> None:
     cluster = LocalCluster(tmp_path / "c")
     with cluster:
         cluster.create_topic("t", PARTITIONS)

@@ -57,9 +57,7 @@ def test_installed_plugin_of_kubectl_says_what_it_can(plimsoll: Path) -> None:
     assert all(verb in shown for verb in ("status", "why", "what-if", "adopt", "report"))
 
 
-def test_installed_command_has_what_fetches_sparks_jars_and_names_the_users_cache(
-    plimsoll: Path, tmp_path: Path
-) -> None:
+def test_installed_command_includes_jar_fetcher(plimsoll: Path, tmp_path: Path) -> None:
     tools = tmp_path / "bin"
     tools.mkdir()
     for name in ("bash", "dirname", "mkdir", "sha256sum"):  # no Maven
@@ -77,7 +75,7 @@ def test_installed_command_has_what_fetches_sparks_jars_and_names_the_users_cach
     assert (tmp_path / ".cache/plimsoll/spark-jars").is_dir()
 
 
-def test_every_module_of_the_wheel_but_sparks_is_importable(plimsoll: Path, tmp_path: Path) -> None:
+def test_every_wheel_module_is_importable(plimsoll: Path, tmp_path: Path) -> None:
     """Nothing that they import is missing, though most commands never reach it."""
     script = tmp_path / "import_all.py"
     script.write_text(
@@ -110,9 +108,7 @@ def test_installed_cluster_takes_an_example_and_serves_clients(
         assert cluster.stop() == 0
 
 
-def test_local_without_any_option_keeps_its_data_in_the_current_folder(
-    plimsoll: Path, tmp_path: Path
-) -> None:
+def test_local_without_options_uses_current_folder(plimsoll: Path, tmp_path: Path) -> None:
     class Plain(InstalledCluster):
         """Whatever the command does when nothing is said."""
 

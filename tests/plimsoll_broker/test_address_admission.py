@@ -59,7 +59,7 @@ class Dialled:
             return False
 
 
-async def test_address_has_so_many_connections_and_one_more_when_one_is_over() -> None:
+async def test_address_gets_another_connection_after_closing_one() -> None:
     quotas = Quotas(AddressConnections(2))
     async with Dialled(quotas) as dialled:
         server = dialled.server
@@ -73,7 +73,7 @@ async def test_address_has_so_many_connections_and_one_more_when_one_is_over() -
     await until(lambda: quotas.addresses.addresses == 0)
 
 
-async def test_connections_that_come_too_fast_are_closed_after_a_while(
+async def test_connections_over_the_rate_are_closed_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # They all come at once, however long a busy machine takes for them.

@@ -53,7 +53,7 @@ async def alter(harness, *resources, version=1, key=ApiKey.INCREMENTAL_ALTER_CON
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.INCREMENTAL_ALTER_CONFIGS))
-async def test_changes_of_a_topic_go_to_the_controller_with_what_holds_here(version, harness):
+async def test_topic_changes_are_forwarded_with_current_values(version, harness):
     found = await alter(
         harness,
         a_resource(
@@ -102,7 +102,7 @@ async def test_older_request_replaces_the_whole_set(version, harness):
     assert request.validate_only
 
 
-async def test_change_is_answered_when_it_can_be_seen_here(harness):
+async def test_change_is_answered_once_visible_here(harness):
     harness.answer = lambda request: msgspec.structs.replace(changed(request), end_offset=9)
     asking = asyncio.ensure_future(
         alter(harness, a_resource(TOPIC, "orders", ("flush.ms", SET, "5")))
@@ -142,26 +142,26 @@ async def test_what_no_controller_can_do_is_refused_here(harness, resource, code
     assert harness.commands == []
 
 
-async def test_throttle_that_no_broker_has_can_be_taken_away(harness):
+async def test_throttle_config_can_be_removed_when_absent(harness):
     """As kafka-reassign-partitions --verify does."""
     rate = ("leader.replication.throttled.rate", DELETE, None)
     assert await alter(harness, a_resource(BROKER, "0", rate)) == [("0", 0, None)]
 
 
-async def test_config_that_no_group_has_can_be_taken_away(harness):
+async def test_group_config_can_be_removed_when_absent(harness):
     timeout = ("consumer.session.timeout.ms", DELETE, None)
     for configs in ((timeout,), ()):
         assert await alter(harness, a_resource(GROUP, "g", *configs)) == [("g", 0, None)]
 
 
-async def test_resource_that_is_named_twice_is_refused_and_the_others_go_on(harness):
+async def test_resource_named_twice_is_refused_alone(harness):
     one = a_resource(TOPIC, "orders", ("flush.ms", SET, "5"))
     other = a_resource(TOPIC, "payments", ("flush.ms", SET, "5"))
     found = await alter(harness, one, other, one)
     assert [(name, code) for name, code, _ in found] == [("orders", 42), ("payments", 0)]
 
 
-async def test_nothing_is_sent_to_a_controller_that_would_not_know_it(harness):
+async def test_old_controller_is_sent_nothing_it_cannot_read(harness):
     older = msgspec.structs.replace(an_image(), metadata_version=1)
     harness.watch.update(harness.watch.image, older)
     ((_, code, message),) = await alter(
@@ -215,7 +215,7 @@ async def test_growth_goes_to_the_controller(version, harness):
     )
 
 
-async def test_topic_that_is_to_grow_twice_is_answered_once(harness):
+async def test_topic_growing_twice_is_answered_once(harness):
     harness.answer = lambda request: changed(request, 42, "twice")
     twice = {"name": "orders", "count": 5, "assignments": None}
     assert await grow(harness, twice, twice) == [("orders", 42, "twice")]

@@ -54,7 +54,7 @@ def test_metadata_lists_all_topics_and_only_live_brokers(version):
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.METADATA))
-def test_metadata_by_name_returns_known_topic_and_error_for_unknown_topic(version):
+def test_metadata_by_name_returns_topic_or_error(version):
     names = [{"name": "payments", "topic_id": None}, {"name": "gone", "topic_id": None}]
     known, unknown = metadata(Harness(), version, names).topics
     assert (known.name, known.error_code, unknown.name, unknown.error_code) == (
@@ -80,13 +80,13 @@ def test_topics_by_id(version, name):
 
 @pytest.mark.parametrize("version", versions(ApiKey.METADATA))
 @pytest.mark.parametrize("name", ["a b", "", "..", "x" * 250])
-def test_name_that_no_topic_can_have_is_told_from_one_that_is_not_there(version, name):
+def test_impossible_topic_name_differs_from_missing_one(version, name):
     (topic,) = metadata(Harness(), version, [{"name": name, "topic_id": None}]).topics
     assert (topic.name, topic.error_code) == (name, 17)
 
 
 @pytest.mark.parametrize("name", ["orders", "gone", "a b"])
-def test_topic_that_is_asked_for_by_its_id_is_told_whatever_name_is_beside_it(name):
+def test_topic_by_id_is_returned_despite_name(name):
     both = [{"name": name, "topic_id": MISSING}, {"name": name, "topic_id": PAYMENTS}]
     missing, found = metadata(Harness(), 12, both).topics
     assert (missing.error_code, missing.topic_id, missing.partitions) == (100, MISSING, ())
@@ -116,7 +116,7 @@ def test_answer_is_as_new_as_the_image():
     assert [topic.name for topic in metadata(harness, 1, None).topics] == ["orders"]
 
 
-def test_fenced_broker_names_a_living_one_for_admin_requests():
+def test_fenced_broker_names_an_active_one_for_admins():
     harness = Harness(an_image(a_broker(0), a_broker(1, fenced=True), a_broker(2)))
     assert metadata(harness, 13, []).controller_id == 0
 
@@ -151,7 +151,7 @@ def test_fenced_brokers_are_shown_when_asked_for():
 
 
 @pytest.mark.parametrize(("asked", "code"), [(2, 114), (0, 115), (3, 115)])
-def test_who_asks_a_broker_for_other_endpoints_hears_whose_this_one_is(asked, code):
+def test_broker_names_its_endpoint_type_when_asked_another(asked, code):
     reply = describe_cluster(1, endpoint_type=asked, include_cluster_authorized_operations=True)
     assert (reply.error_code, reply.endpoint_type, reply.brokers) == (code, 1, ())
     assert reply.cluster_authorized_operations == -(2**31)
@@ -258,7 +258,7 @@ def test_topic_s_configs_say_where_they_come_from(version):
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CONFIGS))
-def test_unclean_recovery_is_shown_by_both_of_kafkas_names(version):
+def test_unclean_recovery_is_shown_under_both_names(version):
     """Map true→proactive, false→balanced; the default is balanced."""
     result = describe_configs(version, 2, "orders")
     by_name = {config.name: config for config in result.configs}
@@ -271,13 +271,13 @@ def test_unclean_recovery_is_shown_by_both_of_kafkas_names(version):
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CONFIGS))
-def test_group_has_no_configs_whether_it_exists_or_not(version):
+def test_missing_and_existing_groups_have_no_configs(version):
     result = describe_configs(version, 32, "any")
     assert (result.error_code, result.configs) == (0, ())
     assert describe_configs(version, 32, "").error_code == 42
 
 
-def test_describe_configs_returns_only_the_requested_keys_and_no_synonyms():
+def test_describe_configs_returns_requested_keys_without_synonyms():
     result = describe_configs(4, 2, "orders", ["retention.ms", "unheard.of"], synonyms=False)
     assert [(each.name, each.synonyms) for each in result.configs] == [("retention.ms", ())]
 
@@ -290,7 +290,7 @@ def test_describe_configs_returns_only_the_requested_keys_and_no_synonyms():
         ({"object": TopicObject(namespace="shop", name="orders", uid="u")}, 1),
     ],
 )
-def test_min_isr_is_the_topic_s_own_where_a_client_or_an_object_gave_it(fields, source):
+def test_topic_min_isr_is_shown_as_its_own(fields, source):
     image = an_image()
     topic = msgspec.structs.replace(image.topics[ORDERS], **fields)
     harness = Harness(msgspec.structs.replace(image, topics=image.topics.set(ORDERS, topic)))
@@ -332,7 +332,7 @@ def test_broker_s_configs_are_what_it_was_given():
     )
 
 
-def test_broker_tells_what_a_new_topic_has_once_the_controller_told_it():
+def test_broker_reports_defaults_learned_from_controller():
     harness, names = Harness(), ["num.partitions", "default.replication.factor", MIN_ISR]
     assert describe_configs(4, 4, "1", names, harness=harness).configs == ()
     harness.topic_defaults = TopicDefaults(partitions=6, replication_factor=3, min_isr=2)

@@ -127,9 +127,7 @@ async def test_alter_reassignments_without_partitions_does_nothing(version):
         (Refused(reason="TooManyWaiting", code=89, message="later"), 89),
     ],
 )
-async def test_alter_reassignments_without_controller_answers_every_partition_with_its_error(
-    version, answer, code
-):
+async def test_alter_reassignments_without_controller_fails_each_partition(version, answer, code):
     harness = Harness()
     harness.answer = answer
     reply = await alter(harness, version, {"orders": {0: [1], 1: [1]}})

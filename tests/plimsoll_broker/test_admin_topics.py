@@ -54,7 +54,7 @@ def made(request):
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.CREATE_TOPICS))
-async def test_topic_is_answered_when_it_can_be_seen_with_its_leaders(version):
+async def test_topic_creation_is_answered_once_visible_with_leaders(version):
     harness = Harness(an_image(topics=("orders",)))
     harness.answer = made
     asking = asyncio.ensure_future(
@@ -84,7 +84,7 @@ async def test_topic_is_answered_when_it_can_be_seen_with_its_leaders(version):
     assert request.topics[0].configs == {"min.insync.replicas": "2"}
 
 
-async def test_checked_topic_is_told_with_the_min_isr_that_it_would_get():
+async def test_validated_topic_reports_its_future_min_isr():
     harness = Harness()
     checked = TopicAnswer(name="new", partitions=2, replication_factor=3, min_isr=2)
     harness.answer = TopicsAnswer(topics=(checked,))
@@ -93,7 +93,7 @@ async def test_checked_topic_is_told_with_the_min_isr_that_it_would_get():
     assert (told.value, told.config_source) == ("2", 3)
 
 
-async def test_topic_that_does_not_show_in_time_is_made_nevertheless():
+async def test_topic_late_to_appear_is_still_created():
     harness = Harness(an_image(topics=("orders",)))
     harness.answer = made
     (topic,) = (await create(harness, 7, a_new_topic("payments"), timeout=1)).topics
@@ -144,7 +144,7 @@ async def test_topic_of_bad_form_is_refused_here(fields, code):
     assert harness.commands == []
 
 
-async def test_topic_named_twice_is_refused_and_the_others_go_on():
+async def test_topic_named_twice_is_refused_alone():
     harness = Harness()
     harness.answer = made
     reply = await create(
@@ -170,7 +170,7 @@ async def test_controller_s_refusal_is_the_client_s_answer():
         (Refused(reason="NotController", code=41, message="not me"), 41),
     ],
 )
-async def test_create_topics_without_controller_answers_every_topic_with_its_error(answer, code):
+async def test_create_topics_without_controller_fails_each_topic(answer, code):
     harness = Harness()
     harness.answer = answer
     reply = await create(harness, 7, a_new_topic("a"), a_new_topic("b"))
@@ -196,7 +196,7 @@ def delete(harness, version, names=(), ids=(), timeout=5_000):
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DELETE_TOPICS))
-async def test_deletion_is_answered_when_the_topic_is_gone_from_sight(version):
+async def test_deletion_is_answered_once_topic_is_gone(version):
     harness = Harness()
     harness.answer = TopicsAnswer(topics=(TopicAnswer(name="payments", topic_id=PAYMENTS),))
     asking = asyncio.ensure_future(delete(harness, version, ["payments"]))
@@ -222,7 +222,7 @@ async def test_deletions_by_id():
     assert results == {ORDERS: ("orders", 0), MISSING: (None, 100)}
 
 
-async def test_topic_named_by_its_name_and_by_its_id_is_not_deleted():
+async def test_topic_named_by_name_and_id_stays():
     harness = Harness()
     harness.answer = TopicsAnswer(topics=(TopicAnswer(name="payments", topic_id=PAYMENTS),))
     reply = await delete(harness, 6, ["orders", "payments"], [ORDERS], timeout=1)
@@ -245,7 +245,7 @@ async def test_deletion_without_a_controller():
     assert [each.error_code for each in reply.responses] == [7, 7]
 
 
-async def test_request_that_would_cost_the_control_connection_is_refused_here(monkeypatch):
+async def test_request_too_long_for_controller_is_refused_here(monkeypatch):
     monkeypatch.setattr(forward, "FORWARDED_BYTES_MAX", 10)
     harness = Harness(an_image(topics=("orders",)))
     harness.answer = lambda request: pytest.fail("it was sent")

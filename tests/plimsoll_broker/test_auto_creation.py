@@ -51,7 +51,7 @@ def asked_for(harness):
 
 
 @pytest.mark.parametrize("version", versions(METADATA))
-async def test_topic_that_is_asked_for_is_unknown_until_it_is_there(harness, version):
+async def test_auto_created_topic_is_unknown_until_it_exists(harness, version):
     assert await ask(harness, "new", "orders", version=version) == [3, 0]
     ((request, _),) = harness.commands
     assert request == CreateTopics(topics=(NewTopic(name="new"),)), "with the cluster's defaults"
@@ -65,19 +65,19 @@ async def test_client_that_wants_no_topic_made_gets_none(harness, version):
     assert harness.commands == []
 
 
-async def test_nothing_is_made_where_the_cluster_does_not_say_so():
+async def test_nothing_is_auto_created_unless_configured():
     harness = Harness()
     assert await ask(harness, "new") == [3]
     assert harness.commands == []
 
 
-async def test_names_that_no_client_may_create_are_not_asked_for(harness):
+async def test_names_clients_may_not_create_are_skipped(harness):
     names = ("bad name", "", "__consumer_offsets", "__cluster_metadata")
     assert await ask(harness, *names) == [17, 17, 3, 3]
     assert harness.commands == []
 
 
-async def test_name_is_asked_for_once_by_many_and_again_after_a_while(harness, monkeypatch):
+async def test_name_is_requested_once_and_again_later(harness, monkeypatch):
     monkeypatch.setattr(metadata, "AGAIN_S", 0.0)
     answered = asyncio.Event()
     command = harness.command
@@ -98,7 +98,7 @@ async def test_name_is_asked_for_once_by_many_and_again_after_a_while(harness, m
     assert asked_for(harness) == [("new",), ("new",)]
 
 
-async def test_no_more_names_are_asked_for_than_there_is_room(harness, monkeypatch):
+async def test_auto_creation_requests_are_bounded(harness, monkeypatch):
     monkeypatch.setattr(metadata, "NAMES_MAX", 3)
     await ask(harness, "a", "b")
     await ask(harness, "c", "d", "e")
@@ -149,7 +149,7 @@ class Charged:
 
 
 @pytest.mark.parametrize("known", [True, False])
-async def test_topics_that_are_made_for_asking_count_as_mutations(harness, known):
+async def test_auto_created_topics_count_as_mutations(harness, known):
     """Else whoever may create topics is held to no rate."""
     if known:
         harness.answer = lambda request: TopicsAnswer(
@@ -171,7 +171,7 @@ async def test_topics_that_are_made_for_asking_count_as_mutations(harness, known
     assert charged.told == [12 if known else None]
 
 
-async def test_names_of_a_long_request_are_looked_at_in_a_thread(harness, monkeypatch):
+async def test_names_of_long_request_are_checked_in_thread(harness, monkeypatch):
     """A request of a hundred thousand unknown names held the event loop for as long as that took,
     whenever it came."""
     here, threads = threading.get_ident(), set()
@@ -188,9 +188,7 @@ async def test_names_of_a_long_request_are_looked_at_in_a_thread(harness, monkey
     assert len(asked_for(harness)[0]) == metadata.NAMES_MAX
 
 
-async def test_topics_that_one_client_has_made_leave_a_bounded_number_of_lines(
-    harness, monkeypatch, caplog
-):
+async def test_auto_creations_of_one_client_log_boundedly(harness, monkeypatch, caplog):
     """Each left a line: 14,353 in ten minutes."""
     monkeypatch.setattr(metadata, "INTERVAL_S", 0.0)
     caplog.set_level(logging.INFO, "plimsoll.metadata")

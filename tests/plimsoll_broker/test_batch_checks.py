@@ -110,7 +110,7 @@ async def client(one: Broker) -> Client:
         "too-few-in-gzip", "log-append-time", "delete-horizon", "no-epoch",
     ],
 )  # fmt: skip
-async def test_batch_that_lies_is_refused_by_name_and_nothing_is_written(
+async def test_invalid_batch_is_refused_and_not_written(
     one: Broker, client: Client, batch: bytes, code: Code, record: int | None
 ) -> None:
     reply = await client.ask(ApiKey.PRODUCE, 9, produced(batch))
@@ -124,7 +124,7 @@ async def test_batch_that_lies_is_refused_by_name_and_nothing_is_written(
 
 
 @pytest.mark.parametrize("transactional_id", ["", "mine"])
-async def test_transactional_id_of_a_produce_counts_for_transactional_batches_only(
+async def test_transactional_id_matters_for_transactional_batches_only(
     one: Broker, client: Client, transactional_id: str
 ) -> None:
     """kafka_protocol (Erlang) names an empty one in every request; Kafka looks at the batches."""
@@ -159,7 +159,7 @@ def checkers(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     ],
     ids=["many", "many-in-gzip", "large-in-gzip"],
 )
-async def test_large_batch_is_checked_in_a_thread_and_small_batch_in_the_event_loop(
+async def test_large_batch_is_checked_in_a_thread(
     client: Client, checkers: list[tuple[int, int]], batch: bytes
 ) -> None:
     assert (await client.produce("t", a_batch(1))) == (Code.NONE, 0)
@@ -170,7 +170,7 @@ async def test_large_batch_is_checked_in_a_thread_and_small_batch_in_the_event_l
     assert checkers[2] == (threading.get_ident(), 1), "what is small is opened at once"
 
 
-async def test_request_of_many_batches_is_one_that_takes_long(
+async def test_request_of_many_batches_counts_as_long(
     one: Broker, client: Client, controller: Controller, checkers: list[tuple[int, int]]
 ) -> None:
     """A batch each is short; all of them together are not."""
@@ -183,7 +183,7 @@ async def test_request_of_many_batches_is_one_that_takes_long(
     assert threading.get_ident() not in {thread for thread, _ in checkers}
 
 
-async def test_produce_of_many_partitions_checks_no_batch_at_once(
+async def test_produce_of_many_partitions_is_checked_in_slices(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looked_at: list[object] = []
@@ -194,7 +194,7 @@ async def test_produce_of_many_partitions_checks_no_batch_at_once(
     assert not looked_at
 
 
-async def test_request_that_names_more_partitions_than_there_can_be_costs_its_connection(
+async def test_request_with_impossible_partitions_closes_its_connection(
     one: Broker,
 ) -> None:
     stranger, other = await one.client(), await one.client()
@@ -260,7 +260,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Ev
     return begun, go_on
 
 
-async def test_batch_sent_behind_a_batch_in_thread_check_is_appended_after_it(
+async def test_batch_behind_thread_check_is_appended_after_it(
     one: Broker, gate: tuple[threading.Event, threading.Event]
 ) -> None:
     begun, go_on = gate
@@ -277,7 +277,7 @@ async def test_batch_sent_behind_a_batch_in_thread_check_is_appended_after_it(
     await pipe.leave()
 
 
-async def test_batch_behind_one_rejected_after_thread_check_gets_the_same_error(
+async def test_batch_behind_rejected_one_gets_same_error(
     one: Broker, controller: Controller, gate: tuple[threading.Event, threading.Event]
 ) -> None:
     """The rule of `overtaking` holds across both ways."""
@@ -301,7 +301,7 @@ async def test_batch_behind_one_rejected_after_thread_check_gets_the_same_error(
     await pipe.leave()
 
 
-async def test_acks_0_batches_are_appended_after_their_client_disconnects(
+async def test_acks_0_batches_are_appended_after_disconnect(
     one: Broker, gate: tuple[threading.Event, threading.Event]
 ) -> None:
     """acks=0: send and leave is how such a client ends."""
@@ -317,7 +317,7 @@ async def test_acks_0_batches_are_appended_after_their_client_disconnects(
     assert counts == [2, 3]
 
 
-async def test_produces_of_a_client_that_has_gone_are_checked_no_more(
+async def test_produces_of_disconnected_client_are_not_checked(
     one: Broker,
     gate: tuple[threading.Event, threading.Event],
     monkeypatch: pytest.MonkeyPatch,
@@ -347,7 +347,7 @@ async def test_produces_of_a_client_that_has_gone_are_checked_no_more(
     assert len(checked) == 2
 
 
-async def test_produce_of_one_user_waits_for_no_check_of_another(
+async def test_produce_waits_for_no_other_users_check(
     one: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All threads that check were another's, for as long as that had batches to be opened."""
@@ -386,7 +386,7 @@ async def test_produce_of_one_user_waits_for_no_check_of_another(
         await pipe.leave()
 
 
-async def test_bug_in_a_line_is_not_swallowed_when_its_client_has_gone(
+async def test_bug_in_queue_surfaces_after_client_left(
     one: Broker,
     gate: tuple[threading.Event, threading.Event],
     monkeypatch: pytest.MonkeyPatch,
@@ -412,7 +412,7 @@ async def test_bug_in_a_line_is_not_swallowed_when_its_client_has_gone(
 
 
 @pytest.mark.parametrize("namesake", [True, False])
-async def test_batch_is_written_to_what_it_was_checked_for_and_to_nothing_else(
+async def test_batch_is_written_only_where_it_was_checked(
     one: Broker,
     controller: Controller,
     gate: tuple[threading.Event, threading.Event],

@@ -71,7 +71,7 @@ async def produced_long(client: Client) -> timedelta:
 
 
 @pytest.mark.parametrize("ahead", [False, True])
-async def test_long_produce_is_charged_for_its_turns_of_the_loop_also_when_it_was_allowed_ahead(
+async def test_long_produce_with_allowance_is_charged_per_turn(
     alone: Alone,  # noqa: F811
     slow_writes: Callable[[], None],
     *,
@@ -92,7 +92,7 @@ async def test_long_produce_is_charged_for_its_turns_of_the_loop_also_when_it_wa
     assert held.rate.amount(time.monotonic_ns() // 1_000_000) >= HELD_S * 1e9
 
 
-async def test_long_produce_that_holds_the_loop_for_more_than_its_quota_is_told_to_wait(
+async def test_long_produce_over_quota_is_throttled(
     alone: Alone,  # noqa: F811
     slow_writes: Callable[[], None],
 ) -> None:
@@ -121,7 +121,7 @@ class CountedSteps:
         self.elsewhere_ns += ns
 
 
-async def test_request_about_groups_that_is_answered_later_is_charged_for_its_steps() -> None:
+async def test_deferred_group_request_is_charged_per_step() -> None:
     harness = Harness()
     names = [f"g{number}" for number in range(600)]
     body = encode_request(ApiKey.DELETE_GROUPS, 2, {"groups_names": names})
@@ -134,7 +134,7 @@ async def test_request_about_groups_that_is_answered_later_is_charged_for_its_st
     assert charges.steps > in_line + answered, "in slices"
 
 
-async def test_answer_that_rights_change_later_is_charged_for_its_steps() -> None:
+async def test_answer_filtered_by_rights_is_charged_per_step() -> None:
     secured = Secured(Mode.ENFORCE, a_rule(AclOperation.DELETE))
     connection = ConnectionState()
     connection.principal, connection.host = "User:alice", "10.0.0.1"
@@ -183,7 +183,7 @@ def burn() -> None:
         pass
 
 
-async def test_what_is_done_in_a_thread_for_a_request_is_charged_to_it_and_to_nobody_else() -> None:
+async def test_thread_work_is_charged_to_its_request() -> None:
     """Long Metadata and batches that are recompressed took a processor, and cost nothing."""
     aside, mine, others = Aside(), CountedSteps(), CountedSteps()
 
@@ -217,7 +217,7 @@ class Spent:
         self.told.append("took")
 
 
-async def test_steps_within_steps_of_the_same_request_are_charged_once_and_as_a_whole() -> None:
+async def test_nested_steps_are_charged_once() -> None:
     """What came before the inner ones, in the same turn, cost nothing."""
     spent, others = Spent(), Spent()
 
@@ -235,7 +235,7 @@ async def test_steps_within_steps_of_the_same_request_are_charged_once_and_as_a_
 
 
 @pytest.mark.filterwarnings("error")
-async def test_request_that_is_cancelled_before_its_first_step_is_closed() -> None:
+async def test_request_cancelled_before_first_step_is_closed() -> None:
     async def never() -> None:
         raise AssertionError("it did not begin")
 
@@ -247,7 +247,7 @@ async def test_request_that_is_cancelled_before_its_first_step_is_closed() -> No
     assert inspect.getcoroutinestate(work) == inspect.CORO_CLOSED
 
 
-async def test_failure_and_cancellation_of_what_is_measured_are_its_own() -> None:
+async def test_measured_failure_and_cancellation_pass_through() -> None:
     spent, cancelled = Spent(), []
 
     async def fails() -> None:
@@ -271,7 +271,7 @@ async def test_failure_and_cancellation_of_what_is_measured_are_its_own() -> Non
     assert spent.told == ["resumes", "took"] * 4
 
 
-async def test_answer_of_metadata_that_is_made_for_many_is_charged_to_whoever_asks_first(
+async def test_shared_metadata_answer_is_charged_to_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(metadata, "THINGS_AT_ONCE", 0)
@@ -289,7 +289,7 @@ async def test_answer_of_metadata_that_is_made_for_many_is_charged_to_whoever_as
     assert charged[1].steps == 0, "it only heard what was made"
 
 
-async def test_producer_id_that_has_to_be_asked_for_is_charged_for_its_steps() -> None:
+async def test_fetched_producer_id_is_charged_per_step() -> None:
     class Controllers:
         async def command(self, *_: Any) -> ProducerIdBlock:
             return ProducerIdBlock(first=0, length=1_000)

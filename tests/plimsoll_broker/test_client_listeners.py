@@ -98,7 +98,7 @@ async def answered(client: Client) -> bool:
     return await client.reply() == (1, b"at once x")
 
 
-async def test_without_declared_listeners_the_configured_one_is_open_and_nothing_is_registered(
+async def test_configured_listener_is_open_without_declared_ones(
     broker: Broker,
 ) -> None:
     await broker.settle()
@@ -109,7 +109,7 @@ async def test_without_declared_listeners_the_configured_one_is_open_and_nothing
     client.writer.close()
 
 
-async def test_declared_listeners_replace_the_implicit_one_and_are_registered(
+async def test_declared_listeners_replace_the_implicit_one(
     broker: Broker,
 ) -> None:
     await broker.settle()
@@ -124,7 +124,7 @@ async def test_declared_listeners_replace_the_implicit_one_and_are_registered(
     assert broker.shown == {"PLAINTEXT": broker.implicit}
 
 
-async def test_listener_for_clients_outside_is_registered_with_the_address_that_it_was_told(
+async def test_outside_listener_is_registered_with_given_address(
     broker: Broker,
 ) -> None:
     await broker.settle(plain(broker, "ext", advertised=()))
@@ -142,7 +142,7 @@ async def test_listener_for_clients_outside_is_registered_with_the_address_that_
     client.writer.close()
 
 
-async def test_listener_that_cannot_be_opened_says_why_until_it_is_or_is_not_wanted_any_more(
+async def test_unopenable_listener_reports_why_until_resolved(
     broker: Broker,
 ) -> None:
     await broker.settle(plain(broker), tls(broker))
@@ -153,7 +153,7 @@ async def test_listener_that_cannot_be_opened_says_why_until_it_is_or_is_not_wan
     assert broker.listeners.closed == {}
 
 
-async def test_listener_on_the_implicit_ones_port_keeps_its_connections(broker: Broker) -> None:
+async def test_listener_on_implicit_port_keeps_its_connections(broker: Broker) -> None:
     await broker.settle()
     client = await connected(broker.implicit)
     assert await answered(client)
@@ -164,7 +164,7 @@ async def test_listener_on_the_implicit_ones_port_keeps_its_connections(broker: 
     client.writer.close()
 
 
-async def test_listeners_that_exchange_their_names_stay_open_and_can_be_closed(
+async def test_listeners_that_swap_names_stay_open(
     broker: Broker,
 ) -> None:
     ports = broker.plain, broker.tls
@@ -177,7 +177,7 @@ async def test_listeners_that_exchange_their_names_stay_open_and_can_be_closed(
             await connected(port)
 
 
-async def test_listener_with_tls_and_another_name_shows_the_certificate_of_that_name(
+async def test_tls_listener_shows_the_certificate_of_name(
     broker: Broker,
 ) -> None:
     broker.certify()
@@ -205,7 +205,7 @@ async def test_listener_that_becomes_tls_closes_its_plaintext_connections(broker
     assert broker.listeners.servers["tls"].certificate is not None
 
 
-async def test_listener_with_tls_waits_for_its_certificate_and_holds_up_no_other(
+async def test_tls_listener_waits_for_certificate_alone(
     broker: Broker,
 ) -> None:
     await broker.settle(plain(broker), tls(broker))
@@ -216,7 +216,7 @@ async def test_listener_with_tls_waits_for_its_certificate_and_holds_up_no_other
     assert broker.open == ["internal", "tls"]
 
 
-async def test_listener_whose_clients_could_not_be_asked_who_they_are_is_never_opened(
+async def test_listener_without_working_authentication_never_opens(
     broker: Broker,
 ) -> None:
     await broker.settle(plain(broker, "guarded", authentication=("Unheard",)))
@@ -245,7 +245,7 @@ async def test_endpoints_that_were_refused_are_registered_again(broker: Broker) 
     assert len(broker.registered) == 2
 
 
-async def test_limits_of_connections_are_the_declared_ones_and_fewer_with_tls(
+async def test_declared_connection_limits_apply_with_fewer_for_tls(
     broker: Broker,
 ) -> None:
     broker.certify()

@@ -56,14 +56,14 @@ def told():
     return Told()
 
 
-def test_grant_is_an_eighth_of_what_fetches_have_left(told):
+def test_grant_is_an_eighth_of_remaining_memory(told):
     pool = Pool(128 * MIB, told)
     accounts = [MemoryAccount(pool, MIB) for _ in range(3)]
     assert [one.grant(100 * MIB) for one in accounts] == [12 * MIB, 10.5 * MIB, 9.1875 * MIB]
     assert MemoryAccount(pool, MIB).grant(1000) == 1000
 
 
-def test_fetches_together_never_take_the_share_of_other_requests(told):
+def test_fetches_never_take_other_requests_share(told):
     pool = Pool(64 * MIB, told)
     for _ in range(1000):
         account = MemoryAccount(pool, MIB)
@@ -83,7 +83,7 @@ def test_connection_that_holds_its_share_gets_nothing_more(told):
     assert other.grant(2 * MIB) == 2 * MIB
 
 
-def test_fetch_that_waits_goes_on_when_its_own_connection_has_sent(told):
+def test_waiting_fetch_continues_after_own_connection_sent(told):
     pool = Pool(64 * MIB, told)
     account = MemoryAccount(pool, MIB)
     account.grant(2 * MIB)
@@ -96,7 +96,7 @@ def test_fetch_that_waits_goes_on_when_its_own_connection_has_sent(told):
     assert waiter.got == 1000
 
 
-def test_pool_wakes_waiters_in_turn_one_at_a_time(told):
+def test_pool_wakes_waiters_one_at_a_time(told):
     pool = Pool(64 * MIB, told)
     holder = MemoryAccount(pool, 100 * MIB)
     holder.hold(64 * MIB)
@@ -113,7 +113,7 @@ def test_pool_wakes_waiters_in_turn_one_at_a_time(told):
     assert not pool.short
 
 
-def test_request_that_waits_for_a_reply_s_room_goes_before_fetches(told):
+def test_request_waiting_for_room_precedes_fetches(told):
     pool = Pool(8 * MIB, told)
     holder = MemoryAccount(pool, 100 * MIB, "User:holder")
     holder.hold(8 * MIB)
@@ -136,7 +136,7 @@ def test_request_that_waits_for_a_reply_s_room_goes_before_fetches(told):
     assert fetch.got == 1000
 
 
-def test_closed_account_gives_everything_back_and_counts_nothing_more(told):
+def test_closed_account_returns_everything(told):
     pool = Pool(64 * MIB, told)
     account = MemoryAccount(pool, MIB)
     account.grant(5 * MIB)
@@ -159,7 +159,7 @@ def test_share_without_a_pool_is_granted_everything():
 
 @given(data=st.data())
 @settings(max_examples=60)
-def test_pool_counts_every_byte_and_leaves_no_waiter_beside_free_memory(data):
+def test_pool_counts_bytes_and_strands_no_waiter(data):
     told = Told()
     pool = Pool(1000, told)
     accounts = [MemoryAccount(pool, 200) for _ in range(4)]
@@ -247,6 +247,6 @@ def test_budgets_follow_from_the_memory(memory, replies, requests, frame):
     assert found.groups == (memory or 1024 * MIB) // 8
 
 
-def test_budgets_that_are_said_hold_and_a_frame_fits_its_own():
+def test_stated_budgets_hold_and_fit_a_frame():
     found = budgets_of(512 * MIB, replies=10 * MIB, requests=20 * MIB, frame=50 * MIB)
     assert (found.replies, found.requests, found.frame) == (10 * MIB, 20 * MIB, 20 * MIB)

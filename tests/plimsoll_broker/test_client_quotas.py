@@ -111,7 +111,7 @@ async def fetched(client: Client, offset: int = 0, version: int = 12) -> tuple[i
 
 @pytest.mark.parametrize("acks", [-1, 1])
 @pytest.mark.parametrize("version", [3, 8, 9, 10])
-async def test_producer_over_its_rate_is_told_for_how_long_and_is_not_read_meanwhile(
+async def test_producer_over_its_rate_is_throttled_and_muted(
     alone: Alone, acks: int, version: int
 ) -> None:
     alone.limit(limiting(producer_byte_rate=rate_for(10_000)))
@@ -124,7 +124,7 @@ async def test_producer_over_its_rate_is_told_for_how_long_and_is_not_read_meanw
     assert alone.throttled == {Quota.PRODUCER_BYTE_RATE: 1}
 
 
-async def test_quota_of_a_user_is_shared_by_its_connections_and_other_quotas_are_not_touched(
+async def test_user_quota_is_shared_by_its_connections(
     alone: Alone,
 ) -> None:
     # For longer than all of this takes on a busy machine; nobody waits for it.
@@ -136,7 +136,7 @@ async def test_quota_of_a_user_is_shared_by_its_connections_and_other_quotas_are
 
 
 @pytest.mark.parametrize("acks", [-1, 1])
-async def test_writes_that_were_allowed_ahead_count_like_those_that_are_charged_by_themselves(
+async def test_allowed_writes_count_like_charged_ones(
     alone: Alone, monkeypatch: pytest.MonkeyPatch, acks: int
 ) -> None:
     charged: list[int] = []
@@ -169,7 +169,7 @@ async def test_quota_that_is_taken_away_holds_no_more(alone: Alone) -> None:
     assert await produced(client, 10_000) == 0
 
 
-async def test_first_fetch_is_told_whatever_the_rate_and_the_next_one_nothing(
+async def test_first_fetch_passes_and_next_is_throttled(
     alone: Alone,
 ) -> None:
     client = await alone.broker.client()
@@ -184,7 +184,7 @@ async def test_first_fetch_is_told_whatever_the_rate_and_the_next_one_nothing(
     assert alone.throttled == {Quota.CONSUMER_BYTE_RATE: 2}
 
 
-async def test_fetch_that_is_held_back_gives_its_memory_back(alone: Alone) -> None:
+async def test_throttled_fetch_returns_its_memory(alone: Alone) -> None:
     client = await alone.broker.client()
     await produced(client, 1_000)
     alone.limit(limiting(consumer_byte_rate=rate_for(len(A_BATCH))))
@@ -219,7 +219,7 @@ async def test_followers_are_never_throttled(
     assert not any(sum(times.counts) for times in stats)
 
 
-async def test_connection_that_is_lost_while_it_is_muted_is_freed(alone: Alone) -> None:
+async def test_connection_lost_while_muted_is_freed(alone: Alone) -> None:
     alone.limit(limiting(producer_byte_rate=1.0))
     client = await alone.broker.client()
     assert await produced(client)
@@ -233,7 +233,7 @@ async def test_connection_that_is_lost_while_it_is_muted_is_freed(alone: Alone) 
     assert lost() is None
 
 
-async def test_request_of_which_a_part_is_here_is_served_though_its_connection_is_muted(
+async def test_partial_request_is_served_though_muted(
     alone: Alone,
 ) -> None:
     """A Fetch waits on it; the reply is what mutes it, for a minute, and a Produce has begun."""
@@ -302,7 +302,7 @@ def still_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("still_clock")
-async def test_topics_beyond_the_mutation_rate_are_refused_by_a_code_that_clients_repeat() -> None:
+async def test_topics_over_mutation_rate_get_retriable_error() -> None:
     secured = Secured(Mode.OFF)
     secured.answer = made("a", "b", partitions=11)
     mutations = limiting(controller_mutation_rate=1.0)
@@ -344,7 +344,7 @@ async def test_mutations_that_are_refused_cost_nothing(partitions: int) -> None:
 
 
 @pytest.mark.usefixtures("still_clock")
-async def test_client_without_a_quota_makes_so_many_partitions_at_once() -> None:
+async def test_client_without_quota_has_a_partition_burst() -> None:
     """10,000 in 2.5 s: nobody had to state a quota for it to be bounded."""
     secured = Secured(Mode.OFF)
     async with secured.served(OPEN) as server, connected(server) as client:
@@ -364,7 +364,7 @@ async def test_client_without_a_quota_makes_so_many_partitions_at_once() -> None
 
 @pytest.mark.usefixtures("still_clock")
 @pytest.mark.parametrize("stated", [False, True])
-async def test_super_user_and_stated_quota_are_not_bound_by_the_default(stated: bool) -> None:
+async def test_super_user_and_stated_quota_bypass_default(stated: bool) -> None:
     secured = Secured(Mode.OFF)
     image = secured.watch.image
     if stated:
@@ -382,7 +382,7 @@ async def test_super_user_and_stated_quota_are_not_bound_by_the_default(stated: 
             assert found.throttle_time == timedelta(0)
 
 
-async def test_mutations_of_which_nobody_knows_whether_they_happened_are_charged() -> None:
+async def test_mutations_with_unknown_outcome_are_charged() -> None:
     secured = Secured(Mode.OFF)
     secured.answer = UNKNOWN
     commit(secured.quotas, secured.watch.image, limiting(controller_mutation_rate=1.0))
@@ -392,7 +392,7 @@ async def test_mutations_of_which_nobody_knows_whether_they_happened_are_charged
         assert found.throttle_time > timedelta(0)
 
 
-async def test_coroutines_are_charged_for_the_steps_in_which_they_hold_the_loop() -> None:
+async def test_coroutines_are_charged_for_loop_steps() -> None:
     secured = Secured(Mode.OFF)
     commit(secured.quotas, secured.watch.image, limiting(request_percentage=1e-7))
     async with secured.served(OPEN) as server, connected(server) as client:
@@ -414,7 +414,7 @@ async def test_heartbeats_and_logins_are_charged_nothing(alone: Alone) -> None:
 
 
 @pytest.mark.parametrize("key", list(ApiKey), ids=lambda key: key.name)
-def test_throttle_time_is_found_in_every_response_that_has_one_at_its_beginning(
+def test_throttle_time_is_found_in_every_response(
     key: ApiKey,
 ) -> None:
     without = {ApiKey.PRODUCE, ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}

@@ -4,7 +4,7 @@ import pytest
 from tests.plimsoll_broker.test_admin_handlers import describe_configs
 
 
-def test_broker_is_described_with_its_own_configs_and_no_topics_alone():
+def test_broker_configs_exclude_topic_configs():
     by_name = {config.name: config for config in describe_configs(4, 4, "1").configs}
     assert (by_name["group.max.size"].value, by_name["group.max.size"].config_source) == ("2000", 5)
     assert "log.preallocate" in by_name

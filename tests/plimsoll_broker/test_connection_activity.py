@@ -3,7 +3,7 @@
 from plimsoll_broker.server.connection_limits import Activity
 
 
-def test_connection_is_silent_since_its_last_byte_or_the_end_of_its_muting() -> None:
+def test_connection_is_silent_since_last_byte_or_unmute() -> None:
     activity = Activity(now_s=10.0)
     activity.heard_s = 12.0
     assert activity.silent_for(20.0, 0.0, let_in=True) == 8.0
@@ -11,13 +11,13 @@ def test_connection_is_silent_since_its_last_byte_or_the_end_of_its_muting() -> 
     assert activity.silent_for(20.0, 90.0, let_in=True) == 0.0, "it is muted still"
 
 
-def test_connection_without_its_login_is_silent_since_it_was_opened() -> None:
+def test_unauthenticated_connection_is_silent_since_opened() -> None:
     activity = Activity(now_s=10.0)
     activity.heard_s = 12.0
     assert activity.silent_for(20.0, 15.0, let_in=False) == 10.0
 
 
-def test_what_a_connection_waits_for_keeps_its_beginning_and_ends() -> None:
+def test_pending_wait_keeps_its_start_and_ends() -> None:
     activity = Activity(now_s=10.0)
     activity.waits(11.0, owing=True, starved=False)
     activity.waits(12.0, owing=True, starved=True)

@@ -96,7 +96,7 @@ def test_one_hold_outlives_release_of_others(changes: list[tuple[int, bool]]) ->
         assert made.held == sum(held)
 
 
-def test_releasing_a_hold_does_not_reopen_a_closed_connection() -> None:
+def test_released_hold_does_not_reopen_closed_connection() -> None:
     made = after(FlowEvent.CLOSED)
     for reason in HOLDS:
         made.release(reason)
@@ -132,7 +132,7 @@ def test_muted_connection_still_sends_replies() -> None:
     assert made.next_due() is request
 
 
-def test_long_reply_holds_up_requests_until_it_is_there() -> None:
+def test_long_reply_delays_requests_until_ready() -> None:
     made, request = flow(), Request(Reply())
     made.add(request, long=True)
     assert made.is_full

@@ -36,7 +36,7 @@ async def harness():
 # --- order ----------------------------------------------------------------------------------------
 
 
-async def test_parked_request_delays_the_replies_behind_it_and_not_their_handling(harness):
+async def test_parked_request_delays_replies_not_handling(harness):
     client = await harness.connect()
     client.send(ApiKey.METADATA, 1)
     client.send(ApiKey.LIST_OFFSETS, 2)
@@ -83,7 +83,7 @@ async def test_parked_request_does_not_delay_another_connection(harness):
     await harness.still_serves()
 
 
-async def test_parked_request_is_cancelled_when_its_connection_is_reset(harness):
+async def test_parked_request_is_cancelled_on_reset(harness):
     client = await harness.connect()
     client.send(ApiKey.LIST_OFFSETS, 1)
     await harness.handlers.until_seen(1)
@@ -95,7 +95,7 @@ async def test_parked_request_is_cancelled_when_its_connection_is_reset(harness)
     await harness.still_serves()
 
 
-async def test_session_of_lost_connection_is_freed_without_garbage_collection(harness):
+async def test_session_of_lost_connection_is_freed_without_gc(harness):
     """Thousands that went at once kept 150 MiB until the collector's oldest generation was due."""
     client = await harness.connect()
     client.send(ApiKey.METADATA, 1)
@@ -148,7 +148,7 @@ async def test_large_requests_and_large_replies(harness):
 # --- bounds ---------------------------------------------------------------------------------------
 
 
-async def test_requests_in_flight_are_bounded_and_go_on_afterwards(harness):
+async def test_requests_in_flight_are_bounded_and_resume(harness):
     client = await harness.connect()
     count = IN_FLIGHT_MAX + 30
     for correlation_id in range(count):
@@ -211,9 +211,7 @@ async def test_api_versions_advertises_exactly_the_apis_with_handlers(harness, v
     ("name", "software"),
     [("", "1"), ("test", ""), ("-test", "1"), ("te st", "1"), ("test", "1." * 4_000 + "0")],
 )
-async def test_client_whose_software_has_no_legal_name_hears_that_its_request_is_invalid(
-    harness, version, name, software
-):
+async def test_client_with_illegal_software_name_gets_error(harness, version, name, software):
     client = await harness.connect()
     values = {"client_software_name": name, "client_software_version": software}
     body = encode_request(ApiKey.API_VERSIONS, version, values)
@@ -223,7 +221,7 @@ async def test_client_whose_software_has_no_legal_name_hears_that_its_request_is
 
 
 @pytest.mark.parametrize("version", [5, 17, 32767])
-async def test_api_versions_from_the_future_is_answered_in_version_0(harness, version):
+async def test_newer_api_versions_is_answered_in_version_0(harness, version):
     client = await harness.connect()
     head = struct.pack(">hhih", ApiKey.API_VERSIONS, version, 7, -1)
     client.writer.write(struct.pack(">i", len(head) + 5) + head + b"junk!")
@@ -236,7 +234,7 @@ async def test_api_versions_from_the_future_is_answered_in_version_0(harness, ve
     assert await client.reply() == (8, b"at once ")
 
 
-async def test_client_waits_for_memory_only_while_nothing_else_holds_it() -> None:
+async def test_client_waits_for_memory_while_nothing_else_does() -> None:
     """In the middle of a large frame it was refused memory once while its replies could not be
     sent; memory was not asked for again meanwhile, and it was closed for want of it."""
     mib = 2**20

@@ -145,7 +145,7 @@ async def test_active_controller_is_found_among_the_addresses() -> None:
         assert client.highest_epoch == 3
 
 
-async def test_commands_go_on_while_the_connection_in_place_of_an_outdated_one_is_not_made(
+async def test_commands_continue_until_replacement_connection_is_made(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whoever is called with TLS may hang; requests, and heartbeats with them, do not wait."""
@@ -198,7 +198,7 @@ async def test_command_without_any_controller_ends_at_its_deadline() -> None:
             await client.command(a_request(), 300)
 
 
-async def test_request_that_is_not_idempotent_is_never_sent_twice() -> None:
+async def test_non_idempotent_request_is_never_sent_twice() -> None:
     controller = FakeController(1, None)
     async with a_client(controller) as client:
         asked = asyncio.ensure_future(client.command(CreateTopics(topics=()), 10_000, once=True))
@@ -209,7 +209,7 @@ async def test_request_that_is_not_idempotent_is_never_sent_twice() -> None:
         assert len(controller.heard) == 1
 
 
-async def test_unconfirmed_controller_is_left_for_a_confirmed_newer_one() -> None:
+async def test_unconfirmed_controller_yields_to_confirmed_newer_one() -> None:
     """R4: a zombie that is cut off from its log still answers heartbeats."""
     zombie, successor = FakeController(3, ALIVE), FakeController(4, NOT_CONTROLLER)
     async with a_client(zombie, successor) as client:
@@ -235,7 +235,7 @@ async def test_unconfirmed_controller_without_a_newer_one_is_kept() -> None:
         assert client.address == ("127.0.0.1", alone.port)
 
 
-async def test_defaults_of_new_topics_are_those_that_a_confirmed_controller_told_last() -> None:
+async def test_topic_defaults_come_from_last_confirmed_controller() -> None:
     fake = FakeController(3, ALIVE)
     async with a_client(fake) as client:
         for unconfirmed, partitions, known in ((False, 6, 6), (True, 7, 6), (False, 8, 8)):
@@ -257,7 +257,7 @@ async def test_silent_controller_is_compared_with_the_others() -> None:
         assert client.address == ("127.0.0.1", successor.port)
 
 
-async def test_dead_controller_addresses_do_not_use_up_the_session() -> None:
+async def test_dead_controller_addresses_do_not_exhaust_session() -> None:
     """They are asked at once: one after another they would take all the time of the look."""
     silent, successor = FakeController(3, ALIVE), FakeController(4, NOT_CONTROLLER)
     dead = [FakeController(0, None) for _ in range(6)]
@@ -269,7 +269,7 @@ async def test_dead_controller_addresses_do_not_use_up_the_session() -> None:
         assert (await client.heartbeat(a_heartbeat(), 5_000)) is not None
 
 
-async def test_look_at_dead_addresses_keeps_the_present_one_and_ends_in_time(
+async def test_search_over_dead_addresses_keeps_present_controller(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(controller_client, "LOOK_MS_MAX", 500)
@@ -282,7 +282,7 @@ async def test_look_at_dead_addresses_keeps_the_present_one_and_ends_in_time(
         assert client.address == ("127.0.0.1", silent.port)
 
 
-async def test_heartbeat_whose_packets_are_lost_is_sent_again_on_a_new_connection() -> None:
+async def test_heartbeat_with_lost_packets_uses_new_connection() -> None:
     """After a cut of 3 s the old one may wait out a retransmission longer than the session."""
     controller, standby = FakeController(3, ALIVE), FakeController(0, NOT_CONTROLLER)
     async with a_client(controller, standby) as client:
@@ -293,7 +293,7 @@ async def test_heartbeat_whose_packets_are_lost_is_sent_again_on_a_new_connectio
         assert await client.heartbeat(a_heartbeat(), 5_000) is not None
 
 
-async def test_controller_that_a_peer_tells_of_is_found_with_the_next_heartbeat() -> None:
+async def test_controller_reported_by_peer_is_found_next_heartbeat() -> None:
     old, new = FakeController(3, ALIVE), FakeController(4, NOT_CONTROLLER)
     async with a_client(old, new) as client:
         await client.heartbeat(a_heartbeat(), 5_000)
@@ -304,7 +304,7 @@ async def test_controller_that_a_peer_tells_of_is_found_with_the_next_heartbeat(
         assert client.highest_epoch == 4
 
 
-async def test_made_up_controller_epoch_leaves_the_broker_with_its_controller() -> None:
+async def test_invented_controller_epoch_changes_nothing() -> None:
     """A client that claims to be a broker may name any number in its Fetch."""
     controller, standby = FakeController(3, ALIVE), FakeController(0, NOT_CONTROLLER)
     async with a_client(controller, standby) as client:
@@ -319,7 +319,7 @@ async def test_made_up_controller_epoch_leaves_the_broker_with_its_controller() 
         assert standby.connections <= 2, "one look, whatever is claimed meanwhile"
 
 
-async def test_metadata_stream_leaves_a_frozen_controller_with_the_commands(
+async def test_metadata_stream_leaves_frozen_controller_with_commands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It must not sit out the time in which a long poll or a large snapshot may be answered."""

@@ -48,7 +48,7 @@ async def loading(survivors: list[Member]) -> Member:
             await asyncio.sleep(0)
 
 
-async def test_shard_that_loads_holds_what_is_asked_and_tells_no_part_of_its_state(
+async def test_loading_shard_holds_operations_and_reveals_nothing(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loads = await loading(await read_slowly(members, monkeypatch, 200))
@@ -96,7 +96,7 @@ async def stalled(members: Members) -> AsyncIterator[tuple[Member, asyncio.Event
 Stalled = tuple[Member, asyncio.Event]
 
 
-async def test_operations_that_a_load_held_for_long_are_refused(
+async def test_operations_held_long_by_load_are_refused(
     stalled: Stalled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     member, may_load = stalled
@@ -107,7 +107,7 @@ async def test_operations_that_a_load_held_for_long_are_refused(
     assert await member.fetch() == 7
 
 
-async def test_operations_beyond_what_a_load_holds_are_refused_at_once(
+async def test_operations_beyond_load_capacity_are_refused(
     stalled: Stalled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     member, may_load = stalled
@@ -119,7 +119,7 @@ async def test_operations_beyond_what_a_load_holds_are_refused_at_once(
     assert await asyncio.gather(*held) == [7, 7]
 
 
-async def test_operations_that_a_load_held_are_refused_where_the_shard_goes(
+async def test_held_operations_are_refused_when_shard_leaves(
     stalled: Stalled,
 ) -> None:
     member, _ = stalled
@@ -129,7 +129,7 @@ async def test_operations_that_a_load_held_are_refused_where_the_shard_goes(
     assert await held is Code.NOT_COORDINATOR
 
 
-async def test_join_that_a_load_held_is_taken_back_where_its_client_has_gone(
+async def test_held_join_is_withdrawn_with_its_client(
     stalled: Stalled,
 ) -> None:
     member, may_load = stalled
@@ -141,7 +141,7 @@ async def test_join_that_a_load_held_is_taken_back_where_its_client_has_gone(
 
 
 @pytest.mark.parametrize("record", [KeyValue(b"\0\1\0\5g", b"x"), KeyValue(b"\0", None)])
-async def test_shard_whose_log_cannot_be_read_fails_and_never_tells_a_part(
+async def test_unreadable_shard_fails_and_reveals_no_part(
     members: Members, record: KeyValue
 ) -> None:
     leader = coordinator(members)
@@ -160,7 +160,7 @@ async def test_shard_whose_log_cannot_be_read_fails_and_never_tells_a_part(
         assert await member.fetch() is Code.NOT_COORDINATOR
 
 
-async def test_records_of_a_newer_release_are_stepped_over_at_a_load(members: Members) -> None:
+async def test_records_of_newer_release_are_skipped_at_load(members: Members) -> None:
     leader = coordinator(members)
     leader.shard._appends.add([KeyValue(b"\0\x63new", b"x")])
     leader.shard.skip(0)

@@ -36,7 +36,7 @@ def cut_off(members: Members) -> list[Callable[[], Any]]:
     return [member.broker.path.fetchers.close for member in others(members)]
 
 
-async def test_commit_is_told_once_every_replica_in_sync_has_it(members: Members) -> None:
+async def test_commit_is_answered_once_isr_has_it(members: Members) -> None:
     leader = coordinator(members)
     assert await leader.fetch() == -1
     assert await leader.commit(10) is Code.NONE
@@ -46,7 +46,7 @@ async def test_commit_is_told_once_every_replica_in_sync_has_it(members: Members
     assert leader.shard.state.groups == replayed(leader.broker).groups
 
 
-async def test_committed_offset_is_there_at_the_coordinator_that_follows(
+async def test_committed_offset_survives_coordinator_change(
     members: Members,
 ) -> None:
     leader = coordinator(members)
@@ -59,7 +59,7 @@ async def test_committed_offset_is_there_at_the_coordinator_that_follows(
     assert await found.fetch() == 13
 
 
-async def test_broker_that_does_not_lead_the_partition_is_not_the_coordinator(
+async def test_broker_without_partition_is_not_the_coordinator(
     members: Members,
 ) -> None:
     for member in others(members):
@@ -67,7 +67,7 @@ async def test_broker_that_does_not_lead_the_partition_is_not_the_coordinator(
         assert await member.commit(1) is Code.NOT_COORDINATOR
 
 
-async def test_nothing_uncommitted_is_told_and_only_its_own_group_waits(members: Members) -> None:
+async def test_uncommitted_state_is_hidden_from_its_group(members: Members) -> None:
     leader = coordinator(members)
     assert await leader.commit(10, "still") is Code.NONE
     leader.shard._settings = replace(leader.shard._settings, commit_timeout_ms=300)
@@ -94,9 +94,7 @@ async def test_coordinator_that_lost_its_lease_refuses_offset_fetch(members: Mem
     assert await leader.fetch() == 10
 
 
-async def test_commit_is_refused_below_min_isr_and_changes_nothing(
-    members: Members, controller: Controller
-) -> None:
+async def test_commit_below_min_isr_is_refused(members: Members, controller: Controller) -> None:
     leader = coordinator(members)
     assert await leader.commit(10) is Code.NONE
     for member in others(members):
@@ -118,7 +116,7 @@ async def test_operations_of_one_turn_are_one_batch(members: Members) -> None:
     assert leader.shard.state.groups == replayed(leader.broker).groups
 
 
-async def test_turn_that_is_too_large_for_a_batch_becomes_several(members: Members) -> None:
+async def test_turn_too_large_for_a_batch_is_split(members: Members) -> None:
     leader = coordinator(members)
     leader.broker.hosted(TOPIC).max_message_bytes = 300
     answers = await asyncio.gather(*(leader.commit(n, f"g{n}") for n in range(10)))
@@ -127,7 +125,7 @@ async def test_turn_that_is_too_large_for_a_batch_becomes_several(members: Membe
     assert leader.shard.state.groups == replayed(leader.broker).groups
 
 
-async def test_record_that_fits_no_batch_is_an_unknown_error_and_changes_nothing(
+async def test_record_too_large_for_batch_changes_nothing(
     members: Members,
 ) -> None:
     leader = coordinator(members)
@@ -136,7 +134,7 @@ async def test_record_that_fits_no_batch_is_an_unknown_error_and_changes_nothing
     assert leader.shard.state.groups == {}
 
 
-async def test_term_that_ends_before_the_turn_writes_nothing_and_says_so(
+async def test_epoch_ended_before_turn_writes_nothing(
     members: Members,
 ) -> None:
     leader = coordinator(members)
@@ -154,7 +152,7 @@ async def test_term_that_ends_before_the_turn_writes_nothing_and_says_so(
     assert hosted.log.log_end_offset == hosted_end
 
 
-async def test_offsets_of_a_deleted_topic_get_tombstones_once_metadata_are_fresh(
+async def test_offsets_of_deleted_topic_get_tombstones(
     members: Members, controller: Controller
 ) -> None:
     leader = coordinator(members)
@@ -170,7 +168,7 @@ async def test_offsets_of_a_deleted_topic_get_tombstones_once_metadata_are_fresh
     await until(lambda: replayed(leader.broker).groups == {})
 
 
-async def test_group_that_is_deleted_is_gone_for_every_later_coordinator(
+async def test_deleted_group_is_gone_for_later_coordinators(
     members: Members,
 ) -> None:
     leader = coordinator(members)

@@ -21,7 +21,7 @@ def corrupt(*_: object, **__: object) -> bytes:
     raise StorageError(StorageFault.CORRUPT, Path("segment"), "the CRC does not match")
 
 
-async def test_leader_that_reads_damage_leaves_the_partition_to_those_in_sync(
+async def test_leader_reading_damage_hands_over_to_isr(
     controller: Controller, three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     controller.create("t", (0, 1, 2))
@@ -36,7 +36,7 @@ async def test_leader_that_reads_damage_leaves_the_partition_to_those_in_sync(
     assert hosted.log.recovery_point == 0, "the next start reads it, and cuts"
 
 
-async def test_leader_alone_in_isr_keeps_serving_after_a_corrupt_read(
+async def test_sole_leader_keeps_serving_after_corrupt_read(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await broker(0).start()
@@ -52,7 +52,7 @@ async def test_leader_alone_in_isr_keeps_serving_after_a_corrupt_read(
     assert (await client.fetch("t", 0)).code == Code.NONE
 
 
-async def test_follower_that_lost_its_first_file_begins_again_before_it_counts(
+async def test_follower_without_first_file_restarts_before_counting(
     controller: Controller, three: Three, broker: Make
 ) -> None:
     controller.create("t", (0, 1, 2), **SMALL)
@@ -70,7 +70,7 @@ async def test_follower_that_lost_its_first_file_begins_again_before_it_counts(
 
 
 @pytest.mark.parametrize("full", [False, True])
-async def test_leader_that_lost_its_beginning_notes_where_it_begins_or_serves_nobody(
+async def test_leader_without_beginning_notes_start_or_stops(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch, full: bool
 ) -> None:
     one = await broker(0).start()

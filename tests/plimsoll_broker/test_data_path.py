@@ -70,7 +70,7 @@ async def test_bad_batch_is_refused_and_nothing_is_written(
     assert (await client.produce("t", a_batch(1))) == (Code.NONE, 0), "and the next one is fine"
 
 
-async def test_produce_to_unknown_or_foreign_partition_returns_its_error(
+async def test_produce_to_unknown_partition_returns_its_error(
     client: Client, broker: Make, controller: Controller
 ) -> None:
     assert (await client.produce("nowhere", a_batch(1)))[0] == Code.UNKNOWN_TOPIC_OR_PARTITION
@@ -80,12 +80,12 @@ async def test_produce_to_unknown_or_foreign_partition_returns_its_error(
     assert (await other.produce("t", a_batch(1)))[0] == Code.NOT_LEADER_OR_FOLLOWER
 
 
-async def test_acks_0_closes_the_connection_instead_of_an_error(client: Client) -> None:
+async def test_acks_0_error_closes_the_connection(client: Client) -> None:
     with pytest.raises(PeerLost):
         await client.produce("nowhere", a_batch(1), acks=0)
 
 
-async def test_retry_is_written_once_and_gets_its_first_offset(one: Broker, client: Client) -> None:
+async def test_retry_is_written_once_with_first_offset(one: Broker, client: Client) -> None:
     await client.produce("t", a_batch(3))
     batch = a_batch(2, producer=(7, 0, 0))
     assert await client.produce("t", batch) == (Code.NONE, 3)
@@ -95,9 +95,7 @@ async def test_retry_is_written_once_and_gets_its_first_offset(one: Broker, clie
     assert gap[0] == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-async def test_leader_stamps_offset_and_epoch_and_leaves_the_rest(
-    one: Broker, client: Client
-) -> None:
+async def test_leader_stamps_only_offset_and_epoch(one: Broker, client: Client) -> None:
     batch = a_batch(2)
     await client.produce("t", a_batch(1))
     await client.produce("t", batch)
@@ -108,7 +106,7 @@ async def test_leader_stamps_offset_and_epoch_and_leaves_the_rest(
     assert stored[16:] == batch[16:]
 
 
-async def test_full_disk_takes_one_partition_out_and_no_other(
+async def test_full_disk_disables_one_partition_only(
     one: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = one.hosted("t").log
@@ -145,7 +143,7 @@ async def test_parked_fetch_is_woken_by_a_commit(one: Broker, client: Client) ->
     assert len(fetched.records) == len(a_batch(2))
 
 
-async def test_parked_fetch_ends_empty_when_its_time_is_over(client: Client) -> None:
+async def test_parked_fetch_ends_empty_at_timeout(client: Client) -> None:
     fetched = await client.fetch("t", 0, wait_ms=20)
     assert (fetched.code, fetched.records) == (Code.NONE, b"")
 
@@ -175,9 +173,7 @@ async def test_parked_fetch_hears_of_a_new_leader(
     assert (await waiting).code == Code.NOT_LEADER_OR_FOLLOWER
 
 
-async def test_client_that_leaves_a_parked_fetch_leaves_nothing_behind_its_wait(
-    one: Broker, client: Client
-) -> None:
+async def test_disconnect_cleans_up_a_parked_fetch(one: Broker, client: Client) -> None:
     """It might only have closed its sending half, and wait for the answer."""
     gone = await one.client()
     waiting = asyncio.create_task(gone.fetch("t", 0, wait_ms=30_000))
@@ -208,7 +204,7 @@ async def test_offsets_by_time(client: Client) -> None:
     assert await client.latest("t", timestamp=4_000) == (Code.NONE, -1)
 
 
-async def test_offset_for_leader_epoch_returns_the_end_of_the_epoch(
+async def test_offset_for_leader_epoch_returns_epoch_end(
     one: Broker, client: Client, controller: Controller
 ) -> None:
     await client.produce("t", a_batch(2))
@@ -253,7 +249,7 @@ async def test_producer_ids_are_never_given_twice(
     assert (await init_producer_id(client, transactional_id="t"))[0] == Code.INVALID_REQUEST
 
 
-async def test_init_producer_id_without_controller_is_answered_with_a_retriable_error(
+async def test_init_producer_id_without_controller_is_retriable(
     one: Broker, client: Client, controller: Controller
 ) -> None:
     async def silent(request: Request, timeout_ms: int = 0) -> Answer:
@@ -266,7 +262,7 @@ async def test_init_producer_id_without_controller_is_answered_with_a_retriable_
 # --- topics come and go --------------------------------------------------------------------------
 
 
-async def test_s35_a_topic_made_again_has_none_of_the_old_records(
+async def test_s35_recreated_topic_has_no_old_records(
     three: tuple[Broker, Broker, Broker], controller: Controller
 ) -> None:
     """Deletion and creation reach the broker as one change; a produce waits meanwhile."""
@@ -293,9 +289,7 @@ async def test_s35_a_topic_made_again_has_none_of_the_old_records(
     assert len(names) == 1
 
 
-async def test_data_of_another_topic_id_is_set_aside_at_start(
-    controller: Controller, broker: Make
-) -> None:
+async def test_data_of_another_topic_id_is_set_aside(controller: Controller, broker: Make) -> None:
     controller.brokers.clear()
     first = await broker(0).start()
     controller.create("t", (0,))

@@ -35,7 +35,7 @@ class Loop:
         return len(self.expired) - before
 
 
-def test_member_whose_heartbeat_is_read_after_its_session_is_not_expired_by_a_late_timer(
+def test_heartbeat_read_late_prevents_expiry(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     loop = Loop(monkeypatch)
@@ -58,7 +58,7 @@ def test_timer_that_is_late_again_judges(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [loop.fire(late_ms=2_000) for _ in range(2)] == [0, 1]
 
 
-def test_timer_in_time_judges_all_that_is_due_a_few_at_a_time_without_waiting(
+def test_punctual_timer_judges_due_members_in_slices(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     loop = Loop(monkeypatch)

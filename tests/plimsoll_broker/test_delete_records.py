@@ -56,7 +56,7 @@ def starts(*brokers: Broker) -> list[int]:
     return [broker.hosted("t").log.log_start_offset for broker in brokers]
 
 
-async def test_topic_without_a_policy_keeps_what_no_client_deletes(
+async def test_topic_without_policy_keeps_undeleted_records(
     controller: Controller, three: Three
 ) -> None:
     at_newest_version(controller)
@@ -69,7 +69,7 @@ async def test_topic_without_a_policy_keeps_what_no_client_deletes(
     assert starts(*three) == [5, 5, 5]
 
 
-async def test_records_of_a_compacted_topic_are_no_clients_to_delete(
+async def test_delete_records_refuses_a_compacted_topic(
     controller: Controller, three: Three
 ) -> None:
     at_newest_version(controller)
@@ -79,7 +79,7 @@ async def test_records_of_a_compacted_topic_are_no_clients_to_delete(
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-async def test_delete_records_is_answered_when_every_in_sync_log_begins_there(
+async def test_delete_records_waits_for_all_isr_starts(
     controller: Controller, three: Three, version: int
 ) -> None:
     controller.create("t", (0, 1, 2), **KEPT)
@@ -91,7 +91,7 @@ async def test_delete_records_is_answered_when_every_in_sync_log_begins_there(
     assert (await client.fetch("t", 5)).records
 
 
-async def test_list_offsets_sent_behind_delete_records_tells_where_the_log_begins_now(
+async def test_list_offsets_behind_delete_records_shows_new_start(
     controller: Controller, three: Three
 ) -> None:
     """confluent-kafka's own suite sends both without waiting in between."""
@@ -122,7 +122,7 @@ async def test_list_offsets_sent_behind_delete_records_tells_where_the_log_begin
     assert told.topics[0].partitions[0].offset == 5
 
 
-async def test_records_of_an_internal_topic_are_no_clients_to_delete(three: Three) -> None:
+async def test_delete_records_refuses_an_internal_topic(three: Three) -> None:
     client = await three[0].client()
     partition = {"partition_index": 0, "offset": -1}
     topics = [{"name": "__consumer_offsets", "partitions": [partition]}]
@@ -130,7 +130,7 @@ async def test_records_of_an_internal_topic_are_no_clients_to_delete(three: Thre
     assert reply.topics[0].partitions[0].error_code == Code.INVALID_TOPIC_EXCEPTION
 
 
-async def test_minus_one_deletes_all_that_is_committed_and_writing_goes_on(
+async def test_delete_records_minus_one_deletes_all_committed(
     controller: Controller, three: Three
 ) -> None:
     controller.create("t", (0, 1, 2), **KEPT)
@@ -141,7 +141,7 @@ async def test_minus_one_deletes_all_that_is_committed_and_writing_goes_on(
     assert (await client.fetch("t", 10)).records
 
 
-async def test_delete_records_rejects_each_invalid_partition_with_its_own_error(
+async def test_delete_records_rejects_invalid_partitions_individually(
     controller: Controller, three: Three
 ) -> None:
     controller.create("t", (0, 1, 2), (1, 2, 0), (0, 1, 2), **KEPT)
@@ -171,7 +171,7 @@ async def test_delete_records_survives_a_leader_crash(controller: Controller, br
     assert starts(again) == [5]
 
 
-async def test_delete_records_returns_storage_error_when_log_start_cannot_be_saved(
+async def test_delete_records_fails_when_start_cannot_be_saved(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await broker(0).start()
@@ -188,7 +188,7 @@ async def test_delete_records_returns_storage_error_when_log_start_cannot_be_sav
     assert await delete(client, (0, 5)) == [(Code.KAFKA_STORAGE_ERROR, -1)]
 
 
-async def test_follower_that_does_not_follow_is_waited_for_until_the_timeout(
+async def test_delete_records_waits_for_follower_until_timeout(
     controller: Controller, three: Three
 ) -> None:
     controller.create("t", (0, 1, 2), **KEPT)
@@ -198,7 +198,7 @@ async def test_follower_that_does_not_follow_is_waited_for_until_the_timeout(
     assert starts(*three[:2]) == [5, 5]
 
 
-async def test_follower_saves_log_start_offset_taken_from_leader_on_retention_pass(
+async def test_follower_saves_leader_log_start_on_retention_pass(
     controller: Controller, three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A follower that was killed and led would begin with what was deleted."""
@@ -226,7 +226,7 @@ async def test_deletion_ends_with_its_leaders_term(controller: Controller, three
     assert await waiting == [(Code.NOT_LEADER_OR_FOLLOWER, -1)]
 
 
-async def test_owner_gets_past_a_batch_that_stops_its_readers(
+async def test_delete_records_passes_an_unreadable_batch(
     controller: Controller, broker: Make
 ) -> None:
     """What this broker would not write any more may lie in a log from before."""

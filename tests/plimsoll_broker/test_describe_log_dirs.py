@@ -32,7 +32,7 @@ def sizes(result: object) -> dict[tuple[str, int], int]:
 
 
 @pytest.mark.parametrize("version", range(1, 5))
-async def test_every_replica_of_the_broker_is_told_with_its_size(
+async def test_log_dirs_lists_every_replica_with_size(
     controller: Controller, three: Three, version: int
 ) -> None:
     controller.create("t", (0, 1, 2), (1, 2, 0))

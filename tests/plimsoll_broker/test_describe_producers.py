@@ -27,7 +27,7 @@ async def described(broker: Broker, *partitions: tuple[str, int]) -> list[tuple[
     return [(int(one.error_code), list(one.active_producers)) for one in told]
 
 
-async def test_each_producer_is_told_with_its_last_batch_and_without_a_transaction(
+async def test_producers_are_described_with_last_batch(
     controller: Controller, three: Three
 ) -> None:
     controller.create("t", (0, 1, 2))
@@ -65,7 +65,7 @@ async def test_partition_that_is_not_here_has_a_code(controller: Controller, thr
     assert await described(three[0], ("t", 0)) == [(Code.KAFKA_STORAGE_ERROR, [])]
 
 
-async def test_answer_tells_no_more_producers_than_it_may_hold_those_that_came_last_first(
+async def test_producer_description_is_bounded_to_newest(
     controller: Controller, three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(producers, "PRODUCERS_MAX", 3)

@@ -94,7 +94,7 @@ async def test_what_is_appended_between_looks_counts(
     assert refused(broker, "new", "User:newcomer")
 
 
-async def test_client_hears_why_and_goes_on_when_there_is_room(
+async def test_refused_client_hears_why_and_resumes_later(
     one: tuple[Broker, Client], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A refusal takes no replica out of service, and the broker stays ready."""
@@ -109,7 +109,7 @@ async def test_client_hears_why_and_goes_on_when_there_is_room(
     assert await client.produce("large", a_batch(1)) == (Code.NONE, end)
 
 
-async def test_follower_and_internal_topics_go_on_in_the_reserve(
+async def test_followers_and_internal_topics_use_the_reserve(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leader, follower = await broker(0).start(), await broker(1).start()

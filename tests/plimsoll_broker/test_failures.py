@@ -47,7 +47,7 @@ async def test_bug_in_a_timer_ends_the_process() -> None:
     assert str(await ended_with(lambda: loop.call_later(0.001, a_bug))) == "a bug"
 
 
-async def test_bug_in_the_step_of_one_partition_ends_the_process(
+async def test_bug_in_partition_step_ends_the_process(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was only logged: the later partitions lost their turn, and no client got an answer."""
@@ -60,7 +60,7 @@ async def test_bug_in_the_step_of_one_partition_ends_the_process(
     monkeypatch.undo()
 
 
-async def test_bug_while_a_produced_batch_is_written_ends_the_process(
+async def test_bug_during_batch_write_ends_the_process(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await broker(0).start()
@@ -80,7 +80,7 @@ async def test_bug_while_a_produced_batch_is_written_ends_the_process(
         await one.stop()
 
 
-async def test_bug_in_one_parked_fetch_is_not_its_producers(
+async def test_bug_in_parked_fetch_spares_its_producer(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The step that commits a batch also answers whoever waited to read it."""
@@ -99,7 +99,7 @@ async def test_bug_in_one_parked_fetch_is_not_its_producers(
     assert one.server.stats.closed_for["handler-failed"] == 1
 
 
-async def test_bug_that_is_met_over_and_over_does_not_fill_the_log(
+async def test_repeated_bug_does_not_fill_the_log(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # For longer than all of this takes on a busy machine.
@@ -112,7 +112,7 @@ async def test_bug_that_is_met_over_and_over_does_not_fill_the_log(
     assert caplog.records[0].exc_info is not None
 
 
-def test_failure_counter_of_each_api_exists_before_its_first_failure() -> None:
+def test_failure_counters_exist_before_first_failure() -> None:
     values = told(handler_failures={"FETCH": 3})
     for key in ApiKey:
         assert values[f"handler_failures_total{key.name}"] == (3 if key is ApiKey.FETCH else 0)
@@ -125,9 +125,7 @@ NAME = "n" * 32_760
 
 @pytest.mark.parametrize("version", range(1, SUPPORTED[ApiKey.DESCRIBE_CONFIGS].last + 1))
 @pytest.mark.parametrize("kind", [2, 4])
-async def test_configs_of_what_has_a_very_long_name_are_refused_in_an_answer(
-    version: int, kind: int
-) -> None:
+async def test_configs_of_overlong_resource_names_are_refused(version: int, kind: int) -> None:
     resource = {"resource_type": kind, "resource_name": NAME, "configuration_keys": None}
     values = {"resources": [resource], "include_synonyms": False, "include_documentation": False}
     reply = await Described().ask(ApiKey.DESCRIBE_CONFIGS, version, values)
@@ -137,9 +135,7 @@ async def test_configs_of_what_has_a_very_long_name_are_refused_in_an_answer(
 
 @pytest.mark.parametrize("version", range(2, SUPPORTED[ApiKey.CREATE_TOPICS].last + 1))
 @pytest.mark.parametrize("value", [None, "1"])
-async def test_topic_config_of_a_very_long_name_is_refused_in_an_answer(
-    version: int, value: str | None
-) -> None:
+async def test_overlong_topic_config_name_is_refused(version: int, value: str | None) -> None:
     topic = {
         "name": "t",
         "num_partitions": 1,

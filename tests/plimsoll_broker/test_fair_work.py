@@ -56,7 +56,7 @@ async def test_principal_with_much_work_leaves_threads_for_others() -> None:
     assert (work.threads.used, work.waiting.used) == (0, 0)
 
 
-async def test_threads_are_left_to_a_newcomer_although_many_principals_wait() -> None:
+async def test_new_principal_gets_thread_despite_many_waiting() -> None:
     """None has more than one where there are many."""
     work = FairWork(threads=4)
     held = [Held() for _ in range(12)]
@@ -125,7 +125,7 @@ async def test_principal_that_comes_back_saved_nothing_up(
     assert "".join(name[0] for name in clock.done) == "bbblblblll"
 
 
-async def test_work_of_a_lost_connection_is_let_go_before_its_turn() -> None:
+async def test_work_of_lost_connection_is_dropped() -> None:
     work, connection, first = FairWork(threads=1), connection_of("alice"), Held()
     begun = asks(work, connection, first)
     await until(first.begun.is_set)
@@ -142,7 +142,7 @@ async def test_work_of_a_lost_connection_is_let_go_before_its_turn() -> None:
     assert work.threads.used == 0
 
 
-async def test_cancelled_work_gives_back_its_place_and_its_turn() -> None:
+async def test_cancelled_work_returns_its_place() -> None:
     work, first = FairWork(threads=1), Held()
     begun = asks(work, connection_of("alice"), first)
     await until(first.begun.is_set)
@@ -172,7 +172,7 @@ async def test_waiting_work_is_bounded_by_a_share_each() -> None:
     assert [str(one) for one in results if one is not None] == ["too-much-waiting"] * 8
 
 
-async def test_principal_rests_when_its_work_waited_for_a_processor(
+async def test_principal_rests_after_work_waited_for_processor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Others are served meanwhile, and it is served when it has rested."""
@@ -217,7 +217,7 @@ async def test_rest_is_bounded_and_ends_by_itself(monkeypatch: pytest.MonkeyPatc
     assert work.rested_s == pytest.approx(0.003)
 
 
-async def test_work_before_a_login_is_counted_for_the_address() -> None:
+async def test_work_before_login_counts_for_the_address() -> None:
     work, connection = FairWork(), ConnectionState()
     connection.address = "10.0.0.7"
     connection.logged_in_as(ANONYMOUS)

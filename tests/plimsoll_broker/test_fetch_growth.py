@@ -61,9 +61,7 @@ def is_parked(broker: Broker) -> bool:
     return all(broker.hosted("t", index).replica.parked._for_commit for index in (0, 1))
 
 
-async def test_poll_that_lacks_bytes_is_read_again_only_when_they_are_there(
-    one: Broker, reads: Counter[int]
-) -> None:
+async def test_poll_is_read_again_once_bytes_suffice(one: Broker, reads: Counter[int]) -> None:
     """Each record had every poll read all of it: a few polls of megabytes held up everybody."""
     consumer, producer = await one.client(), await one.client()
     await producer.produce("t", LARGE, index=0)
@@ -83,7 +81,7 @@ async def test_poll_that_lacks_bytes_is_read_again_only_when_they_are_there(
 
 @pytest.mark.usefixtures("reads")
 @pytest.mark.parametrize(("there", "offsets"), [(0, (0, 0)), (1, (0, 1)), (1, (1, 0))])
-async def test_poll_that_names_a_partition_twice_is_answered_when_there_is_enough_for_both(
+async def test_poll_with_repeated_partition_needs_both_amounts(
     one: Broker, there: int, offsets: tuple[int, int]
 ) -> None:
     """It waited to its end: what came was counted for one of them, within the limit of the other,
@@ -103,9 +101,7 @@ async def test_poll_that_names_a_partition_twice_is_answered_when_there_is_enoug
     assert [len(bytes(each.records)) for each in reply.responses[0].partitions] == [size, size]
 
 
-async def test_poll_of_little_is_answered_by_the_byte_that_makes_it_enough(
-    one: Broker, reads: Counter[int]
-) -> None:
+async def test_small_poll_is_answered_at_the_byte(one: Broker, reads: Counter[int]) -> None:
     consumer, producer = await one.client(), await one.client()
     await producer.produce("t", SMALL, index=0)
     poll = asyncio.create_task(fetched(consumer, 3 * len(SMALL)))
@@ -117,9 +113,7 @@ async def test_poll_of_little_is_answered_by_the_byte_that_makes_it_enough(
     assert len(await asyncio.wait_for(poll, 30)) == 3 * len(SMALL)
 
 
-async def test_poll_of_much_is_answered_by_the_record_that_makes_it_enough(
-    one: Broker, reads: Counter[int]
-) -> None:
+async def test_large_poll_is_answered_at_the_record(one: Broker, reads: Counter[int]) -> None:
     consumer, producer = await one.client(), await one.client()
     await producer.produce("t", LARGE, index=0)
     poll = asyncio.create_task(fetched(consumer, len(LARGE) + len(SMALL)))
@@ -128,7 +122,7 @@ async def test_poll_of_much_is_answered_by_the_record_that_makes_it_enough(
     assert len(await asyncio.wait_for(poll, 30)) == len(LARGE) + len(SMALL)
 
 
-async def test_what_comes_to_a_partition_beyond_its_limit_is_not_waited_for_twice(
+async def test_growth_beyond_partition_limit_is_not_awaited_twice(
     one: Broker, reads: Counter[int]
 ) -> None:
     consumer, producer = await one.client(), await one.client()
@@ -144,7 +138,7 @@ async def test_what_comes_to_a_partition_beyond_its_limit_is_not_waited_for_twic
     assert len(await asyncio.wait_for(poll, 30)) == 6 * size
 
 
-async def test_whole_batches_that_fall_short_of_what_is_there_are_enough(
+async def test_whole_batches_below_available_bytes_suffice(
     one: Broker, reads: Counter[int]
 ) -> None:
     """As in Kafka: else a consumer with min.bytes = max.partition.fetch.bytes waits each time."""
@@ -170,7 +164,7 @@ async def test_end_of_a_segment_keeps_nobody_waiting(
     assert len(bytes(reply.responses[0].partitions[0].records)) == 2 * len(LARGE)
 
 
-async def test_long_poll_goes_on_listening_to_what_moved_before_it_was_read(
+async def test_long_poll_listens_to_partitions_moved_meanwhile(
     one: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Partition 1 moves before a look reads it, and partition 0 after that look had read it."""
@@ -200,9 +194,7 @@ async def test_long_poll_goes_on_listening_to_what_moved_before_it_was_read(
     assert len(await asyncio.wait_for(poll, 30)) >= 10 * len(SMALL)
 
 
-async def test_poll_whose_reply_is_full_is_not_read_for_all_that_comes(
-    one: Broker, reads: Counter[int]
-) -> None:
+async def test_poll_with_full_reply_is_not_reread(one: Broker, reads: Counter[int]) -> None:
     """What comes to partition 0 does not fit, however much it is."""
     consumer, producer = await one.client(), await one.client()
     await producer.produce("t", SMALL, index=0)
@@ -218,7 +210,7 @@ async def test_poll_whose_reply_is_full_is_not_read_for_all_that_comes(
 
 
 @pytest.mark.usefixtures("reads")
-async def test_poll_of_a_partition_that_goes_out_of_service_is_answered_at_once(
+async def test_poll_of_failed_partition_is_answered_at_once(
     one: Broker,
 ) -> None:
     consumer, producer = await one.client(), await one.client()
@@ -234,7 +226,7 @@ async def test_poll_of_a_partition_that_goes_out_of_service_is_answered_at_once(
     assert codes == [Code.NONE, Code.KAFKA_STORAGE_ERROR]
 
 
-def test_growth_of_which_nothing_is_known_is_looked_at() -> None:
+def test_unknown_growth_is_read() -> None:
     growth = Growth(by_end=False)
     growth.found(0, 0)
     assert growth.is_enough, "there was no memory: what is there is not known"

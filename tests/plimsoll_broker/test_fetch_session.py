@@ -114,7 +114,7 @@ async def test_idle_partitions_are_named_once_and_answered_once(
     assert not any(watched.told)
 
 
-async def test_fetch_session_of_many_partitions_names_only_the_busy_one(
+async def test_fetch_session_names_only_the_busy_partition(
     controller: Controller, three: Three, watched: Watched
 ) -> None:
     led_by_0(controller)
@@ -129,7 +129,7 @@ async def test_fetch_session_of_many_partitions_names_only_the_busy_one(
     assert same_logs("t", *three)
 
 
-async def test_followers_silence_counts_for_what_it_does_not_name(
+async def test_follower_silence_counts_for_unnamed_partitions(
     controller: Controller, three: Three, watched: Watched
 ) -> None:
     """Idle for longer than the lag limit, and then written to: no follower lags."""
@@ -145,7 +145,7 @@ async def test_followers_silence_counts_for_what_it_does_not_name(
     assert three[0].manager.shrinks.counts == {}
 
 
-async def test_silent_follower_of_an_idle_partition_leaves_once_something_is_written(
+async def test_silent_follower_of_idle_partition_leaves_after_write(
     controller: Controller, three: Three, watched: Watched
 ) -> None:
     """Its session is still there, and says nothing."""
@@ -163,7 +163,7 @@ async def test_silent_follower_of_an_idle_partition_leaves_once_something_is_wri
     assert controller.partition("t", 2).isr == (0, 1, 2), "nothing was written there"
 
 
-async def test_log_start_that_moves_is_told_of_an_idle_partition(
+async def test_moved_log_start_is_reported_when_idle(
     controller: Controller, three: Three, watched: Watched
 ) -> None:
     led_by_0(controller, 3, **{"segment.bytes": "2000", "retention.ms": "-1"})
@@ -180,7 +180,7 @@ async def test_log_start_that_moves_is_told_of_an_idle_partition(
     await until(lambda: watched.settled(three[0]))
 
 
-async def test_new_leader_is_followed_from_the_first_request_on(
+async def test_new_leader_is_followed_from_first_request(
     controller: Controller, three: Three, watched: Watched
 ) -> None:
     led_by_0(controller, 4)
@@ -243,7 +243,7 @@ async def test_leader_and_follower_do_without_sessions(
         )
 
 
-async def test_several_fetchers_share_a_leader_and_each_has_a_session(
+async def test_fetchers_of_one_leader_have_separate_sessions(
     controller: Controller, broker: Make, watched: Watched
 ) -> None:
     brokers = [await broker(b).start(**{"num.replica.fetchers": "3"}) for b in range(3)]
@@ -306,9 +306,7 @@ async def test_session_goes_on_request_by_request(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize(("epoch", "code"), [(0, 71), (2, 71), (7, 71)])
-async def test_request_that_was_lost_or_came_twice_ends_the_session(
-    peer: Peer, epoch: int, code: int
-) -> None:
+async def test_lost_or_repeated_request_ends_the_session(peer: Peer, epoch: int, code: int) -> None:
     first = await peer.fetch(NEW_SESSION, 0)
     assert (await peer.fetch((first.session_id, epoch))).code == code
     assert (await peer.fetch((first.session_id, 1))).code == 70, "it is gone"
@@ -319,7 +317,7 @@ async def test_unknown_session_is_refused(peer: Peer) -> None:
     assert (await peer.fetch((99, 1))).code == 70
 
 
-async def test_final_fetch_ends_the_session_and_is_a_full_one(peer: Peer) -> None:
+async def test_final_fetch_ends_session_with_full_answer(peer: Peer) -> None:
     first = await peer.fetch(NEW_SESSION, 0, 1)
     last = await peer.fetch((first.session_id, -1), 2)
     assert (last.code, last.session_id) == (0, 0)
@@ -327,7 +325,7 @@ async def test_final_fetch_ends_the_session_and_is_a_full_one(peer: Peer) -> Non
     assert (await peer.fetch((first.session_id, 1))).code == 70
 
 
-async def test_fetch_session_does_not_answer_a_forgotten_partition_with_an_error(
+async def test_forgotten_partition_gets_no_error(
     peer: Peer,
 ) -> None:
     first = await peer.fetch(NEW_SESSION, 0, 9)
@@ -338,7 +336,7 @@ async def test_fetch_session_does_not_answer_a_forgotten_partition_with_an_error
     assert (last.code, last.partitions) == (0, [])
 
 
-async def test_another_lifetime_or_another_broker_has_no_part_in_a_session(peer: Peer) -> None:
+async def test_session_is_bound_to_broker_epoch(peer: Peer) -> None:
     """Positions that an earlier process left must not count for its successor (KIP-903)."""
     first = await peer.fetch(NEW_SESSION, 0)
     for other in (peer.sender._replace(broker_epoch=10**6), peer.sender._replace(broker_id=0)):
@@ -348,7 +346,7 @@ async def test_another_lifetime_or_another_broker_has_no_part_in_a_session(peer:
         first = await peer.fetch(NEW_SESSION, 0)
 
 
-async def test_outlived_process_gets_no_session_and_loses_the_one_it_has(
+async def test_outlived_process_loses_its_session(
     controller: Controller, peer: Peer, broker: Make
 ) -> None:
     first = await peer.fetch(NEW_SESSION, 0)

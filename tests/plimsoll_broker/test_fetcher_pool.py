@@ -43,7 +43,7 @@ def a_pool(fetchers: int) -> FetcherPool:
     return FetcherPool(manager, lambda: epoch)
 
 
-async def test_partition_its_fetcher_has_stopped_can_be_unfollowed_last():
+async def test_partition_of_stopped_fetcher_can_be_unfollowed():
     pool = a_pool(fetchers=1)
     stopped, other = partition(0), partition(1)
     pool.follow(stopped, LEADER)
@@ -60,7 +60,7 @@ async def test_partition_its_fetcher_has_stopped_can_be_unfollowed_last():
         await pool.close()
 
 
-async def test_leader_whose_connection_was_closed_to_ask_anew_is_not_lost(
+async def test_leader_reconnected_on_purpose_is_not_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The reply to the last request had come, so that the next request meets the closed one."""
@@ -86,7 +86,7 @@ async def test_leader_whose_connection_was_closed_to_ask_anew_is_not_lost(
         await pool.close()
 
 
-async def test_leader_whose_connection_is_gone_is_lost_before_the_next_request(
+async def test_leader_with_closed_connection_is_lost_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What it sent last is still being taken up."""
@@ -116,9 +116,7 @@ async def test_leader_whose_connection_is_gone_is_lost_before_the_next_request(
         await pool.close()
 
 
-async def test_leader_that_one_fetcher_lost_long_ago_and_another_just_now_was_lost_just_now() -> (
-    None
-):
+async def test_leader_loss_time_is_the_latest_of_fetchers() -> None:
     pool = a_pool(fetchers=2)
     pool._manager.now_ms = lambda: 60_000
     try:
@@ -131,7 +129,7 @@ async def test_leader_that_one_fetcher_lost_long_ago_and_another_just_now_was_lo
         await pool.close()
 
 
-async def test_leaders_partitions_are_shared_out_evenly_and_always_alike():
+async def test_partitions_are_shared_evenly_and_reproducibly():
     """num.replica.fetchers: a topic's partitions take turns, and keep their connection."""
     pool, again = a_pool(fetchers=3), a_pool(fetchers=3)
     partitions = [partition(index) for index in range(30)]

@@ -51,7 +51,7 @@ def gated(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-async def test_answer_waits_for_the_flush_and_other_partitions_for_nothing(
+async def test_answer_waits_only_for_its_partitions_flush(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch, acks: int
 ) -> None:
     one = await broker(0).start()
@@ -69,7 +69,7 @@ async def test_answer_waits_for_the_flush_and_other_partitions_for_nothing(
     assert one.hosted("safe").log.recovery_point == 2
 
 
-async def test_produce_requests_during_a_flush_share_the_next_flush(
+async def test_produces_during_flush_share_the_next(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await broker(0).start()
@@ -133,7 +133,7 @@ async def test_follower_that_was_killed_flushes_before_it_asks(
         await until(lambda: 1 in controller.partition("safe").isr)
 
 
-async def test_flush_that_fails_takes_the_partition_out_of_service(
+async def test_failed_flush_takes_partition_out_of_service(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await broker(0).start()
@@ -197,7 +197,7 @@ class StandingDisk:
         self.touched.append(hosted)
 
 
-async def test_flusher_looks_again_after_a_flush_whose_asker_was_cancelled() -> None:
+async def test_flusher_continues_after_cancelled_request() -> None:
     """What was appended meanwhile asked for nothing: a flush of its log was under way."""
     owner = StandingDisk()
     flusher = Flusher(owner)

@@ -55,7 +55,7 @@ async def fetch_as(
 
 @pytest.mark.parametrize("session", [SESSIONLESS, NEW_SESSION])
 @pytest.mark.parametrize("epoch", [2**40, "next"])
-async def test_fetch_with_an_epoch_above_the_registered_one_acknowledges_nothing(
+async def test_fetch_above_registered_epoch_acknowledges_nothing(
     controller: Controller, three: Three, session: tuple[int, int], epoch: int | str
 ) -> None:
     """Both followers are silent; a stranger names each of them at the log's end."""
@@ -86,7 +86,7 @@ async def test_fetch_with_an_epoch_above_the_registered_one_acknowledges_nothing
     pending.cancel()
 
 
-async def test_fetch_of_a_broker_that_is_not_registered_is_not_counted(
+async def test_fetch_of_unregistered_broker_is_not_counted(
     controller: Controller, three: Three
 ) -> None:
     controller.create("t", (0, 1, 2))
@@ -98,7 +98,7 @@ async def test_fetch_of_a_broker_that_is_not_registered_is_not_counted(
     assert [one.code for one in reply.partitions] == [Code.UNKNOWN_LEADER_EPOCH]
 
 
-async def test_follower_that_the_leader_does_not_know_yet_is_served_once_it_does(
+async def test_follower_unknown_to_leader_is_served_later(
     controller: Controller, three: Three, broker: Make
 ) -> None:
     """A leader whose metadata is behind makes it retry; no broker has to restart for that."""
@@ -120,7 +120,7 @@ async def test_follower_that_the_leader_does_not_know_yet_is_served_once_it_does
 # --- which port ----------------------------------------------------------------------------------
 
 
-async def test_follower_fetch_on_the_clients_port_is_refused_and_moves_nothing(
+async def test_follower_fetch_on_client_port_is_refused(
     controller: Controller, three: Three
 ) -> None:
     """Even one that knows the registered epoch."""
@@ -144,7 +144,7 @@ async def test_follower_fetch_on_the_clients_port_is_refused_and_moves_nothing(
     pending.cancel()
 
 
-async def test_list_offsets_in_a_followers_name_on_the_clients_port_tells_what_a_consumer_may_hear(
+async def test_follower_list_offsets_on_client_port_is_limited(
     controller: Controller, three: Three
 ) -> None:
     """A client whose replica_id is 0 by mistake reads on, and no end beyond the high watermark is
@@ -172,7 +172,7 @@ async def test_list_offsets_in_a_followers_name_on_the_clients_port_tells_what_a
 @pytest.mark.parametrize(
     "key", [ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.PRODUCE, ApiKey.METADATA]
 )
-async def test_clients_request_on_the_replication_port_is_not_served(
+async def test_client_request_on_replication_port_is_refused(
     controller: Controller, three: Three, key: ApiKey
 ) -> None:
     controller.create("t", (0, 1, 2))
@@ -192,7 +192,7 @@ async def test_clients_request_on_the_replication_port_is_not_served(
         await asked
 
 
-async def test_old_and_new_brokers_replicate_in_one_cluster_and_through_its_upgrade(
+async def test_old_and_new_brokers_replicate_during_upgrade(
     controller: Controller, broker: Make
 ) -> None:
     """Those of version 0.1 have one port: they are fetched from there, and fetch there."""
@@ -216,9 +216,7 @@ async def test_old_and_new_brokers_replicate_in_one_cluster_and_through_its_upgr
     assert await client.produce("t", a_batch(1), index=1) == (Code.NONE, 1)
 
 
-async def test_follower_that_knows_its_leaders_old_port_finds_the_new_one(
-    controller: Controller, broker: Make
-) -> None:
+async def test_follower_with_old_port_finds_the_new(controller: Controller, broker: Make) -> None:
     old, follower = broker(0), await broker(1).start()
     old.of_version_0_1 = True
     await old.start()
@@ -236,9 +234,7 @@ async def test_follower_that_knows_its_leaders_old_port_finds_the_new_one(
     await until(lambda: set(controller.partition("t").isr) == {0, 1})
 
 
-async def test_client_is_sent_to_the_leaders_port_for_clients_whichever_comes_first(
-    controller: Controller, broker: Make
-) -> None:
+async def test_client_gets_the_leaders_client_port(controller: Controller, broker: Make) -> None:
     leader, follower = broker(0), await broker(1).start()
     leader.replication_first = True
     await leader.start()

@@ -65,7 +65,7 @@ def test_first_request_names_everything_and_the_next_nothing() -> None:
     assert ask(made) == ((SESSION, 2), [], [])
 
 
-def test_answered_partition_is_named_again_only_if_its_position_changed() -> None:
+def test_answered_partition_is_renamed_only_when_moved() -> None:
     made, hosted = following(0, 1, 2)
     ask(made)
     hosted[1].end = 7
@@ -90,7 +90,7 @@ def test_removed_partition_is_forgotten_exactly_once() -> None:
     assert ask(made)[1:] == ([], [])
 
 
-def test_refused_partition_is_forgotten_and_named_again_after_backoff() -> None:
+def test_refused_partition_is_retried_after_backoff() -> None:
     made, _ = following(0, 1)
     ask(made)
     made.rest(question(made, 1).followed, now_ms=0)
@@ -98,7 +98,7 @@ def test_refused_partition_is_forgotten_and_named_again_after_backoff() -> None:
     assert ask(made, BACKOFF_MS)[1:] == ([1], [])
 
 
-def test_rest_without_a_request_in_between_still_makes_the_leader_begin_anew() -> None:
+def test_pause_without_request_restarts_the_session() -> None:
     """All that is followed rests: the leader remembers a refusal, and would repeat it for ever."""
     made, _ = following(0)
     ask(made)
@@ -107,7 +107,7 @@ def test_rest_without_a_request_in_between_still_makes_the_leader_begin_anew() -
     assert ask(made, BACKOFF_MS)[1:] == ([0], [0])
 
 
-def test_broken_disk_and_a_moved_log_start_are_found_by_looking() -> None:
+def test_broken_disk_and_moved_start_are_noticed() -> None:
     made, hosted = following(0, 1, 2)
     ask(made)
     ask(made, SWEEP_MS)
@@ -118,7 +118,7 @@ def test_broken_disk_and_a_moved_log_start_are_found_by_looking() -> None:
     assert ask(made, 2 * SWEEP_MS)[1:] == ([], [])
 
 
-def test_follower_session_without_a_partition_to_fetch_sends_nothing() -> None:
+def test_follower_session_without_partitions_sends_nothing() -> None:
     made, hosted = following(0)
     hosted[0].replica.fetches_from = None
     made.ask(0)
@@ -135,7 +135,7 @@ def test_lost_connection_begins_anew() -> None:
     assert ask(made) == (NEW_SESSION, [0], [])
 
 
-def test_leader_without_sessions_is_asked_for_everything_beginning_elsewhere() -> None:
+def test_leader_without_sessions_gets_full_rotating_requests() -> None:
     """A reply that is full leaves out the last ones."""
     made, _ = following(0, 1, 2)
     for named in ([0, 1, 2], [1, 2, 0], [2, 0, 1]):
@@ -173,7 +173,7 @@ class TestLine:
         assert not made.remove(hosted[0]), "no partition is left in the queue"
         assert len(made) == 1
 
-    def test_refused_partition_yields_its_slot_and_is_fetched_again_in_turn(self) -> None:
+    def test_refused_partition_yields_slot_and_returns(self) -> None:
         made, _ = self.copies(5)
         turns = []
         now_ms = 0
@@ -200,7 +200,7 @@ class TestLine:
         assert named == [3]
 
 
-def test_follower_fetches_nothing_beyond_what_is_on_its_disk() -> None:
+def test_follower_fetches_nothing_beyond_its_disk() -> None:
     """To ask from an offset says that all below it is there: not while a flush is due."""
     made, (one,) = following(1)
     one.log.log_end_offset, one.log.countable_end = 3, 2
@@ -209,7 +209,7 @@ def test_follower_fetches_nothing_beyond_what_is_on_its_disk() -> None:
     assert ask(made, BACKOFF_MS)[1] == [1]
 
 
-def test_request_names_at_most_a_thousand_and_the_next_ones_the_rest() -> None:
+def test_request_names_at_most_a_thousand_partitions() -> None:
     """Ten thousand in one request held both sides for 60 to 90 ms."""
     made, _ = following(*range(2 * NAMED_AT_ONCE + 10))
     named = []
@@ -223,7 +223,7 @@ def test_request_names_at_most_a_thousand_and_the_next_ones_the_rest() -> None:
     assert ask(made)[1] == []
 
 
-def test_follower_without_a_session_names_every_partition_in_turn() -> None:
+def test_follower_without_session_names_partitions_in_turn() -> None:
     count = 2 * NAMED_AT_ONCE + 10
     made, _ = following(*range(count))
     named: set[int] = set()

@@ -28,7 +28,7 @@ async def test_commit_answers_each_partition(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_COMMIT))
-async def test_refusal_of_a_commit_is_told_for_each_partition(version: int) -> None:
+async def test_commit_refusal_is_reported_per_partition(version: int) -> None:
     harness = Harness()
     codes = await harness.commit(version, (0, 1), (1, 1), generation_id_or_member_epoch=3)
     assert codes == [69 if version >= 9 else 22] * 2
@@ -69,7 +69,7 @@ async def test_commit_counts_in_the_quota_of_producers() -> None:
 
 
 @pytest.mark.parametrize("principal", ["User:alice", ANONYMOUS])
-async def test_group_counts_to_its_user_or_to_an_address_without_login(principal: str) -> None:
+async def test_group_counts_to_user_or_address(principal: str) -> None:
     harness = Harness()
     harness.connection.address = "10.0.0.7"
     harness.connection.logged_in_as(principal)
@@ -84,7 +84,7 @@ async def test_group_counts_to_its_user_or_to_an_address_without_login(principal
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_FETCH))
-async def test_fetch_tells_offsets_and_minus_one_where_there_is_none(version: int) -> None:
+async def test_offset_fetch_returns_minus_one_when_absent(version: int) -> None:
     harness = Harness()
     assert await harness.fetch(version, [0]) == (0, {0: -1})
     await harness.commit(9, (0, 10), (1, 11))
@@ -94,7 +94,7 @@ async def test_fetch_tells_offsets_and_minus_one_where_there_is_none(version: in
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_FETCH))
-async def test_fetch_answers_a_topic_of_which_it_names_no_partition(version: int) -> None:
+async def test_offset_fetch_answers_topic_without_partitions(version: int) -> None:
     topics = [{"name": "orders", "partition_indexes": []}]
     one = {"group_id": "g", "member_id": None, "member_epoch": -1, "topics": topics}
     values = {"groups": [one], **one, "require_stable": True}
@@ -104,7 +104,7 @@ async def test_fetch_answers_a_topic_of_which_it_names_no_partition(version: int
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_FETCH))
-async def test_refusal_of_a_fetch_is_told_by_the_group_or_by_each_partition(version: int) -> None:
+async def test_offset_fetch_refusal_is_per_group_or_partition(version: int) -> None:
     harness = Harness()
     harness.coordinators.refusal = RefusedAsWhole(Code.NOT_COORDINATOR)
     code, offsets = await harness.fetch(version, [0, 1])
@@ -112,7 +112,7 @@ async def test_refusal_of_a_fetch_is_told_by_the_group_or_by_each_partition(vers
     assert set(offsets) == ({0, 1} if version < 2 else set())
 
 
-async def test_request_of_very_many_partitions_is_asked_in_portions() -> None:
+async def test_request_of_many_partitions_is_split() -> None:
     harness = Harness()
     rows = [(index, 1) for index in range(2 * group_api.PARTITIONS_AT_ONCE + 1)]
     codes = await harness.commit(8, *rows)
@@ -125,7 +125,7 @@ async def test_request_of_very_many_partitions_is_asked_in_portions() -> None:
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_GROUPS))
-async def test_groups_are_described_and_missing_ones_are_dead_or_an_error(version: int) -> None:
+async def test_missing_groups_are_described_dead_or_error(version: int) -> None:
     harness = Harness()
     store(harness.coordinators.model, "m1")
     reply = await harness.ask(
@@ -218,7 +218,7 @@ async def test_coordinator_is_not_available_without_a_live_leader(
     assert (int(found.error_code), found.node_id) == (15, -1)
 
 
-async def test_first_group_has_the_topic_made_unless_the_cluster_is_too_old() -> None:
+async def test_first_group_creates_topic_unless_too_old() -> None:
     fields = {name: getattr(an_image(), name) for name in ClusterImage.__struct_fields__}
     harness = Harness(ClusterImage(**{**fields, "metadata_version": 1}))
     assert int((await find(harness, 4)).error_code) == 15
@@ -229,14 +229,14 @@ async def test_first_group_has_the_topic_made_unless_the_cluster_is_too_old() ->
 
 
 @pytest.mark.parametrize("kind", [1, 2, -1])
-async def test_coordinators_of_other_kinds_are_refused_with_a_sentence(kind: int) -> None:
+async def test_other_coordinator_types_are_refused_with_sentence(kind: int) -> None:
     found = await find(Harness(with_offsets_topic(1)), 4, kind)
     assert (int(found.error_code), found.node_id) == (42, -1)
     assert found.error_message
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.FIND_COORDINATOR)[1:])
-async def test_transactions_coordinator_is_refused_so_that_no_client_looks_for_it_again(
+async def test_transaction_coordinator_refusal_is_final(
     version: int,
 ) -> None:
     """librdkafka, which asks in versions below 4, ends its search for code 53 alone."""

@@ -78,9 +78,7 @@ def records(group: str, topic: str) -> str:
     return f'plimsoll_group_lag_records{{group="{group}",topic="{topic}"}}'
 
 
-async def test_lag_is_told_of_logs_that_are_led_here_copied_here_and_neither(
-    member: Member, three: Three
-) -> None:
+async def test_lag_covers_local_and_remote_logs(member: Member, three: Three) -> None:
     for topic in ("here", "there", "copied"):
         await grow(three, topic, 5)
     await grow(three, "there", 4, index=1)
@@ -93,7 +91,7 @@ async def test_lag_is_told_of_logs_that_are_led_here_copied_here_and_neither(
     assert member.coordinators.measures.seen.partitions_left_out == 0
 
 
-async def test_seconds_are_those_since_the_end_was_seen_behind_what_the_group_has_read(
+async def test_lag_seconds_count_since_end_passed_position(
     member: Member, three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     series = 'plimsoll_group_lag_seconds{group="g",topic="there"}'
@@ -111,7 +109,7 @@ async def test_seconds_are_those_since_the_end_was_seen_behind_what_the_group_ha
     assert (await lags(member))[series] == "0.0"
 
 
-async def test_coordinator_tells_the_age_of_what_came_before_it_coordinated(
+async def test_coordinator_knows_age_of_earlier_records(
     member: Member, three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It noted where the logs ended that are in sync on its broker."""
@@ -125,16 +123,14 @@ async def test_coordinator_tells_the_age_of_what_came_before_it_coordinated(
     assert 59 <= float(found['plimsoll_group_lag_seconds{group="g",topic="copied"}']) <= 61
 
 
-async def test_broker_that_can_coordinate_no_group_notes_no_ends(
-    member: Member, three: Three
-) -> None:
+async def test_broker_without_coordination_records_no_ends(member: Member, three: Three) -> None:
     other = next(b for b in three if b.id != member.broker.id)
     ends = log_ends.LogEnds(other.manager, 10)
     await ends.look([])
     assert not ends._histories
 
 
-async def test_partition_that_stands_is_told_of_while_another_one_of_its_group_moves(
+async def test_stuck_partition_is_reported_beside_moving_one(
     member: Member, three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stuck = 'plimsoll_group_stuck_seconds{group="g",topic="there"}'
@@ -150,9 +146,7 @@ async def test_partition_that_stands_is_told_of_while_another_one_of_its_group_m
     assert float((await lags(member))[stuck]) <= 1
 
 
-async def test_leader_that_does_not_answer_leaves_what_it_said_last(
-    member: Member, three: Three
-) -> None:
+async def test_silent_leader_leaves_its_last_answer(member: Member, three: Three) -> None:
     await grow(three, "there", 5)
     await commit(member, "g", ("there", 0, 1))
     assert (await lags(member))[records("g", "there")] == "4"
@@ -173,7 +167,7 @@ async def test_another_leader_is_asked_after_a_failover(member: Member, three: T
     assert (await lags(member))[records("g", "there")] == "6"
 
 
-async def test_leaders_are_asked_about_many_partitions_in_several_requests(
+async def test_leaders_are_asked_in_several_requests(
     member: Member, three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_ends, "ASKED_AT_ONCE", 1)
@@ -186,7 +180,7 @@ async def test_leaders_are_asked_about_many_partitions_in_several_requests(
     assert (await lags(member))[records("g", "wide")] == "6"
 
 
-async def test_partitions_beyond_the_bound_are_counted_and_not_asked_for(
+async def test_partitions_beyond_bound_are_counted_only(
     member: Member, three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_measures, "PARTITIONS_MAX", 1)
@@ -197,7 +191,7 @@ async def test_partitions_beyond_the_bound_are_counted_and_not_asked_for(
     assert measures.seen.partitions_left_out == 2
 
 
-async def test_offsets_of_a_topic_that_is_gone_have_no_lag(
+async def test_offsets_of_deleted_topic_have_no_lag(
     member: Member, controller: Controller, three: Three
 ) -> None:
     await commit(member, "g", ("there", 0, 0), ("here", 0, 0))
@@ -221,7 +215,7 @@ async def test_series_that_are_left_out_are_counted(member: Member, three: Three
     assert measures.seen.series_left_out == 2
 
 
-async def test_cluster_that_wants_no_lag_asks_no_broker_and_shows_none(
+async def test_cluster_without_lag_metrics_asks_no_broker(
     member: Member, three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_ends, "PeerConnection", None)
@@ -232,12 +226,12 @@ async def test_cluster_that_wants_no_lag_asks_no_broker_and_shows_none(
     assert measures.seen.groups == 1
 
 
-async def test_names_of_groups_are_escaped_as_prometheus_reads_them() -> None:
+async def test_group_names_are_escaped_for_prometheus() -> None:
     text = await lag_text([TopicLag(1, 'a"b\\c\nd', "t", 1_500, 7)])
     assert b'plimsoll_group_lag_seconds{group="a\\"b\\\\c\\nd",topic="t"} 1.5\n' in text
 
 
-async def test_ten_thousand_series_are_written_without_holding_the_event_loop() -> None:
+async def test_ten_thousand_series_do_not_hold_loop() -> None:
     many = [TopicLag(n, f"group-{n}", "orders", n, n) for n in range(10_000)]
     with nothing_holds_the_loop():
         text = await asyncio.create_task(lag_text(many))
@@ -260,14 +254,14 @@ async def test_metrics_tell_groups_members_offsets_commits_and_rebalances(member
     assert found["offset_commit_failures_totalNOT_COORDINATOR"] == 0
 
 
-async def test_rebalances_of_a_shard_that_is_gone_still_count(member: Member) -> None:
+async def test_rebalances_of_former_shard_still_count(member: Member) -> None:
     member.shard.soft.rebalances = 3
     assert told(coordinators=member.coordinators)["group_rebalances_total"] == 3
     member.coordinators.close()
     assert told(coordinators=member.coordinators)["group_rebalances_total"] == 3
 
 
-async def test_lag_stands_behind_the_other_metrics_of_a_broker(member: Member) -> None:
+async def test_lag_follows_other_broker_metrics(member: Member) -> None:
     await commit(member, "g", ("here", 0, 0))
     await member.coordinators.measures.look()
     server = MetricsServer(a_node(coordinators=member.coordinators))

@@ -39,7 +39,7 @@ def fetch_one() -> bytes:
     return body(ApiKey.OFFSET_FETCH, 7, {**GROUP, "topics": topics, "require_stable": False})
 
 
-async def test_short_request_behind_a_long_one_of_its_connection_is_decided_after_it() -> None:
+async def test_short_request_behind_long_one_waits() -> None:
     harness = Harness(looks_on=True)
     commit = harness.begin(ApiKey.OFFSET_COMMIT, 8, long_commit())
     fetch = harness.begin(ApiKey.OFFSET_FETCH, 7, fetch_one())
@@ -52,7 +52,7 @@ async def test_short_request_behind_a_long_one_of_its_connection_is_decided_afte
     await commit
 
 
-async def test_other_connections_do_not_wait_for_a_long_request() -> None:
+async def test_other_connections_ignore_a_long_request() -> None:
     harness = Harness(looks_on=True)
     commit = harness.begin(ApiKey.OFFSET_COMMIT, 8, long_commit())
     fetch = harness.begin(ApiKey.OFFSET_FETCH, 7, fetch_one(), ConnectionState())
@@ -61,7 +61,7 @@ async def test_other_connections_do_not_wait_for_a_long_request() -> None:
     await commit
 
 
-async def test_request_of_many_operations_is_asked_before_what_comes_behind_it() -> None:
+async def test_request_of_many_operations_precedes_later_ones() -> None:
     harness = Harness(looks_on=True)
     names = [f"g{number}" for number in range(20)]
     data = body(ApiKey.DESCRIBE_GROUPS, 0, {"groups": names})
@@ -74,7 +74,7 @@ async def test_request_of_many_operations_is_asked_before_what_comes_behind_it()
     assert [op.group_id for op in asked] == [*names, "g"]
 
 
-async def test_commit_and_leave_behind_a_long_join_follow_it() -> None:
+async def test_commit_and_leave_follow_a_long_join() -> None:
     """A member that commits, joins with much to say, and leaves at once."""
     harness = Harness(looks_on=True)
     joined = await harness.stable()
@@ -109,7 +109,7 @@ async def test_what_waits_to_be_answered_holds_up_nobody() -> None:
     assert len(harness.coordinators.model.turn.soft.classic["g"].members) == 0
 
 
-async def test_nothing_is_decided_behind_a_long_request_that_cannot_be_read() -> None:
+async def test_nothing_is_decided_behind_unreadable_long_request() -> None:
     harness = Harness()
     spoilt = harness.begin(ApiKey.OFFSET_COMMIT, 8, b"\xff" * 10_000)
     fetch = harness.begin(ApiKey.OFFSET_FETCH, 7, fetch_one())

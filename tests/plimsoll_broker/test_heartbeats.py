@@ -53,7 +53,7 @@ class clock:
 
 
 @pytest.mark.parametrize("held_back", [0, 4])
-async def test_broker_that_is_held_back_asks_until_it_may_take_part(
+async def test_held_back_broker_asks_until_admitted(
     held_back: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Asking once a second it would stay out for up to a second longer than it has to."""
@@ -71,7 +71,7 @@ async def test_broker_that_is_held_back_asks_until_it_may_take_part(
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_heartbeat_tells_how_many_groups_are_coordinated_once_any_can_be() -> None:
+async def test_heartbeat_states_number_of_coordinated_groups() -> None:
     client: Any = Controller()
     stream: Any = SimpleNamespace(position=POSITION, unknown="")
     found: list[int | None] = [None]
@@ -87,7 +87,7 @@ def beats(client: Controller, lease: LeaderLease) -> Any:
     return Heartbeats(client, stream, BrokerEpoch(5), lease)  # type: ignore[arg-type]
 
 
-async def test_confirmed_answer_extends_the_lease_from_when_it_was_asked_for(
+async def test_confirmed_answer_extends_lease_from_question(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(heartbeats, "monotonic_ms", clock.monotonic_ms)

@@ -30,7 +30,7 @@ def hosted(name: str) -> Any:
     return name
 
 
-def test_partition_that_is_here_no_more_is_not_found_by_name(partitions: HostedPartitions) -> None:
+def test_removed_partition_is_not_found_by_name(partitions: HostedPartitions) -> None:
     del partitions[key(FIRST)]
     assert partitions.by_name("t", 0) is None
     partitions[key(FIRST)] = hosted("again")
@@ -40,7 +40,7 @@ def test_partition_that_is_here_no_more_is_not_found_by_name(partitions: HostedP
     assert partitions.take(key(FIRST)) is None
 
 
-def test_topic_made_anew_under_a_name_is_another_one(partitions: HostedPartitions) -> None:
+def test_recreated_topic_is_a_different_one(partitions: HostedPartitions) -> None:
     partitions.named({"t": SECOND})
     assert partitions.by_name("t", 0) is None, "the deleted one is still here, under no name"
     partitions[key(SECOND)] = hosted("second")

@@ -81,7 +81,7 @@ async def heard(harness: Harness, key: ApiKey, version: int, body: bytes) -> boo
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("key", "version"), EVERY, ids=IDS)
-async def test_request_that_is_cut_short_is_malformed_and_changes_nothing(
+async def test_truncated_request_is_malformed_and_changes_nothing(
     key: ApiKey, version: int
 ) -> None:
     harness = Harness()
@@ -97,9 +97,7 @@ async def test_request_that_is_cut_short_is_malformed_and_changes_nothing(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("key", "version"), EVERY, ids=IDS)
-async def test_sizes_that_are_huge_or_null_close_the_connection_or_are_ordinary(
-    key: ApiKey, version: int
-) -> None:
+async def test_huge_sizes_close_connection_and_null_is_ordinary(key: ApiKey, version: int) -> None:
     """In the place of any two, four or, in flexible versions, one byte."""
     harness = Harness(looks_on=True)
     whole = encode_request(key, version, well_formed(key))
@@ -116,7 +114,7 @@ async def test_sizes_that_are_huge_or_null_close_the_connection_or_are_ordinary(
 
 
 @pytest.mark.parametrize(("key", "version"), EVERY, ids=IDS)
-async def test_array_of_nothing_but_its_size_is_not_made(key: ApiKey, version: int) -> None:
+async def test_array_with_only_a_size_is_not_allocated(key: ApiKey, version: int) -> None:
     """Bytes that say how many follow, again and again."""
     harness = Harness(looks_on=True)
     for filler in (b"\0", b"\1", b"\x7f", b"\xff"):
@@ -145,7 +143,7 @@ async def test_group_that_is_full_takes_no_other_member(version: int, size: int)
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.JOIN_GROUP))
-async def test_metadata_of_64_kib_less_its_names_fits_and_one_byte_more_does_not(
+async def test_metadata_limit_is_exact_to_the_byte(
     version: int,
 ) -> None:
     harness = Harness(looks_on=True)
@@ -171,9 +169,7 @@ LONG = "ö" * (NAME_BYTES_MAX // 2)
     ],
     ids=lambda more: next(iter(more)),
 )
-async def test_name_that_no_record_can_hold_is_refused_before_anything_begins(
-    version: int, more: dict[str, Any]
-) -> None:
+async def test_name_beyond_record_size_is_refused_first(version: int, more: dict[str, Any]) -> None:
     """Flexible requests hold longer strings than the record of a group.  The protocol type went
     into the group's last record, which a deadline writes: its broker ended."""
     harness = Harness(looks_on=True)
@@ -200,7 +196,7 @@ async def test_name_that_no_record_can_hold_is_refused_before_anything_begins(
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.JOIN_GROUP))
-async def test_client_whose_id_leaves_no_room_for_a_members_is_refused(version: int) -> None:
+async def test_client_id_without_room_for_suffix_is_refused(version: int) -> None:
     harness = Harness(looks_on=True)
     harness.client_id = "c" * (NAME_BYTES_MAX + 1)
     assert int((await harness.join(version)).error_code) == 42
@@ -209,7 +205,7 @@ async def test_client_whose_id_leaves_no_room_for_a_members_is_refused(version: 
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_COMMIT))
-async def test_topic_that_is_named_again_is_answered_again_and_the_last_offset_counts(
+async def test_repeated_topic_is_answered_twice_last_wins(
     version: int,
 ) -> None:
     harness = Harness()
@@ -247,7 +243,7 @@ async def test_retention_of_any_length_is_taken(version: int, retention_ms: int)
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_COMMIT))
-async def test_metadata_of_a_commit_has_a_limit_in_bytes(version: int) -> None:
+async def test_commit_metadata_is_limited_in_bytes(version: int) -> None:
     harness = Harness()
     for text, code in (("ö" * 2_048, 0), ("ö" * 2_048 + "x", 12)):
         row = {"partition_index": 0, "committed_offset": 1, "committed_metadata": text}
@@ -257,7 +253,7 @@ async def test_metadata_of_a_commit_has_a_limit_in_bytes(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_COMMIT))
-async def test_commit_of_a_stranger_to_a_group_with_members_is_refused(version: int) -> None:
+async def test_commit_of_stranger_is_refused(version: int) -> None:
     harness = Harness()
     joined = await harness.stable()
     mine = {"member_id": str(joined.member_id)}
@@ -274,7 +270,7 @@ async def test_commit_of_a_stranger_to_a_group_with_members_is_refused(version: 
 
 
 @pytest.mark.parametrize("version", [v for v in versions(ApiKey.OFFSET_FETCH) if v >= 8])
-async def test_group_that_is_named_again_in_a_fetch_is_told_once(version: int) -> None:
+async def test_group_repeated_in_fetch_is_answered_once(version: int) -> None:
     """Else a short request would be answered by many times what is committed."""
     harness = Harness()
     await harness.commit(9, (0, 1))
@@ -285,7 +281,7 @@ async def test_group_that_is_named_again_in_a_fetch_is_told_once(version: int) -
     assert told == [("g", 0, 1), ("h", 0, 0), ("g", 42, 0)]
 
 
-async def test_offsets_are_deleted_once_however_often_they_are_named() -> None:
+async def test_repeated_offset_deletion_happens_once() -> None:
     harness = Harness()
     await harness.commit(9, (0, 1), (1, 1))
     row = {"partition_index": 0}
@@ -315,7 +311,7 @@ async def test_assignments_of_nobody_are_not_kept(version: int) -> None:
 
 
 @pytest.mark.slow
-async def test_all_of_very_many_offsets_are_told_without_holding_the_loop() -> None:
+async def test_huge_offset_list_does_not_hold_loop() -> None:
     """A hundred thousand: they are copied at once, and gone through in a thread."""
     harness = Harness(looks_on=True)
     state = harness.coordinators.model.turn.state
@@ -332,7 +328,7 @@ async def test_all_of_very_many_offsets_are_told_without_holding_the_loop() -> N
 
 
 @pytest.mark.parametrize("key", [ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.OFFSET_DELETE])
-async def test_request_of_very_many_partitions_does_not_hold_the_loop(key: ApiKey) -> None:
+async def test_request_of_many_partitions_does_not_hold_loop(key: ApiKey) -> None:
     harness = Harness(looks_on=True)
     await harness.commit(8, (0, 1))
     rows = list(range(10_000))
@@ -351,7 +347,7 @@ async def test_request_of_very_many_partitions_does_not_hold_the_loop(key: ApiKe
     assert len(asked) == 1 + len(rows) // group_api.PARTITIONS_AT_ONCE
 
 
-async def test_unknown_members_and_heartbeats_of_them_leave_nothing_behind() -> None:
+async def test_unknown_members_leave_no_state() -> None:
     harness = Harness(looks_on=True)
     joined = await harness.stable()
     deadlines = len(harness.coordinators.model.turn.soft.deadlines)

@@ -152,7 +152,7 @@ async def test_broker_calls_no_other_broker_than_it_means(two: Two) -> None:
         await two.call(broker_id=3)
 
 
-async def test_plaintext_is_spoken_where_one_end_has_no_certificate_and_it_is_allowed(
+async def test_plaintext_is_used_where_one_end_lacks_certificate(
     two: Two,
 ) -> None:
     (two.places[2] / "..data").unlink()
@@ -172,7 +172,7 @@ async def test_plaintext_is_spoken_where_one_end_has_no_certificate_and_it_is_al
         await two.call()
 
 
-async def test_peer_without_tls_is_called_in_plaintext_for_a_while(two: Two) -> None:
+async def test_peer_without_tls_is_called_plaintext_temporarily(two: Two) -> None:
     (two.places[1] / "..data").unlink()
     two.peers[1]._files.look()  # type: ignore[union-attr]
     connection = await two.call()
@@ -186,7 +186,7 @@ async def test_peer_without_tls_is_called_in_plaintext_for_a_while(two: Two) -> 
         one.close()
 
 
-async def test_certificate_that_is_refused_after_the_handshake_falls_back_where_it_may(
+async def test_certificate_refused_after_handshake_falls_back(
     two: Two,
 ) -> None:
     """Broker 2 shows one that is not committed: it cannot know before it is cut off."""
@@ -204,7 +204,7 @@ async def test_certificate_that_is_refused_after_the_handshake_falls_back_where_
     connection.close()
 
 
-async def test_stranger_in_plaintext_does_not_count_as_a_peer_and_is_cut_off_by_required(
+async def test_plaintext_stranger_is_no_peer_when_required(
     two: Two,
 ) -> None:
     """Whoever reaches the port would hold up the step to Required for good."""
@@ -233,7 +233,7 @@ class Mute(asyncio.Protocol):
             self.transport.write(b"\0\0\0\x06\0\0\0\1ok")  # type: ignore[attr-defined]
 
 
-async def test_peer_that_says_nothing_in_the_handshake_is_called_in_plaintext_where_that_is_allowed(
+async def test_peer_silent_in_handshake_falls_back_when_allowed(
     two: Two,
 ) -> None:
     server = await asyncio.get_running_loop().create_server(Mute, HOST, 0)
@@ -253,7 +253,7 @@ async def test_peer_that_says_nothing_in_the_handshake_is_called_in_plaintext_wh
                 await peers.broker(PeerConnection, address, BrokerId(1))
 
 
-async def test_files_that_say_required_forbid_plaintext_before_anything_is_committed(
+async def test_required_in_files_forbids_plaintext_from_start(
     two: Two,
 ) -> None:
     write(two.places[2], two.pairs[2], "Required")
@@ -267,7 +267,7 @@ async def test_files_that_say_required_forbid_plaintext_before_anything_is_commi
                 await peers.broker(PeerConnection, address, BrokerId(1))
 
 
-async def test_renewed_certificate_makes_a_new_connection_due_and_the_old_one_is_closed(
+async def test_renewed_certificate_replaces_the_connection(
     two: Two,
 ) -> None:
     two.commit(InsideMode.REQUIRED)
@@ -290,7 +290,7 @@ async def test_renewed_certificate_makes_a_new_connection_due_and_the_old_one_is
     second.close()
 
 
-async def test_called_brokers_certificate_that_is_retired_makes_a_new_connection_due(
+async def test_retired_certificate_of_peer_replaces_the_connection(
     two: Two,
 ) -> None:
     two.commit(InsideMode.REQUIRED)
@@ -304,7 +304,7 @@ async def test_called_brokers_certificate_that_is_retired_makes_a_new_connection
     connection.close()
 
 
-async def test_certificate_whose_time_is_over_is_believed_as_long_as_it_is_committed(
+async def test_expired_certificate_is_trusted_while_committed(
     tmp_path: Path,
 ) -> None:
     """A clock that is wrong, or an operator that is away for a month, stops no cluster."""
@@ -346,7 +346,7 @@ async def test_stranger_with_tls_is_refused_and_counted(two: Two, what: str) -> 
     assert two.server.connections == 0
 
 
-async def test_bytes_that_are_no_handshake_end_as_counted_closes(two: Two) -> None:
+async def test_non_handshake_bytes_are_counted_closes(two: Two) -> None:
     two.commit(InsideMode.REQUIRED)
     draw = random.Random(7)
     for number in range(60):

@@ -80,7 +80,7 @@ async def test_controllers_port_shows_each_cluster_its_own_certificate() -> None
 
 
 @pytest.mark.parametrize("asked", [controller_name(OTHER), controller_name(UUID(int=9)), None])
-async def test_broker_of_one_cluster_is_no_peer_of_another_by_whatever_name_it_asks(
+async def test_broker_of_other_cluster_is_no_peer(
     asked: str | None,
 ) -> None:
     """The context that SNI chooses verifies with its own authority, not with any."""
@@ -91,7 +91,7 @@ async def test_broker_of_one_cluster_is_no_peer_of_another_by_whatever_name_it_a
         assert inside.refusals.counts.total() == 2
 
 
-async def test_certificate_of_one_cluster_that_names_another_is_refused() -> None:
+async def test_certificate_naming_other_cluster_is_refused() -> None:
     async with controllers() as (inside, port):
         told: list[str] = []
         inside.tell[CLUSTER] = told.append
@@ -102,7 +102,7 @@ async def test_certificate_of_one_cluster_that_names_another_is_refused() -> Non
         assert inside.refusals.counts["other-peer"] == 1
 
 
-async def test_plaintext_peer_is_refused_once_the_cluster_requires_certificates() -> None:
+async def test_plaintext_peer_is_refused_once_required() -> None:
     inside = InsideServer()
     mode = InsideMode.PERMISSIVE
     inside.committed[CLUSTER] = lambda: Inside(mode=mode)

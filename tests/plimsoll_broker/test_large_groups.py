@@ -120,7 +120,7 @@ def answered(askers: list[Asker]) -> int:
     return sum(asker.answered for asker in askers)
 
 
-async def test_very_many_replies_leave_a_few_a_turn_and_only_under_the_lease() -> None:
+async def test_many_replies_leave_in_slices_under_lease() -> None:
     for written in (True, False):
         shard, askers = Shard(), [Asker() for _ in range(3 * ANSWERED_AT_ONCE)]
         thens: list[Code] = []
@@ -136,7 +136,7 @@ async def test_very_many_replies_leave_a_few_a_turn_and_only_under_the_lease() -
         assert [asker.answer_value for asker in askers[::ANSWERED_AT_ONCE]] == ["told", last, last]
 
 
-async def test_many_groups_are_listed_in_portions_with_turns_between(
+async def test_many_groups_are_listed_in_portions(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All groups of all shards were gone through in one call: 40,000 held the loop for 67 ms."""

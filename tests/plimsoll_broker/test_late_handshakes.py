@@ -21,7 +21,7 @@ async def harness(tmp_path: Path) -> AsyncIterator[TlsHarness]:
         yield made
 
 
-async def test_handshake_whose_bytes_came_while_the_process_stood_still_goes_on(
+async def test_handshake_with_bytes_from_before_stall_continues(
     harness: TlsHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(handshakes, "HANDSHAKE_S_MAX", 0.5)

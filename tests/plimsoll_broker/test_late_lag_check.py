@@ -11,7 +11,7 @@ from plimsoll_broker.replication.periodic_chores import PeriodicChores
 from plimsoll_core.late_timers import READ_MS
 
 
-async def test_lag_check_that_comes_late_waits_until_the_sockets_are_read(
+async def test_late_lag_check_waits_for_socket_reads(
     broker: Callable[[int], Broker],
 ) -> None:
     manager = (await broker(0).start()).manager

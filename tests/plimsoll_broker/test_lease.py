@@ -65,7 +65,7 @@ async def test_leader_without_a_controller_serves_while_everybody_follows(
     assert await answers(client, 0) == (Code.NONE, Code.NONE, Code.NONE)
 
 
-async def test_leader_that_lost_the_controller_and_a_follower_stops(
+async def test_leader_without_controller_and_follower_stops(
     controller: Controller, three: Three
 ) -> None:
     """That follower may lead by now.  acks=all is asked for as ever: it gathers no quorum."""
@@ -82,7 +82,7 @@ async def test_leader_that_lost_the_controller_and_a_follower_stops(
     assert await answers(client, 0) == (Code.NONE, Code.NONE, Code.NONE)
 
 
-async def test_answer_is_worth_nothing_before_what_it_knew_is_applied(
+async def test_answer_counts_once_its_metadata_is_applied(
     controller: Controller, three: Three
 ) -> None:
     """A metadata stream that is stuck: heartbeats are answered, the election was not heard of."""
@@ -97,9 +97,7 @@ async def test_answer_is_worth_nothing_before_what_it_knew_is_applied(
     assert await answers(client, 0) == (Code.NONE, Code.NONE, Code.NONE)
 
 
-async def test_poll_that_waited_while_the_lease_ran_out_hears_that(
-    controller: Controller, three: Three
-) -> None:
+async def test_waiting_poll_hears_of_expired_lease(controller: Controller, three: Three) -> None:
     """It is checked when the reply is made."""
     controller.create("t", (0, 1, 2), **KEPT)
     client, other = await three[0].client(), await three[0].client()
@@ -127,7 +125,7 @@ async def test_partition_with_one_replica_serves_for_ever(
     assert await answers(client, 0) == (Code.NONE, Code.NONE, Code.NONE)
 
 
-async def test_leader_by_default_serves_whatever_happens_to_the_controller(
+async def test_leader_by_default_serves_without_controller(
     controller: Controller, three: Three
 ) -> None:
     controller.create("t", (0, 1, 2), **KEPT)

@@ -71,7 +71,7 @@ async def test_stop_closes_the_metadatas_copy(
     assert copy.closed
 
 
-async def test_disk_that_refuses_the_copy_does_not_keep_a_broker_from_stopping(
+async def test_disk_refusing_metadata_copy_does_not_block_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fsync(_: int) -> None:

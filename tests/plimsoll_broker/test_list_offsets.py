@@ -88,9 +88,7 @@ def walkers(monkeypatch: pytest.MonkeyPatch) -> set[int]:
     return seen
 
 
-async def test_list_offsets_over_many_records_runs_in_a_thread(
-    one: Broker, walkers: set[int]
-) -> None:
+async def test_list_offsets_over_many_records_uses_thread(one: Broker, walkers: set[int]) -> None:
     client = await one.client()
     assert await client.produce("t", many_records()) == (Code.NONE, 0)
     assert await asked(client, NEWEST, 0) == [(Code.NONE, BASE_MS + 49, 49_000)]
@@ -99,9 +97,7 @@ async def test_list_offsets_over_many_records_runs_in_a_thread(
     assert threading.get_ident() not in walkers
 
 
-async def test_partition_that_is_named_twice_is_refused_and_not_looked_at(
-    one: Broker, walkers: set[int]
-) -> None:
+async def test_partition_named_twice_is_refused(one: Broker, walkers: set[int]) -> None:
     client = await one.client()
     await client.produce("t", many_records(1_000))
     refused = (Code.INVALID_REQUEST, -1, -1)
@@ -131,7 +127,7 @@ async def test_search_holds_up_nobody_else(one: Broker, monkeypatch: pytest.Monk
     assert await search == [(Code.NONE, BASE_MS + 49, 980)]
 
 
-async def test_list_offsets_of_many_partitions_is_answered_in_several_turns(
+async def test_list_offsets_of_many_partitions_takes_turns(
     one: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Others are heard in between, also where each question is short."""
@@ -184,7 +180,7 @@ async def test_search_that_ends_on_a_follower_says_so(
 
 
 @pytest.mark.parametrize("timestamp", [NEWEST, BASE_MS + 7])
-async def test_search_whose_topic_is_made_again_while_it_waits_looks_at_no_file_of_the_old_log(
+async def test_search_in_recreated_topic_reads_no_old_file(
     one: Broker, controller: Controller, monkeypatch: pytest.MonkeyPatch, timestamp: int
 ) -> None:
     """It opened the indexes of the new topic by the old ones' names, and dropped their entries."""

@@ -53,7 +53,7 @@ async def forget(member: Member, group: str) -> None:
 
 
 @pytest.mark.parametrize("at", [1, 2, 13, 30, 49, 50])
-async def test_load_tells_the_same_whenever_the_cleaner_swaps_segments(
+async def test_load_is_unaffected_by_segment_swaps(
     member: Member, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
     """After so many records of the load, on every segment that is sealed."""

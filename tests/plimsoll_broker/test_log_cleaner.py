@@ -53,9 +53,7 @@ def a_log(one: Broker) -> Log:
     return one.hosted("t").log
 
 
-async def test_compacted_log_shrinks_and_keeps_the_last_record_of_each_key(
-    controller: Controller, broker: Make
-) -> None:
+async def test_compacted_log_shrinks_to_last_records(controller: Controller, broker: Make) -> None:
     one = await broker(0).start()
     controller.create("t", (0,), **COMPACT)
     await overwrite(await one.client())
@@ -67,9 +65,7 @@ async def test_compacted_log_shrinks_and_keeps_the_last_record_of_each_key(
     assert one.store.cleaned_ends.get(("t", 0)) == log.segments[-1].base_offset
 
 
-async def test_metrics_tell_what_the_cleaner_did_and_what_waits_for_it(
-    controller: Controller, broker: Make
-) -> None:
+async def test_metrics_show_cleaned_and_waiting_logs(controller: Controller, broker: Make) -> None:
     one = await broker(0).start()
     controller.create("t", (0,), **COMPACT)
     await overwrite(await one.client())
@@ -88,7 +84,7 @@ async def test_metrics_tell_what_the_cleaner_did_and_what_waits_for_it(
     assert seen["cleaner_failures_total"] == seen["cleaner_uncleanable_logs"] == 0
 
 
-async def test_log_with_a_damaged_segment_counts_as_uncleanable_until_it_is_gone(
+async def test_log_with_damaged_segment_counts_as_uncleanable(
     controller: Controller, broker: Make
 ) -> None:
     one = await broker(0).start()
@@ -139,7 +135,7 @@ async def test_nothing_above_the_high_watermark_is_cleaned(
 
 
 @pytest.mark.parametrize("codec", [0, 2])
-async def test_record_without_a_key_is_refused_by_a_compacted_topic_alone(
+async def test_record_without_key_is_refused_when_compacted(
     controller: Controller, broker: Make, codec: int
 ) -> None:
     one = await broker(0).start()
@@ -154,9 +150,7 @@ async def test_record_without_a_key_is_refused_by_a_compacted_topic_alone(
     assert (await client.produce("t", keyed_batch(0, [(b"", b"v")])))[0] == Code.NONE
 
 
-async def test_refusal_of_a_compacted_topic_names_each_record_without_a_key(
-    controller: Controller, broker: Make
-) -> None:
+async def test_refusal_names_each_record_without_key(controller: Controller, broker: Make) -> None:
     """librdkafka and Java tell the others that they were only in its batch."""
     one = await broker(0).start()
     controller.create("t", (0,), **COMPACT)
@@ -172,7 +166,7 @@ async def test_refusal_of_a_compacted_topic_names_each_record_without_a_key(
     assert len(reply.responses[0].partition_responses[0].record_errors) == 1_000
 
 
-async def test_fresh_follower_of_a_compacted_log_reaches_its_end(
+async def test_fresh_follower_of_compacted_log_reaches_end(
     controller: Controller, broker: Make
 ) -> None:
     """K4, K5: and has the same last record of each key, and the same terms."""
@@ -209,7 +203,7 @@ async def test_topic_that_was_never_compacted_takes_no_hole(
     assert one.hosted("t").log.holes
 
 
-async def test_full_disk_ends_a_round_and_a_later_one_makes_up_for_it(
+async def test_full_disk_ends_round_and_later_resumes(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await broker(0).start()
@@ -235,7 +229,7 @@ async def test_full_disk_ends_a_round_and_a_later_one_makes_up_for_it(
     assert log.size < size
 
 
-async def test_log_that_is_cut_or_dropped_meanwhile_keeps_nothing_of_the_round(
+async def test_truncated_log_keeps_nothing_of_the_round(
     controller: Controller, broker: Make
 ) -> None:
     one = await broker(0).start()
@@ -256,7 +250,7 @@ async def test_log_that_is_cut_or_dropped_meanwhile_keeps_nothing_of_the_round(
 
 
 @pytest.mark.parametrize("how", ["cut", "dropped", "its first segments are removed"])
-async def test_log_whose_files_change_while_they_are_read_is_not_taken_for_damaged(
+async def test_log_changed_during_read_is_not_damaged(
     controller: Controller, broker: Make, how: str
 ) -> None:
     one = await broker(0).start()
@@ -300,9 +294,7 @@ async def test_cleaning_process_does_what_a_thread_does(
     assert one.store.cleaning._process is None, "none is kept while nothing is due"
 
 
-async def test_cleaning_process_that_dies_ends_the_round_and_changes_nothing(
-    controller: Controller, broker: Make
-) -> None:
+async def test_dying_cleaner_process_changes_nothing(controller: Controller, broker: Make) -> None:
     one = await broker(0).start()
     controller.create("t", (0,), **COMPACT)
     await overwrite(await one.client())
@@ -329,7 +321,7 @@ async def test_cleaning_process_that_dies_ends_the_round_and_changes_nothing(
     assert log.size < size
 
 
-async def test_cleaning_process_whose_session_gets_no_low_priority_works_on_the_brokers_share(
+async def test_cleaner_without_low_priority_uses_brokers_share(
     controller: Controller,
     broker: Make,
     monkeypatch: pytest.MonkeyPatch,

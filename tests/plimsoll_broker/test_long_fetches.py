@@ -43,7 +43,7 @@ async def one(controller: Controller, broker: Make) -> Broker:
     return made
 
 
-async def test_fetch_of_many_partitions_is_read_over_many_turns(
+async def test_fetch_of_many_partitions_takes_many_turns(
     one: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = await one.client()
@@ -81,7 +81,7 @@ def long_ones(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("long_ones")
-async def test_long_poll_is_answered_when_one_of_many_has_records(one: Broker) -> None:
+async def test_long_poll_is_answered_by_any_partition(one: Broker) -> None:
     consumer, producer = await one.client(), await one.client()
     poll = asyncio.create_task(asked(consumer, count=HERE, wait_ms=30_000))
     hosted = one.hosted("t", 3)
@@ -107,7 +107,7 @@ async def test_long_poll_waits_on_until_there_is_enough(one: Broker) -> None:
 
 
 @pytest.mark.usefixtures("long_ones")
-async def test_long_poll_notices_records_produced_while_other_partitions_are_read(
+async def test_long_poll_notices_records_during_read(
     one: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Records come for the first partition when the last is being looked at."""
@@ -129,7 +129,7 @@ async def test_long_poll_notices_records_produced_while_other_partitions_are_rea
 
 
 @pytest.mark.usefixtures("long_ones")
-async def test_long_poll_ends_with_its_time_and_with_its_connection(one: Broker) -> None:
+async def test_long_poll_ends_with_time_or_connection(one: Broker) -> None:
     client = await one.client()
     found = await asked(client, count=HERE, wait_ms=1)
     assert [each.error_code for each in found] == [Code.NONE] * HERE
@@ -143,7 +143,7 @@ async def test_long_poll_ends_with_its_time_and_with_its_connection(one: Broker)
         await poll
 
 
-async def test_client_that_names_more_than_may_be_asked_for_is_told_so(one: Broker) -> None:
+async def test_client_naming_too_many_partitions_gets_error(one: Broker) -> None:
     client = await one.client()
     reply: Any = await client.ask(ApiKey.FETCH, 12, of(fetch.NAMED_MAX + 1))
     assert reply.error_code == 42
@@ -152,7 +152,7 @@ async def test_client_that_names_more_than_may_be_asked_for_is_told_so(one: Brok
 
 
 @pytest.mark.parametrize("version", [4, 7, 12])
-def test_fetch_of_too_many_partitions_reads_none_of_them(version: int) -> None:
+def test_fetch_of_too_many_partitions_reads_none(version: int) -> None:
     body = memoryview(encode_request(ApiKey.FETCH, version, of(10)))
     assert len(decode_request(body, version, 11).topics[0].partitions) == 10
     with pytest.raises(TooManyNamed):

@@ -101,7 +101,7 @@ def refused(request: object) -> TopicsAnswer:
 
 
 @pytest.mark.parametrize("key", many([]))
-async def test_request_that_names_a_thousand_is_read_and_answered_in_a_thread(
+async def test_request_naming_a_thousand_uses_a_thread(
     key: ApiKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness = Harness()
@@ -136,7 +136,7 @@ def with_partitions(count: int):
 
 
 @pytest.mark.parametrize("topics", [None, [{"name": "orders", "topic_id": None}]])
-async def test_metadata_of_many_partitions_are_written_in_a_thread(
+async def test_metadata_of_many_partitions_uses_a_thread(
     topics: list[dict] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness = Harness(with_partitions(THINGS_AT_ONCE + 1))
@@ -160,7 +160,7 @@ async def test_concurrent_metadata_requests_share_one_encoded_response(
     assert all(reply == replies[0] for reply in replies)
 
 
-async def test_metadata_that_name_many_share_one_response_and_are_remembered(
+async def test_long_metadata_share_one_remembered_response(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With rights, a request for all topics names those that its client sees."""
@@ -178,7 +178,7 @@ async def test_metadata_that_name_many_share_one_response_and_are_remembered(
     assert orders.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_request_that_is_malformed_and_whose_client_is_gone_ends_nothing(
+async def test_malformed_request_of_gone_client_ends_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """asyncio reports a task's exception that nobody looked at, and that ends the process."""
@@ -228,7 +228,7 @@ async def test_answers_that_are_remembered_are_few_and_short(
     assert kept == handler._remembered
 
 
-async def test_answer_that_was_made_meanwhile_is_not_remembered_for_a_newer_image() -> None:
+async def test_metadata_answer_of_older_image_is_not_remembered() -> None:
     harness = Harness(with_partitions(THINGS_AT_ONCE + 1))
     asked = {"topics": None, **FLAGS}
     before = harness.ask(ApiKey.METADATA, 12, asked)
@@ -241,7 +241,7 @@ async def test_answer_that_was_made_meanwhile_is_not_remembered_for_a_newer_imag
     assert len(again.topics[0].partitions) == THINGS_AT_ONCE + 2
 
 
-def test_metadata_tell_of_a_topic_once_however_often_it_is_named() -> None:
+def test_metadata_lists_a_repeated_topic_once() -> None:
     """One small request could be answered with megabytes."""
     by_name, by_id = {"name": "orders", "topic_id": None}, {"name": None, "topic_id": ORDERS}
     unknown = {"name": "gone", "topic_id": None}, {"name": None, "topic_id": MISSING}
@@ -258,12 +258,12 @@ def configs(*names: str) -> dict:
     return many(list(names))[ApiKey.DESCRIBE_CONFIGS]
 
 
-def test_configs_are_told_once_however_often_a_resource_is_named() -> None:
+def test_configs_list_a_repeated_resource_once() -> None:
     reply = Harness().ask(ApiKey.DESCRIBE_CONFIGS, 4, configs("orders", "payments", "orders"))
     assert [result.resource_name for result in reply.results] == ["orders", "payments"]
 
 
-def test_more_configs_than_fit_one_answer_are_refused_with_a_sentence(
+def test_configs_beyond_one_answer_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(configs_module, "CONFIGS_MAX", 1)
@@ -306,7 +306,7 @@ def asked_of_all(count: int) -> dict[ApiKey, tuple[int, dict]]:
 
 
 @pytest.mark.parametrize("key", asked_of_all(0))
-async def test_questions_about_many_partitions_are_read_and_answered_in_threads_and_slices(
+async def test_queries_of_many_partitions_use_threads_and_slices(
     key: ApiKey, controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await broker(0).start()

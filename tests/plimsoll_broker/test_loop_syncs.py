@@ -21,7 +21,7 @@ Three = tuple[Broker, Broker, Broker]
 Make = Callable[[int], Broker]
 
 
-async def test_topics_first_records_and_its_end_sync_nothing_in_the_event_loop(
+async def test_topic_life_syncs_nothing_on_loop(
     controller: Controller, three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = await three[0].client()
@@ -40,7 +40,7 @@ async def test_topics_first_records_and_its_end_sync_nothing_in_the_event_loop(
         await until(lambda: all(broker.store.begin_new() is None for broker in three))
 
 
-async def test_cut_is_synced_in_a_thread_before_anything_more_is_fetched(
+async def test_truncation_syncs_in_thread_before_next_fetch(
     controller: Controller, three: Three, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     back = await cut_when_it_is_back(controller, three, broker)
@@ -66,7 +66,7 @@ async def cut_when_it_is_back(controller: Controller, three: Three, broker: Make
     return await broker(0).start()
 
 
-async def test_cut_that_cannot_be_synced_takes_the_replica_out_of_service(
+async def test_truncation_that_cannot_sync_fails_replica(
     controller: Controller, three: Three, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     back = await cut_when_it_is_back(controller, three, broker)
@@ -79,7 +79,7 @@ async def test_cut_that_cannot_be_synced_takes_the_replica_out_of_service(
     assert back.hosted("t").log.log_end_offset == 3, "nothing is written behind it"
 
 
-async def test_log_that_begins_again_is_synced_in_a_thread(
+async def test_restarted_log_is_synced_in_thread(
     controller: Controller, three: Three, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     controller.create("t", (0, 1, 2), **SMALL)

@@ -40,7 +40,7 @@ class Node:
         raise AssertionError("a bug in a callback")
 
 
-def test_bug_in_a_callback_ends_the_process_with_its_traceback(
+def test_bug_in_callback_ends_process_with_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = tmp_path / "config.json"

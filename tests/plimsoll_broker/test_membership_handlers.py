@@ -169,7 +169,7 @@ async def test_leader_hears_of_very_many_members(harness: Harness) -> None:
     assert sorted(len(one.members) for one in replies)[-2:] == [0, 1_000]
 
 
-async def test_newcomer_whose_connection_closes_is_waited_for_no_longer(harness: Harness) -> None:
+async def test_disconnected_new_member_is_not_awaited(harness: Harness) -> None:
     """Also when it closes in the very turn in which the request came."""
     for turns in (0, 3):
         parked = harness.parked(ApiKey.JOIN_GROUP, 0, join_of())
@@ -245,7 +245,7 @@ async def test_member_of_another_generation_is_refused(
     ],
     ids=lambda value: repr(value)[:60],
 )
-async def test_join_that_asks_for_too_much_or_is_nobodys_is_refused(
+async def test_oversized_or_anonymous_join_is_refused(
     harness: Harness, version: int, more: dict[str, Any], code: int
 ) -> None:
     reply = await harness.ask(ApiKey.JOIN_GROUP, version, join_of(**more))
@@ -295,7 +295,7 @@ async def test_protocol_that_is_named_twice_counts_once(harness: Harness, versio
     ],
     ids=repr,
 )
-async def test_sync_of_another_protocol_or_of_none_is_refused_from_version_five(
+async def test_sync_with_wrong_protocol_is_refused_from_v5(
     harness: Harness, version: int, more: dict[str, Any]
 ) -> None:
     joined = await harness.stable()

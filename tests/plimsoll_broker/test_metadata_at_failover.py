@@ -51,7 +51,7 @@ def leader(reply):
     return reply.topics[0].partitions[0].leader_id
 
 
-def test_broker_fenced_a_moment_ago_is_listed_in_the_answer_without_it_as_a_leader(
+def test_recently_fenced_broker_is_listed_not_leading(
     monkeypatch: pytest.MonkeyPatch,
 ):
     """librdkafka loses track of the partitions of a broker that is missing from the same answer
@@ -67,7 +67,7 @@ def test_broker_fenced_a_moment_ago_is_listed_in_the_answer_without_it_as_a_lead
     assert [each.node_id for each in asked(harness).brokers] == [1], "no answer is remembered"
 
 
-def test_broker_that_stopped_and_led_nothing_when_it_was_fenced_is_listed_no_more():
+def test_stopped_broker_that_led_nothing_is_unlisted():
     harness = Harness()
     stops = replace(a_broker(2), shutting_down=True)
     image = an_image(a_broker(0), a_broker(1), stops)
@@ -77,7 +77,7 @@ def test_broker_that_stopped_and_led_nothing_when_it_was_fenced_is_listed_no_mor
     assert [each.node_id for each in asked(harness).brokers] == [0, 1], "as in Kafka"
 
 
-def test_all_registered_brokers_are_listed_while_none_is_unfenced():
+def test_all_registered_brokers_are_listed_when_all_fenced():
     """All were killed and come back, or stop one after another.  librdkafka that is told of no
     broker ends its handles, those of its bootstrap servers too, and never asks anybody again."""
     gone = replace(a_broker(3, fenced=True), endpoints=())
@@ -88,7 +88,7 @@ def test_all_registered_brokers_are_listed_while_none_is_unfenced():
     assert [each.node_id for each in asked(harness).brokers] == [1]
 
 
-async def test_metadata_of_a_new_cluster_wait_until_a_broker_can_be_listed():
+async def test_metadata_of_new_cluster_waits_for_broker():
     harness = Harness(NEWBORN)
     answering = asyncio.ensure_future(asked(harness))
     await asyncio.sleep(0)
@@ -96,7 +96,7 @@ async def test_metadata_of_a_new_cluster_wait_until_a_broker_can_be_listed():
     assert [each.node_id for each in (await answering).brokers] == [1]
 
 
-def test_connection_is_closed_when_no_broker_can_be_listed_for_long():
+def test_connection_closes_when_no_broker_appears():
     loop = VirtualTimeLoop()
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
 
@@ -109,7 +109,7 @@ def test_connection_is_closed_when_no_broker_can_be_listed_for_long():
         assert runner.run(ask()) == metadata.OPENED_MS_MAX / 1000
 
 
-def test_answers_from_before_the_list_was_another_make_room(monkeypatch: pytest.MonkeyPatch):
+def test_waiters_of_older_list_make_room(monkeypatch: pytest.MonkeyPatch):
     now_ms, made = [1_000], list[object]()
     monkeypatch.setattr(cluster_view, "monotonic_ms", lambda: now_ms[0])
     monkeypatch.setattr(metadata, "REMEMBERED_MAX", 1)
@@ -130,7 +130,7 @@ def test_answers_from_before_the_list_was_another_make_room(monkeypatch: pytest.
     assert len(made) == 1
 
 
-async def test_metadata_asked_for_after_the_loss_of_a_leader_wait_for_its_fence():
+async def test_metadata_after_leader_loss_waits_for_fence():
     """A client that is told of the dead leader again asks the next time after up to a second."""
     harness = Harness()
     harness.lost_leaders = {BrokerId(0): 3}
@@ -148,7 +148,7 @@ async def test_metadata_asked_for_after_the_loss_of_a_leader_wait_for_its_fence(
     ("later", "why"),
     [({}, "it is reached again"), ({BrokerId(0): AWAITED_MS}, "it was waited for long enough")],
 )
-async def test_metadata_that_wait_for_a_fence_name_the_leader_if_there_is_none(later, why):
+async def test_metadata_naming_leader_is_answered_without_fence(later, why):
     harness = Harness()
     harness.lost_leaders = {BrokerId(0): AWAITED_MS - 1}
     waiting = asyncio.ensure_future(asked(harness))
@@ -161,7 +161,7 @@ async def test_metadata_that_wait_for_a_fence_name_the_leader_if_there_is_none(l
 
 @pytest.mark.parametrize("names", [("payments",), ("missing",), (), ("payments",) * 2])
 @pytest.mark.parametrize("at_once", [200, 0])
-async def test_metadata_of_topics_that_a_lost_leader_leads_nothing_of_are_answered_at_once(
+async def test_metadata_of_unaffected_topics_is_answered_at_once(
     names, at_once, monkeypatch: pytest.MonkeyPatch
 ):
     """What the same client sent behind them, to write to others, waited with them for 500 ms."""
@@ -180,7 +180,7 @@ async def test_metadata_of_topics_that_a_lost_leader_leads_nothing_of_are_answer
     assert len((await everything).topics) == 2
 
 
-async def test_metadata_wait_no_longer_once_another_leads_the_topics_that_are_asked_for():
+async def test_metadata_wait_ends_with_new_leader():
     harness = Harness()
     harness.lost_leaders = {BrokerId(1): 3}
     waiting = asyncio.ensure_future(asked_for(harness, "orders"))
@@ -192,7 +192,7 @@ async def test_metadata_wait_no_longer_once_another_leads_the_topics_that_are_as
     assert [each.leader_id for each in (await waiting).topics[0].partitions] == [0, 0, 0]
 
 
-async def test_metadata_for_which_it_is_looked_who_leads_hear_of_another_leader_meanwhile(
+async def test_metadata_waiters_notice_a_leader_elected_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ):
     """They were held until half a second was over, though nobody's fence concerned them."""
@@ -219,7 +219,7 @@ async def test_metadata_for_which_it_is_looked_who_leads_hear_of_another_leader_
     assert [each.leader_id for each in reply.topics[0].partitions] == [0, 0, 0]
 
 
-def test_thousand_clients_that_wait_for_a_fence_are_looked_for_once_and_answered_over_turns():
+def test_thousand_waiting_clients_are_answered_over_turns():
     """Each looked for itself, forty times a second: nobody was heard for a quarter of a second."""
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         runner.run(thousand_wait_for_a_fence())
@@ -253,7 +253,7 @@ async def thousand_wait_for_a_fence():
     assert {leader(one.result()) for one in waiting} == {-1}
 
 
-async def test_metadata_are_held_for_half_a_second_at_most_whoever_else_is_lost_meanwhile(
+async def test_metadata_is_held_half_a_second_at_most(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr(metadata, "AWAITED_MS", AWAITED_MS)
@@ -265,7 +265,7 @@ async def test_metadata_are_held_for_half_a_second_at_most_whoever_else_is_lost_
     assert loop.time() - began_s >= AWAITED_MS / 1000
 
 
-async def test_client_that_goes_while_its_metadata_are_held_leaves_others_waiting():
+async def test_client_leaving_held_metadata_leaves_others_waiting():
     harness = Harness()
     harness.lost_leaders = {BrokerId(0): 3}
     gone, stays = (asyncio.ensure_future(asked_for(harness, "orders")) for _ in range(2))
@@ -275,7 +275,7 @@ async def test_client_that_goes_while_its_metadata_are_held_leaves_others_waitin
     assert leader(await stays) == -1
 
 
-async def test_metadata_do_not_wait_for_a_leader_lost_long_ago_beside_one_that_is_fenced():
+async def test_metadata_ignores_leader_lost_long_ago():
     harness = Harness()
     harness.lost_leaders = {BrokerId(0): 3, BrokerId(1): 60_000}
     waiting = asyncio.ensure_future(asked(harness))
@@ -287,7 +287,7 @@ async def test_metadata_do_not_wait_for_a_leader_lost_long_ago_beside_one_that_i
     assert leader(await waiting) == -1
 
 
-async def test_follower_knows_the_leader_that_it_lost_until_that_leads_no_more(
+async def test_follower_remembers_lost_leader_until_replaced(
     controller: Controller, three: Three
 ) -> None:
     controller.create("t", (0, 1, 2))
@@ -305,7 +305,7 @@ async def test_follower_knows_the_leader_that_it_lost_until_that_leads_no_more(
     await until(lambda: follower.lost_leaders() == {})
 
 
-async def test_first_fetch_after_a_loss_waits_for_no_record_so_that_the_leader_is_known_to_be_there(
+async def test_first_fetch_after_loss_returns_without_records(
     controller: Controller, three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else answers of Metadata would be held for as long as an idle leader lets a fetch wait."""

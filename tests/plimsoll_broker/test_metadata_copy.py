@@ -148,7 +148,7 @@ def test_another_clusters_copy_is_not_believed(tmp_path: Path) -> None:
     assert loaded(tmp_path, other).image.next_offset == 0
 
 
-def test_record_of_a_newer_version_is_not_guessed_at(tmp_path: Path) -> None:
+def test_record_of_newer_version_is_not_guessed(tmp_path: Path) -> None:
     replica = written(tmp_path, 2)
     batch = MetadataBatchCopy(
         base_offset=MetadataOffset(2),
@@ -175,7 +175,7 @@ def fed(copy: MetadataCopy, replica: StoredMetadata, some: list[MetadataBatchCop
     return replica
 
 
-def test_what_was_synced_in_a_new_copy_survives_a_power_cut() -> None:
+def test_synced_part_of_new_copy_survives_power_cut() -> None:
     volume = Volume(random.Random(1), lambda: 0)
     copy = a_process(volume)
     replica = fed(copy, copy.load(CLUSTER), batches(4))
@@ -184,7 +184,7 @@ def test_what_was_synced_in_a_new_copy_survives_a_power_cut() -> None:
     assert loaded_equals(replica, a_process(volume).load(CLUSTER))
 
 
-def test_what_a_restarted_broker_has_read_of_its_copy_survives_a_power_cut() -> None:
+def test_copy_read_after_restart_survives_power_cut() -> None:
     volume = Volume(random.Random(1), lambda: 0)
     copy = a_process(volume)
     fed(copy, copy.load(CLUSTER), batches(4))  # and the process is killed
@@ -194,7 +194,7 @@ def test_what_a_restarted_broker_has_read_of_its_copy_survives_a_power_cut() -> 
     assert loaded_equals(replica, a_process(volume).load(CLUSTER))
 
 
-def test_what_was_synced_after_a_snapshot_survives_a_power_cut() -> None:
+def test_records_synced_after_snapshot_survive_power_cut() -> None:
     volume = Volume(random.Random(1), lambda: 0)
     copy = a_process(volume)
     replica = fed(copy, copy.load(CLUSTER), batches(4))
@@ -205,7 +205,7 @@ def test_what_was_synced_after_a_snapshot_survives_a_power_cut() -> None:
     assert loaded_equals(replica, a_process(volume).load(CLUSTER))
 
 
-async def test_mode_inside_is_on_disk_before_the_broker_tells_that_it_knows_it(
+async def test_inside_mode_is_durable_before_it_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A crash of the node takes what was not brought to the disk, and with it the knowledge that

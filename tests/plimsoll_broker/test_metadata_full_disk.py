@@ -54,9 +54,7 @@ def held(volume: Volume) -> int:
     return loaded(volume.path).image.next_offset
 
 
-async def test_metadata_is_applied_without_room_for_its_copy_and_what_is_there_stays(
-    volume: Volume, start: Start
-) -> None:
+async def test_metadata_is_applied_without_room_for_copy(volume: Volume, start: Start) -> None:
     stream = start()
     await feed(stream, 5)
     volume.fill(left=0)
@@ -81,9 +79,7 @@ async def test_copy_is_whole_again_once_there_is_room(volume: Volume, start: Sta
     assert len(left_over) == 2, left_over
 
 
-async def test_start_on_a_full_disk_goes_on_from_what_is_there(
-    volume: Volume, start: Start
-) -> None:
+async def test_start_on_full_disk_uses_existing_copy(volume: Volume, start: Start) -> None:
     stream = start()
     await feed(stream, 5)
     volume.fill(left=0)

@@ -25,7 +25,7 @@ NOBODY_LAGS_MS = 3_600_000
 """However long what a test does first takes on a busy machine."""
 
 
-async def test_leader_that_is_gone_while_nobody_can_elect_counts_as_none_at_its_followers(
+async def test_lost_leader_counts_as_leaderless_at_followers(
     controller: Controller, three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The metadata still name it."""
@@ -41,7 +41,7 @@ async def test_leader_that_is_gone_while_nobody_can_elect_counts_as_none_at_its_
     await until(lambda: told(three[2].manager)["leaderless_partitions"] == 0)
 
 
-async def test_leader_whose_followers_fell_behind_is_under_min_isr_before_a_controller_commits_it(
+async def test_under_min_isr_shows_before_controller_commits(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leader = await broker(0).start()
@@ -81,9 +81,7 @@ async def test_silence_of_the_controller_is_told_in_seconds(
     assert told(three[0].manager, controller_silent_ms=1_500)["controller_silence_seconds"] == 1.5
 
 
-async def test_requests_are_timed_by_api_and_followers_fetches_apart(
-    controller: Controller, three: Three
-) -> None:
+async def test_requests_are_timed_by_api_and_follower(controller: Controller, three: Three) -> None:
     controller.create("t", (0, 1, 2))
     client = await three[0].client()
     assert (await client.produce("t", a_batch(3)))[0] == 0
@@ -100,7 +98,7 @@ async def test_requests_are_timed_by_api_and_followers_fetches_apart(
     assert values["requests_waitingclients"] == three[0].server.stats.waiting
 
 
-async def test_leader_tells_who_left_its_isrs_and_zeros_of_all_its_followers(
+async def test_leader_reports_isr_departures_and_zeros(
     controller: Controller, three: Three
 ) -> None:
     a, b, c = three
@@ -120,7 +118,7 @@ async def test_leader_tells_who_left_its_isrs_and_zeros_of_all_its_followers(
     assert values["follower_lag_seconds2"] > 0
 
 
-async def test_partition_with_just_min_isr_of_three_replicas_is_reduced_and_one_of_two_is_not(
+async def test_partition_at_min_isr_of_three_is_reduced(
     controller: Controller, three: Three
 ) -> None:
     a, b, c = three
@@ -147,7 +145,7 @@ async def test_errors_are_counted_by_api_and_kafkas_word(
     assert told(three[1].manager)["request_errors_totalPRODUCENOT_LEADER_OR_FOLLOWER"] == 1
 
 
-async def test_volume_and_logs_are_told_in_bytes_and_topics_only_when_asked_for(
+async def test_volume_bytes_are_shown_and_topics_on_request(
     controller: Controller, broker: Make
 ) -> None:
     shy, open_ = [await broker(i).start(**c) for i, c in enumerate(({}, TOPICS))]

@@ -44,7 +44,7 @@ async def test_health_port_answers_the_kubelet_and_nothing_else() -> None:
     assert metrics == {"/healthz": 404, "/readyz": 404, "/metrics": 200, "/v1": 404, "/": 404}
 
 
-async def test_metrics_port_answers_for_both_where_there_is_no_health_port() -> None:
+async def test_metrics_port_serves_health_without_health_port() -> None:
     (both,) = await answers(ANY)
     assert both == {"/healthz": 200, "/readyz": 503, "/metrics": 200, "/v1": 404, "/": 404}
 
@@ -125,7 +125,7 @@ async def until(reached: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_silent_peers_of_one_address_make_room_for_each_other() -> None:
+async def test_silent_peers_of_one_address_are_evicted() -> None:
     async with health_port() as port:
         first = await come(port, OF_ADDRESS_MAX, "127.0.0.2")
         with silent(first):
@@ -136,7 +136,7 @@ async def test_silent_peers_of_one_address_make_room_for_each_other() -> None:
                 assert not first[2][0].at_eof()
 
 
-async def test_kubelet_is_answered_while_many_addresses_hold_all_connections() -> None:
+async def test_kubelet_is_answered_while_connections_are_full() -> None:
     async with health_port() as port:
         addresses = [f"127.0.0.{n}" for n in range(2, 2 + CONNECTIONS_MAX // OF_ADDRESS_MAX + 1)]
         held = [one for each in addresses for one in await come(port, OF_ADDRESS_MAX, each)]
@@ -149,7 +149,7 @@ async def test_kubelet_is_answered_while_many_addresses_hold_all_connections() -
             writer.close()
 
 
-async def test_reader_that_takes_nothing_is_cut_off_when_its_time_is_over(
+async def test_reader_that_takes_nothing_is_cut_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(metrics_server, "REQUEST_MS_MAX", 50)
@@ -204,14 +204,14 @@ async def _gone_meanwhile(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return told + [one.exception() for one in others if one.exception()]
 
 
-def test_peer_that_is_gone_before_its_answer_harms_no_broker(
+def test_peer_gone_before_answer_harms_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As brokers run, on uvloop: an exception that nobody takes ends the process."""
     assert uvloop.run(_gone_meanwhile(monkeypatch)) == []
 
 
-async def test_page_is_made_once_for_all_who_wait_and_after_they_asked() -> None:
+async def test_page_is_made_once_for_all_waiters() -> None:
     made: list[int] = []
     begun, go_on = asyncio.Event(), asyncio.Event()
 
@@ -233,7 +233,7 @@ async def test_page_is_made_once_for_all_who_wait_and_after_they_asked() -> None
     assert len(made) == 2
 
 
-async def test_page_that_fails_fails_for_who_waited_and_is_made_again() -> None:
+async def test_failed_page_is_made_again() -> None:
     outcomes: list[Any] = [OSError("no"), b"page"]
 
     async def render() -> bytes:

@@ -107,7 +107,7 @@ async def test_write_back_begins_early_for_moved_bytes_alone(
     assert set(written) == {new.hosted("t").log.segments[-1]}
 
 
-async def test_reassigned_replica_is_not_throttled_after_joining_the_isr(
+async def test_reassigned_replica_is_not_throttled_after_joining_isr(
     controller: Controller, three: Three, broker: Make
 ) -> None:
     new = await broker(3).start()
@@ -137,9 +137,7 @@ async def test_replica_that_fell_behind_is_not_limited(
     await back.stop()
 
 
-async def test_other_partitions_of_the_same_leader_do_not_wait_behind_a_copy(
-    controller: Controller, three: Three
-) -> None:
+async def test_other_partitions_do_not_wait_for_copy(controller: Controller, three: Three) -> None:
     """acks=all needs broker 2's fetches, which copies from the same leader meanwhile."""
     client = await filled(controller, three[0], BATCH, 400 * KIB)
     move(controller, 1, 0, 1)
@@ -187,7 +185,7 @@ async def test_paused_move_stops_and_goes_on(
     assert new.bytes_of("t") == three[0].bytes_of("t")
 
 
-async def test_objects_with_limits_of_their_own_do_not_wait_for_each_other(
+async def test_objects_with_own_limits_do_not_interfere(
     controller: Controller, three: Three, broker: Make
 ) -> None:
     new = await broker(3).start()

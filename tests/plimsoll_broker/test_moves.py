@@ -20,7 +20,7 @@ def told(broker: Broker) -> dict[int, int] | None:
     return None if report is None else {copy.index: copy.size for copy in report.copies} or None
 
 
-async def test_new_replica_starts_empty_and_who_is_dropped_deletes_its_copy(
+async def test_new_replica_starts_empty_and_dropped_is_deleted(
     controller: Controller, three: Three, broker: Make
 ) -> None:
     new = await broker(3).start()
@@ -70,7 +70,7 @@ async def test_replica_that_comes_back_begins_anew(controller: Controller, three
 
 
 class TestReports:
-    async def test_leader_and_new_replica_tell_how_much_they_hold(
+    async def test_leader_and_new_replica_report_their_bytes(
         self, controller: Controller, three: Three, broker: Make
     ) -> None:
         new = await broker(3).start()

@@ -34,20 +34,18 @@ async def client(controller: Controller, broker: Make) -> Client:
 
 
 @pytest.mark.parametrize("most", [0, 1, -1])
-async def test_first_batch_is_told_whatever_the_limit_of_a_fetch(client: Client, most: int) -> None:
+async def test_first_batch_exceeds_the_fetch_limit(client: Client, most: int) -> None:
     first, second = sizes(await fetched(client, max_bytes=most))
     assert first > 0
     assert second == 0
 
 
 @pytest.mark.parametrize("most", [0, -1])
-async def test_first_batch_is_told_whatever_the_limit_of_its_partition(
-    client: Client, most: int
-) -> None:
+async def test_first_batch_exceeds_the_partition_limit(client: Client, most: int) -> None:
     assert sizes(await fetched(client, each=most))[0] > 0
 
 
-async def test_fetch_that_may_not_have_what_it_waits_for_is_answered_at_once(
+async def test_fetch_without_possible_data_is_answered_at_once(
     client: Client,
 ) -> None:
     """It would wait for a minute."""
@@ -72,9 +70,7 @@ async def test_full_fetch_is_answered_whatever_session_it_names(
 
 
 @pytest.mark.parametrize("timestamp", [-6, -7, -(2**63)])
-async def test_time_that_stands_for_nothing_is_of_another_version(
-    client: Client, timestamp: int
-) -> None:
+async def test_special_time_of_newer_version_is_refused(client: Client, timestamp: int) -> None:
     assert await client.latest("t", timestamp) == (Code.UNSUPPORTED_VERSION, -1)
 
 
@@ -92,7 +88,7 @@ async def test_time_stands_for_something_from_its_version_on(
     assert code == (Code.NONE if version >= since else Code.UNSUPPORTED_VERSION)
 
 
-async def test_leader_epoch_below_none_is_older_than_the_leaders(client: Client) -> None:
+async def test_leader_epoch_below_none_is_stale(client: Client) -> None:
     listed = {"partition_index": 0, "current_leader_epoch": -2, "timestamp": -1}
     topics = [{"name": "t", "partitions": [listed]}]
     values = {"replica_id": -1, "isolation_level": 0, "topics": topics, "timeout": 1_000}

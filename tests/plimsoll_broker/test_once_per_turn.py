@@ -23,9 +23,7 @@ class Parked:
         self._woken.append(self)
 
 
-async def test_thousand_consumers_of_one_partition_are_woken_over_turns_and_followers_at_once() -> (
-    None
-):
+async def test_thousand_consumers_are_woken_over_turns() -> None:
     """A record for which 640 fetches waited held the event loop for 120 ms."""
     woken: list[Parked] = []
     consumers = [Parked(woken) for _ in range(5 * AT_ONCE)]
@@ -47,7 +45,7 @@ async def test_thousand_consumers_of_one_partition_are_woken_over_turns_and_foll
     assert [one for one in woken if not one.for_follower] == consumers, "first parked, first woken"
 
 
-async def test_fetches_are_woken_at_once_when_their_broker_stops() -> None:
+async def test_fetches_are_woken_when_broker_stops() -> None:
     woken: list[Parked] = []
     consumers = [Parked(woken) for _ in range(3 * AT_ONCE)]
     stepping = Stepping(lambda _, found: found.update(dict.fromkeys(consumers)))

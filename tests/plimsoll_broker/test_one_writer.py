@@ -42,7 +42,7 @@ def found(path: Path) -> list[str]:
     return [f"{path.name}: {each}" for each in writes(ast.parse(path.read_text()))]
 
 
-def test_log_writer_alone_writes_and_flushes_logs_and_marks_their_faults() -> None:
+def test_log_writer_alone_writes_flushes_and_fails_logs() -> None:
     modules = [path for room in ROOMS for path in sorted((BROKER / room).glob("*.py"))]
     elsewhere = {each for path in modules if path.name != DRIVER for each in found(path)}
     assert not elsewhere

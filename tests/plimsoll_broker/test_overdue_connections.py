@@ -46,7 +46,7 @@ def conduct(**known):
         ({"half_closed": 61.0, "waiting": True}, "half-closed"),
     ],
 )
-def test_connection_goes_when_it_is_overdue_and_says_with_what(known, reason):
+def test_overdue_connection_closes_stating_why(known, reason):
     assert overdue(conduct(**known), LIMITS, short=False) == reason
 
 
@@ -61,7 +61,7 @@ def test_connection_goes_when_it_is_overdue_and_says_with_what(known, reason):
         ({"silent": 500.0}, None),
     ],
 )
-def test_slow_reader_is_closed_sooner_while_memory_is_short(known, reason):
+def test_slow_reader_is_closed_sooner_under_pressure(known, reason):
     assert overdue(conduct(**known), LIMITS, short=True) == reason
 
 
@@ -74,5 +74,5 @@ def test_slow_reader_is_closed_sooner_while_memory_is_short(known, reason):
         ({"owing": 500.0, "came": SLOWEST_WANTED * 5}, None),
     ],
 )
-def test_slow_half_request_goes_sooner_while_others_want_its_memory(known, reason):
+def test_slow_half_request_is_closed_sooner_under_pressure(known, reason):
     assert overdue(conduct(**known), LIMITS, wanted=True) == reason

@@ -39,7 +39,7 @@ def refused(sequence: int) -> RejectedSequences:
     return found
 
 
-def test_batch_behind_rejected_batch_is_rejected_until_that_one_is_appended() -> None:
+def test_batch_behind_rejected_one_waits_for_it() -> None:
     seen = refused(3)
     assert overtakes(seen, ("t", 0), batch(4)) == Code.NOT_ENOUGH_REPLICAS
     assert overtakes(seen, ("t", 0), batch(3)) is None
@@ -59,14 +59,14 @@ def test_another_partition_producer_or_epoch_is_another_matter() -> None:
     assert not overtakes(seen, ("t", 0), b"nothing that is a batch")
 
 
-def test_log_that_has_what_was_refused_is_left_to_judge_what_comes_next() -> None:
+def test_log_with_refused_batch_judges_the_next() -> None:
     """The producer wrote elsewhere meanwhile, and this log followed."""
     assert overtakes(refused(3), ("t", 0), batch(50), newest=(0, 49)) is None
     assert overtakes(refused(3), ("t", 0), batch(4), newest=(0, 3)) is None
     assert overtakes(refused(3), ("t", 0), batch(4), newest=(1, 0)) is None
 
 
-def test_log_that_lacks_what_was_refused_is_not_asked() -> None:
+def test_log_without_refused_batch_is_not_asked() -> None:
     """It would say "out of order", and the producer begin another epoch."""
     for newest in ((0, 2), (0, LAST), None):
         assert overtakes(refused(3), ("t", 0), batch(4), newest=newest) == Code.NOT_ENOUGH_REPLICAS
@@ -83,7 +83,7 @@ def test_rejected_sequence_expires_when_not_retried_in_time() -> None:
     assert overtakes(seen, ("t", 0), batch(4), ms=REMEMBERED_MS) is None
 
 
-def test_batches_in_flight_do_not_overtake_however_late_the_broker_comes_to_them() -> None:
+def test_late_batches_in_flight_do_not_overtake() -> None:
     seen = refused(3)
     for number in range(1, IN_FLIGHT_MAX):
         late_ms = 10 * REMEMBERED_MS
@@ -92,7 +92,7 @@ def test_batches_in_flight_do_not_overtake_however_late_the_broker_comes_to_them
 
 
 @pytest.mark.parametrize("code", [Code.NOT_LEADER_OR_FOLLOWER, Code.REQUEST_TIMED_OUT])
-def test_batch_behind_one_that_was_cut_off_again_is_rejected_until_that_one_is_appended(
+def test_batch_behind_truncated_one_waits_for_it(
     code: Code,
 ) -> None:
     seen = RejectedSequences()
@@ -106,14 +106,14 @@ def test_batch_behind_one_that_was_cut_off_again_is_rejected_until_that_one_is_a
     assert overtakes(seen, ("t", 0), batch(4)) is None
 
 
-def test_batch_of_an_older_epoch_that_was_cut_off_changes_nothing() -> None:
+def test_truncated_batch_of_older_epoch_changes_nothing() -> None:
     seen = RejectedSequences()
     seen.answered("t", 0, batch(0, epoch=1), Code.NOT_ENOUGH_REPLICAS, NOW)
     seen.not_committed("t", 0, (7, 0, 9), Code.NOT_LEADER_OR_FOLLOWER, NOW)
     assert overtakes(seen, ("t", 0), batch(1, epoch=1)) is not None
 
 
-def test_batch_that_was_not_acknowledged_for_good_holds_up_nothing() -> None:
+def test_permanently_refused_batch_blocks_nothing() -> None:
     seen = RejectedSequences()
     seen.not_committed("t", 0, (7, 0, 3), Code.UNKNOWN_SERVER_ERROR, NOW)
     assert not seen
@@ -139,7 +139,7 @@ def full(more: int = 1) -> RejectedSequences:
     return seen
 
 
-def test_batch_behind_one_that_is_not_remembered_is_rejected() -> None:
+def test_batch_behind_unremembered_one_is_rejected() -> None:
     seen = full(200)
     for index in (0, REMEMBERED_MAX - 1, REMEMBERED_MAX, REMEMBERED_MAX + 199):
         assert overtakes(seen, ("t", index), batch(1)) == Code.NOT_ENOUGH_REPLICAS
@@ -172,7 +172,7 @@ def test_full_connection_remembers_again_once_clients_had_time() -> None:
     assert overtakes(seen, ("u", 0), batch(4), ms=REMEMBERED_MS) == Code.NOT_ENOUGH_REPLICAS
 
 
-def test_name_that_no_topic_can_have_is_not_remembered() -> None:
+def test_impossible_topic_name_is_not_remembered() -> None:
     """A client may send names of megabytes, each of which was kept as long as its connection."""
     seen = RejectedSequences()
     code = Code.UNKNOWN_TOPIC_OR_PARTITION
@@ -183,7 +183,7 @@ def test_name_that_no_topic_can_have_is_not_remembered() -> None:
 
 
 @pytest.mark.parametrize("known", [False, True])
-async def test_batch_does_not_overtake_another_when_replicas_return_between_the_two(
+async def test_batch_does_not_overtake_when_replicas_return(
     controller: Controller, three: Three, broker: Make, known: bool
 ) -> None:
     controller.create("t", (0, 1, 2))
@@ -202,7 +202,7 @@ async def test_batch_does_not_overtake_another_when_replicas_return_between_the_
     assert await client.produce("t", two) == (Code.NONE, 2)
 
 
-async def test_producer_that_wrote_elsewhere_meanwhile_goes_on_over_its_old_connection(
+async def test_producer_returning_to_old_connection_continues(
     controller: Controller, three: Three
 ) -> None:
     """A batch was refused here by a follower, and written to the leader; then this one leads."""
@@ -216,7 +216,7 @@ async def test_producer_that_wrote_elsewhere_meanwhile_goes_on_over_its_old_conn
     assert await follower.produce("t", batch(2)) == (Code.NONE, 2)
 
 
-async def test_nor_when_a_topic_is_heard_of_between_two_batches(
+async def test_batch_does_not_overtake_when_topic_appears(
     controller: Controller, three: Three
 ) -> None:
     client = await three[0].client()

@@ -73,7 +73,7 @@ class Link(asyncio.Transport):
         pass
 
 
-async def test_reply_that_takes_long_but_keeps_coming_is_waited_for(
+async def test_slow_but_steady_reply_is_awaited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A link below 400 kB/s never got a full fetch reply through, and its partitions no further."""
@@ -82,7 +82,7 @@ async def test_reply_that_takes_long_but_keeps_coming_is_waited_for(
     assert link.now_s == len(FRAME)
 
 
-async def test_second_request_is_given_its_own_time_by_the_same_timer(
+async def test_second_request_has_its_own_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     link = Link(monkeypatch, FRAME, seconds=0.05)
@@ -95,7 +95,7 @@ async def test_second_request_is_given_its_own_time_by_the_same_timer(
     assert not [timer for timer in link.timers if not timer.cancelled]
 
 
-async def test_request_with_less_patience_than_the_one_before_waits_no_longer(
+async def test_shorter_timeout_than_previous_request_is_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     link = Link(monkeypatch, FRAME, seconds=0.05)
@@ -120,7 +120,7 @@ async def test_peer_that_dribbles_for_ever_is_left(monkeypatch: pytest.MonkeyPat
     assert link.now_s == REPLY_S_MAX
 
 
-async def test_connection_lost_while_its_asker_is_cancelled_leaves_nothing_to_the_event_loop(
+async def test_connection_lost_during_cancellation_leaves_no_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The event loop's handler would take the loss for a bug of the broker, and count it."""

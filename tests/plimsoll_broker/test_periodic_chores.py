@@ -36,7 +36,7 @@ async def too_large_log(controller: Controller, one: Broker) -> Client:
     return client
 
 
-async def test_retention_by_size_moves_the_start_and_tells_consumers(
+async def test_size_retention_moves_log_start_for_consumers(
     controller: Controller, broker: Make
 ) -> None:
     one = await broker(0).start()
@@ -49,7 +49,7 @@ async def test_retention_by_size_moves_the_start_and_tells_consumers(
     assert await client.latest("t", timestamp=-2) == (Code.NONE, log.log_start_offset)
 
 
-async def test_retention_removes_nothing_before_the_start_is_on_the_disk(
+async def test_retention_waits_for_durable_log_start(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await broker(0).start()
@@ -72,7 +72,7 @@ async def test_retention_removes_nothing_before_the_start_is_on_the_disk(
     assert log.segments[0].base_offset == log.log_start_offset > 0
 
 
-async def test_retention_makes_room_where_there_is_none_to_save_a_start(
+async def test_retention_frees_room_to_save_start(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await too_large_log(controller, one := await broker(0).start())
@@ -113,7 +113,7 @@ async def test_retention_never_drops_what_is_not_committed(
     assert three[0].hosted("t").log.log_start_offset == 0
 
 
-async def test_s37_a_follower_below_the_leaders_start_begins_again_there(
+async def test_s37_follower_below_leader_start_restarts_there(
     controller: Controller, three: Three, broker: Make
 ) -> None:
     controller.create("t", (0, 1, 2), **SMALL)
@@ -211,7 +211,7 @@ async def test_log_recovery_does_not_block_the_event_loop(
     assert waited == [True]
 
 
-async def test_upkeep_checkpoints_a_log_with_too_many_unflushed_bytes(
+async def test_checkpoint_follows_too_many_unflushed_bytes(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A log with much that is not synced gets a checkpoint in the middle of its segment."""
@@ -253,7 +253,7 @@ async def test_upkeep_runs_every_chore_in_its_time(
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_sync_that_a_deletion_overtook_writes_nothing_into_the_next_log(
+async def test_sync_overtaken_by_deletion_writes_nothing(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The topic is deleted and made again while its old log is being synced in a thread."""
@@ -285,7 +285,7 @@ async def test_sync_that_a_deletion_overtook_writes_nothing_into_the_next_log(
     assert not (one.hosted("t").log.directory / "leader-epoch-checkpoint").exists()
 
 
-async def test_slow_syncs_hold_up_neither_timeouts_nor_lag_checks(
+async def test_slow_syncs_delay_no_timeouts(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A checkpoint of many logs on a slow disk: who waits is told in time all the same."""
@@ -332,7 +332,7 @@ async def test_checkpoint_syncs_several_logs_at_a_time(
     assert [one.hosted("t", index).log.recovery_point for index in range(4)] == [1] * 4
 
 
-async def test_periodic_work_never_waits_for_a_disk_in_the_event_loop(
+async def test_periodic_work_never_blocks_event_loop(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await broker(0).start()
@@ -372,7 +372,7 @@ def no_sync_in_this_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("together", [False, True], ids=["alone", "among several"])
-async def test_chore_whose_disk_fails_while_it_is_cancelled_ends(
+async def test_chore_with_failing_disk_ends_when_cancelled(
     controller: Controller, broker: Make, together: bool
 ) -> None:
     """The broker's stop waited for it for ever."""

@@ -65,7 +65,7 @@ def test_every_pool_is_told_of() -> None:
     assert holdings.of("User:a")["groups"] == 7
 
 
-def test_fullest_of_several_pools_is_told_of_with_all_refusals() -> None:
+def test_fullest_pool_is_reported_with_refusals() -> None:
     holdings = PrincipalHoldings()
     pools = [FairPool(10), FairPool(10)]
     holdings.add_several("groups", lambda: pools)

@@ -144,7 +144,7 @@ async def test_connection_makes_one_long_reply_at_a_time():
         assert it.memory.replies.used <= 5 * MIB, "one that is sent, and the next"
 
 
-async def test_reply_beyond_what_one_may_ever_hold_is_refused():
+async def test_reply_beyond_a_principals_maximum_is_refused():
     async with Broker() as it:
         client = await it.connect(HOSTILE)
         client.send(ApiKey.OFFSET_FETCH, 1, offset_fetch(groups=6), 8)
@@ -164,7 +164,7 @@ async def test_reader_is_judged_by_what_it_took_lately():
         await it.answers(await it.connect())
 
 
-async def test_reader_that_holds_little_is_not_closed_for_another():
+async def test_small_reader_is_not_closed_for_another():
     async with Broker(unread_short_ms_max=100, unread_ms_max=NEVER) as it:
         slow = await it.connect()
         slow.reader._transport.pause_reading()
@@ -218,7 +218,7 @@ async def test_request_is_judged_by_what_came_lately():
         assert it.memory.requests.used == 0
 
 
-async def test_slow_half_request_goes_first_while_its_principal_starves():
+async def test_slow_request_goes_first_when_principal_starves():
     async with Broker(starved_ms_max=NEVER, request_short_ms_max=300) as it:
         slow = [await half_a_request(it, 7 * MIB, sent=3 * MIB) for _ in range(2)]
         await until(lambda: it.memory.requests.short)
@@ -261,7 +261,7 @@ async def test_frame_beyond_a_share_goes_ahead_alone():
 # --- connections ----------------------------------------------------------------------------------
 
 
-async def test_full_listener_closes_a_connection_of_who_has_most():
+async def test_full_listener_evicts_from_largest_principal():
     async with Broker(connections_max=16) as it:
         victim = await it.connect()
         await it.answers(victim)
@@ -278,7 +278,7 @@ async def test_full_listener_closes_a_connection_of_who_has_most():
         assert it.stats.closed_for == {"made-room": 6}
 
 
-async def test_strangers_of_one_address_make_room_for_others_first():
+async def test_strangers_of_one_address_are_evicted_first():
     async with Broker(connections_max=16) as it:
         newcomer = await it.connect()
         for _ in range(30):
@@ -315,7 +315,7 @@ def test_client_that_becomes_a_broker_makes_no_room():
 # --- what is told ---------------------------------------------------------------------------------
 
 
-async def test_metrics_tell_of_each_pool_and_name_no_principal():
+async def test_pool_metrics_name_no_principal():
     async with Broker(unread_ms_max=NEVER) as it:
         sleeper = await it.sleeper()
         for number in range(60):

@@ -34,14 +34,14 @@ async def left_to_the_loop(error: Exception, monkeypatch: pytest.MonkeyPatch) ->
     return met
 
 
-async def test_produce_that_is_refused_when_its_client_has_gone_is_no_bug_of_the_broker(
+async def test_refused_produce_of_gone_client_is_no_bug(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It ended the process: found by frames that were spoilt."""
     assert await left_to_the_loop(CloseConnection("produce-failed"), monkeypatch) == []
 
 
-async def test_bug_in_a_produce_whose_client_has_gone_is_heard(
+async def test_bug_in_produce_of_gone_client_surfaces(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert await left_to_the_loop(RuntimeError("a bug"), monkeypatch) == ["a bug"]

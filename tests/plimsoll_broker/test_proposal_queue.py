@@ -33,7 +33,7 @@ def taken(queue: ProposalQueue, count_max: int = 10) -> list[tuple[int, tuple[in
     ]
 
 
-def test_newer_proposal_of_a_partition_takes_the_place_of_the_older() -> None:
+def test_newer_proposal_replaces_the_older() -> None:
     queue = a_queue()
     queue.add(hosted(0), proposal(1))
     queue.add(hosted(1), proposal(1, 2, 3))
@@ -42,7 +42,7 @@ def test_newer_proposal_of_a_partition_takes_the_place_of_the_older() -> None:
     assert taken(queue) == []
 
 
-async def test_waiter_wakes_for_a_proposal_and_waits_again_once_all_are_taken() -> None:
+async def test_waiter_wakes_once_for_each_proposal() -> None:
     queue = a_queue()
     waiting = asyncio.ensure_future(queue.wait())
     await asyncio.sleep(0)
@@ -60,7 +60,7 @@ async def test_waiter_wakes_for_a_proposal_and_waits_again_once_all_are_taken() 
     await again
 
 
-def test_proposal_is_counted_when_it_is_made_and_not_when_it_is_sent_again() -> None:
+def test_proposal_is_counted_once_despite_resends() -> None:
     traffic, shrinks = Traffic(), SeenShrinks(BrokerId(1))
     shrinks.update(ClusterImage(cluster_id=UUID(int=1)))
     queue = ProposalQueue(traffic, shrinks)

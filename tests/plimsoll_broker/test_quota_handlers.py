@@ -37,7 +37,7 @@ async def altered(secured: Secured, *entries: dict[str, Any]) -> list[tuple[int,
         return [(int(one.error_code), one.error_message) for one in told.entries]
 
 
-async def test_changes_that_have_a_form_are_decided_by_the_controller_and_told_in_order() -> None:
+async def test_quota_changes_are_forwarded_and_answered_in_order() -> None:
     secured = Secured(Mode.OFF)
     alice = QuotaEntity(user="alice", client_id=DEFAULT)
     secured.answer = QuotasAltered(
@@ -121,7 +121,7 @@ async def test_filter_that_says_nothing_is_refused(
     assert int(told.error_code) == code
 
 
-async def test_hostile_names_and_counts_are_answered_or_closed_and_hold_nobody_up() -> None:
+async def test_hostile_quota_requests_are_answered_or_closed() -> None:
     secured = Secured(Mode.OFF)
     long = "x" * 30_000
     told = await altered(

@@ -78,7 +78,7 @@ async def client(one: Broker) -> Client:
 
 
 @pytest.mark.parametrize("kind", TYPES)
-async def test_batch_of_every_codec_is_kept_in_the_topics_codec_with_all_else_as_it_was(
+async def test_batch_is_recompressed_with_all_else_kept(
     one: Broker, client: Client, kind: str
 ) -> None:
     expected, sequence = [], 0
@@ -98,7 +98,7 @@ async def test_batch_of_every_codec_is_kept_in_the_topics_codec_with_all_else_as
 
 @pytest.mark.parametrize("kind", ["producer", "gzip", "zstd"])
 @pytest.mark.parametrize("version", [3, 6, 7])
-async def test_zstd_is_refused_below_version_7_whatever_the_topics_codec(
+async def test_zstd_is_refused_below_version_7(
     one: Broker, client: Client, kind: str, version: int
 ) -> None:
     """As Apache Kafka 4.1 answers; other codecs are taken at each version."""
@@ -112,9 +112,7 @@ async def test_zstd_is_refused_below_version_7_whatever_the_topics_codec(
     assert len(headers_of(one, kind)) == 1 + (version == 7)
 
 
-async def test_topic_that_keeps_its_producers_codecs_keeps_the_bytes(
-    one: Broker, client: Client
-) -> None:
+async def test_topic_with_producer_codec_keeps_the_bytes(one: Broker, client: Client) -> None:
     for codec in range(len(NAMES)):
         await client.produce("producer", batch_in(codec, codec * len(RECORDS)))
     assert [header.codec for header in headers_of(one, "producer")] == list(range(len(NAMES)))
@@ -134,7 +132,7 @@ async def test_brokers_config_holds_where_a_topic_states_none(
     assert found == [CODECS["lz4"], CODECS["gzip"]]
 
 
-async def test_log_append_time_is_stamped_on_what_was_compressed_anew(
+async def test_log_append_time_is_stamped_on_recompressed_batch(
     one: Broker, client: Client, controller: Controller
 ) -> None:
     configs = {"compression.type": "snappy", "message.timestamp.type": "LogAppendTime"}
@@ -146,15 +144,13 @@ async def test_log_append_time_is_stamped_on_what_was_compressed_anew(
     assert {time for _, time, _, _ in read(one.bytes_of("stamped"))} == {header.max_timestamp}
 
 
-async def test_batch_that_is_sent_twice_is_answered_with_its_first_offset(
-    one: Broker, client: Client
-) -> None:
+async def test_repeated_batch_returns_its_first_offset(one: Broker, client: Client) -> None:
     for _ in range(2):
         assert (await client.produce("zstd", batch_in(CODECS["lz4"]))) == (Code.NONE, 0)
     assert len(headers_of(one, "zstd")) == 1
 
 
-async def test_batch_must_be_within_the_topics_limit_before_and_afterwards(
+async def test_batch_respects_limit_before_and_after_recompression(
     one: Broker, client: Client, controller: Controller
 ) -> None:
     """Kafka refuses both."""
@@ -171,7 +167,7 @@ async def test_batch_must_be_within_the_topics_limit_before_and_afterwards(
     assert one.hosted("opened").log.log_end_offset == 0
 
 
-async def test_only_batches_of_another_codec_are_compressed_and_never_in_the_event_loop(
+async def test_only_other_codecs_are_recompressed_off_loop(
     one: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[int] = []
@@ -189,7 +185,7 @@ async def test_only_batches_of_another_codec_are_compressed_and_never_in_the_eve
     assert threads[0] != threading.get_ident()
 
 
-async def test_batch_in_the_topics_codec_waits_behind_one_that_is_being_compressed(
+async def test_matching_batch_waits_behind_one_being_recompressed(
     one: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, go_on = threading.Event(), threading.Event()
@@ -211,7 +207,7 @@ async def test_batch_in_the_topics_codec_waits_behind_one_that_is_being_compress
     assert [header.base_sequence for header in headers_of(one, "zstd")] == [0, 4, 8]
 
 
-async def test_change_of_the_codec_holds_for_what_comes_afterwards(
+async def test_codec_change_applies_to_later_batches(
     one: Broker, client: Client, controller: Controller
 ) -> None:
     assert (await client.produce("lz4", batch_in(NONE))) == (Code.NONE, 0)
@@ -222,7 +218,7 @@ async def test_change_of_the_codec_holds_for_what_comes_afterwards(
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_recompressed_batch_has_a_right_crc_and_opens_to_the_same_records(kind: str) -> None:
+def test_recompressed_batch_has_right_crc_and_records(kind: str) -> None:
     sent = batch_in(CODECS["snappy"])
     before = parse_header(sent)
     made = recompressed(before, memoryview(sent), CODECS[kind], 2**20)

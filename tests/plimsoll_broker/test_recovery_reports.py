@@ -77,7 +77,7 @@ async def looking() -> AsyncIterator[Scene]:
             await task
 
 
-async def test_log_of_every_partition_without_a_leader_is_reported_whatever_its_strategy():
+async def test_leaderless_partitions_are_all_reported():
     async with looking() as scene:
         scene.hosted = [scene.log(0, 10), scene.log(1, 11, leader=0), scene.log(2, 12)]
         assert await scene.look() == [(0, 10), (2, 12)]
@@ -86,7 +86,7 @@ async def test_log_of_every_partition_without_a_leader_is_reported_whatever_its_
         assert (request.logs[0].leader_epoch, request.logs[0].last_written_epoch) == (4, 3)
 
 
-async def test_recovery_report_of_an_unchanged_log_is_repeated_after_repeat_ms():
+async def test_unchanged_recovery_report_is_repeated_after_interval():
     async with looking() as scene:
         scene.hosted = [scene.log(0, 10), scene.log(1, 11)]
         await scene.look()
@@ -96,7 +96,7 @@ async def test_recovery_report_of_an_unchanged_log_is_repeated_after_repeat_ms()
         assert await scene.look() == [(0, 10), (1, 11)]
 
 
-async def test_recovery_report_of_a_new_or_changed_log_is_sent_at_once():
+async def test_changed_recovery_report_is_sent_at_once():
     async with looking() as scene:
         scene.hosted = [scene.log(0, 10)]
         await scene.look()
@@ -114,7 +114,7 @@ async def test_another_controller_is_told_everything():
         assert await scene.look(epoch=5) == [(0, 10)]
 
 
-async def test_recovery_report_without_controller_is_sent_on_the_next_pass():
+async def test_recovery_report_without_controller_is_sent_later():
     async with looking() as scene:
         scene.hosted = [scene.log(0, 10)]
         scene.deaf = True

@@ -143,9 +143,7 @@ async def test_log_under_reopening_is_left_alone_by_retention(
     assert end_after_a_crash(log, tmp_path / "after") == log.log_end_offset == RECORDS + 6
 
 
-async def test_checkpoints_leave_lines_of_a_log_under_reopening_as_they_are(
-    pair: Pair, thread: SlowThread
-) -> None:
+async def test_checkpoints_preserve_lines_of_reopening_log(pair: Pair, thread: SlowThread) -> None:
     store, upkeep = pair.follower.store, PeriodicChores(pair.follower.manager)
     await upkeep._checkpoint()
     looking = look(pair.follower)
@@ -160,7 +158,7 @@ async def test_checkpoints_leave_lines_of_a_log_under_reopening_as_they_are(
     await looking
 
 
-async def test_topic_made_again_while_its_log_is_reopened_waits_for_the_thread(
+async def test_recreated_topic_waits_for_reopening_thread(
     controller: Controller, pair: Pair, thread: SlowThread, tmp_path: Path
 ) -> None:
     """The thread recovered by path what was another topic's by then, and removed its files."""
@@ -186,7 +184,7 @@ async def test_topic_made_again_while_its_log_is_reopened_waits_for_the_thread(
     assert follower.manager.traffic.room_again == 0
 
 
-async def test_topic_made_again_while_a_flush_is_awaited_is_not_reopened(
+async def test_topic_recreated_during_flush_is_not_reopened(
     controller: Controller, pair: Pair, thread: SlowThread
 ) -> None:
     follower = pair.follower
@@ -211,7 +209,7 @@ async def test_topic_made_again_while_a_flush_is_awaited_is_not_reopened(
     await both_have(pair, 5)
 
 
-async def test_partition_dropped_while_its_log_is_reopened_is_deleted_afterwards(
+async def test_partition_dropped_during_reopening_is_deleted_afterwards(
     controller: Controller, pair: Pair, thread: SlowThread
 ) -> None:
     follower = pair.follower
@@ -228,7 +226,7 @@ async def test_partition_dropped_while_its_log_is_reopened_is_deleted_afterwards
     assert not follower.store.reopening
 
 
-async def test_log_is_reopened_once_by_two_looks_at_a_time(
+async def test_concurrent_passes_reopen_log_once(
     controller: Controller, pair: Pair, thread: SlowThread
 ) -> None:
     looking = [look(pair.follower), look(pair.follower)]
@@ -240,7 +238,7 @@ async def test_log_is_reopened_once_by_two_looks_at_a_time(
     await until(lambda: set(controller.partition("t").isr) == {0, 1})
 
 
-async def test_partition_that_metadata_dropped_before_the_walk_came_to_it_is_left_to_the_walk(
+async def test_partition_dropped_before_walk_is_left_alone(
     controller: Controller, pair: Pair, thread: SlowThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It lost its owner: its log stayed open, and the same topic made again ended the broker."""

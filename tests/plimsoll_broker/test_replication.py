@@ -56,9 +56,7 @@ def same_logs(name: str, *brokers: Broker) -> bool:
     return len({broker.bytes_of(name) for broker in brokers}) == 1
 
 
-async def test_acks_all_is_answered_once_every_in_sync_replica_has_it(
-    controller: Controller, three: Three
-) -> None:
+async def test_acks_all_completes_once_isr_has_batch(controller: Controller, three: Three) -> None:
     controller.create("t", (0, 1, 2))
     client = await three[0].client()
     assert await client.produce("t", a_batch(3)) == (Code.NONE, 0)
@@ -70,7 +68,7 @@ async def test_acks_all_is_answered_once_every_in_sync_replica_has_it(
         assert follower.bytes_of("t") == three[0].bytes_of("t")
 
 
-async def test_batch_whose_writer_waits_for_commit_is_not_kept_in_memory(
+async def test_batch_awaiting_commit_is_not_kept_in_memory(
     controller: Controller, three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     large: list[bytearray] = []
@@ -110,7 +108,7 @@ async def test_partition_goes_on_when_its_leader_is_killed(
     assert same_logs("t", three[1], three[2])
 
 
-async def test_killed_leader_comes_back_cuts_what_nobody_has_and_joins(
+async def test_killed_leader_returns_truncates_and_rejoins(
     controller: Controller, three: Three, broker: Make
 ) -> None:
     controller.create("t", (0, 1, 2))
@@ -131,7 +129,7 @@ async def test_killed_leader_comes_back_cuts_what_nobody_has_and_joins(
     await until(lambda: 0 in controller.partition("t").isr)
 
 
-async def test_follower_that_was_away_catches_up_and_joins_again(
+async def test_absent_follower_catches_up_and_rejoins(
     controller: Controller, three: Three, broker: Make
 ) -> None:
     controller.create("t", (0, 1, 2))
@@ -147,9 +145,7 @@ async def test_follower_that_was_away_catches_up_and_joins_again(
     assert same_logs("t", back, three[0])
 
 
-async def test_below_min_isr_acks_all_is_refused_and_waiters_are_told(
-    controller: Controller, three: Three
-) -> None:
+async def test_acks_all_below_min_isr_is_refused(controller: Controller, three: Three) -> None:
     controller.create("t", (0, 1, 2))
     client = await three[0].client()
     await client.produce("t", a_batch(1))
@@ -165,7 +161,7 @@ async def test_below_min_isr_acks_all_is_refused_and_waiters_are_told(
     assert three[0].hosted("t").replica.high_watermark == 1
 
 
-async def test_lagging_follower_is_dropped_and_the_rest_goes_on(
+async def test_lagging_follower_is_dropped_and_rest_continues(
     controller: Controller, three: Three
 ) -> None:
     a, b, c = three
@@ -182,7 +178,7 @@ async def test_lagging_follower_is_dropped_and_the_rest_goes_on(
     assert same_logs("t", a, b)
 
 
-async def test_s30_a_proposal_whose_answer_was_lost_is_settled_by_metadata(
+async def test_s30_proposal_with_lost_answer_settles_by_metadata(
     controller: Controller, three: Three, broker: Make
 ) -> None:
     controller.create("t", (0, 1, 2))
@@ -209,7 +205,7 @@ async def test_s30_a_proposal_whose_answer_was_lost_is_settled_by_metadata(
     await until(lambda: len(three[0].hosted("t").replica.partition.isr) == 3)
 
 
-async def test_new_leader_does_not_name_the_latest_offset_before_it_knows(
+async def test_new_leader_hides_latest_offset_until_known(
     controller: Controller, three: Three
 ) -> None:
     controller.create("t", (0, 1, 2))
@@ -277,7 +273,7 @@ async def test_fetches_are_answered_while_topics_are_made(
     assert len(opened) <= len(followers), "one interrupted request each"
 
 
-async def test_record_of_one_log_waits_for_few_new_logs(
+async def test_record_waits_for_few_new_logs(
     controller: Controller, three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     follower = three[1]
@@ -304,9 +300,7 @@ async def test_record_of_one_log_waits_for_few_new_logs(
     assert 0 < max(map(len, synced)) <= NEW_AT_ONCE
 
 
-async def test_change_of_the_isr_alone_does_not_disturb_the_fetchers(
-    controller: Controller, three: Three
-) -> None:
+async def test_isr_change_does_not_disturb_fetchers(controller: Controller, three: Three) -> None:
     controller.create("t", (0, 1, 2))
     client = await three[0].client()
     await client.produce("t", a_batch(1))
@@ -321,7 +315,7 @@ async def test_change_of_the_isr_alone_does_not_disturb_the_fetchers(
     assert await client.produce("t", a_batch(1)) == (Code.NONE, 1)
 
 
-async def test_follower_whose_disk_fails_is_left_alone_and_the_others_go_on(
+async def test_follower_with_failing_disk_is_left_alone(
     controller: Controller, three: Three
 ) -> None:
     controller.create("t", (0, 1, 2), (0, 1, 2))
@@ -338,7 +332,7 @@ async def test_follower_whose_disk_fails_is_left_alone_and_the_others_go_on(
 # --- the controller's epoch, both ways ------------------------------------------------------------
 
 
-async def test_leader_hears_of_a_newer_controller_from_its_followers(
+async def test_leader_learns_newer_controller_from_followers(
     controller: Controller, three: Three
 ) -> None:
     controller.create("t", (0, 1, 2))
@@ -348,7 +342,7 @@ async def test_leader_hears_of_a_newer_controller_from_its_followers(
     assert three[0].manager.controller_epoch == 1, "it is not believed before a controller says so"
 
 
-async def test_followers_hear_of_a_newer_controller_from_their_leader(
+async def test_followers_learn_newer_controller_from_leader(
     controller: Controller, three: Three
 ) -> None:
     controller.create("t", (0, 1, 2))
@@ -357,7 +351,7 @@ async def test_followers_hear_of_a_newer_controller_from_their_leader(
     await until(lambda: all(7 in b.link.told for b in three[1:]))
 
 
-async def test_controller_epoch_is_read_only_from_a_broker_in_its_registered_lifetime(
+async def test_controller_epoch_requires_registered_broker_epoch(
     controller: Controller, three: Three
 ) -> None:
     """Any peer may send a fetch: a forged epoch would make the broker look for no controller."""

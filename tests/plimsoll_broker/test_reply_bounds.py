@@ -134,7 +134,7 @@ async def test_room_is_taken_before_a_reply_is_made(memory: ClientMemory) -> Non
     assert client.held == reply.granted == 100_000
 
 
-async def test_room_is_kept_while_a_reply_is_made_later(memory: ClientMemory) -> None:
+async def test_room_is_held_while_reply_is_made(memory: ClientMemory) -> None:
     made: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
     client = Client(memory, "hostile", lambda _: made)
     reply = client.ask()
@@ -172,7 +172,7 @@ async def test_reply_without_room_in_time_is_not_made(
     assert not hostile.begun
 
 
-async def test_room_is_given_back_when_no_reply_is_made(memory: ClientMemory) -> None:
+async def test_room_is_returned_without_a_reply(memory: ClientMemory) -> None:
     def broken(_: RequestContext) -> bytes:
         raise CloseConnection("not-today")
 

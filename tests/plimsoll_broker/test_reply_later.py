@@ -7,7 +7,7 @@ import pytest
 from plimsoll_broker.server.requests_and_replies import ReplyLater
 
 
-def test_reply_is_told_before_whoever_made_it_goes_on():
+def test_reply_is_delivered_before_its_maker_continues():
     later, told = ReplyLater(), []
     later.add_done_callback(told.append)
     assert not later.done()
@@ -16,7 +16,7 @@ def test_reply_is_told_before_whoever_made_it_goes_on():
     assert (later.done(), later.cancelled(), later.result()) == (True, False, b"reply")
 
 
-def test_reply_that_is_there_is_told_to_who_listens_then():
+def test_existing_reply_is_delivered_to_new_listener():
     later, told = ReplyLater(), []
     later.set_result(None)
     later.add_done_callback(told.append)
@@ -49,7 +49,7 @@ def test_reply_whose_making_failed_says_why():
         later.result()
 
 
-async def test_reply_may_be_awaited_before_and_after_it_is_made():
+async def test_reply_may_be_awaited_before_or_after():
     later = ReplyLater()
     waiting = [asyncio.ensure_future(_of(later)) for _ in range(2)]
     gone = asyncio.ensure_future(_of(later))

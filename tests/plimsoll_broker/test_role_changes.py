@@ -79,7 +79,7 @@ async def a_broker_of(controller: Controller, broker: Make, partitions: int = MA
     return one
 
 
-async def test_roles_of_many_partitions_are_taken_over_many_turns(
+async def test_roles_of_many_partitions_change_over_turns(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All in one callback held the loop for 27 ms of CPU for each thousand."""
@@ -132,7 +132,7 @@ async def test_partitions_are_stepped_over_several_turns(
     assert answered == [hosted.key.index for hosted in manager], "in the order of what happened"
 
 
-async def test_recreated_topic_replaces_old_replicas_while_an_image_is_applied(
+async def test_recreated_topic_replaces_replicas_during_apply(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A topic is deleted and made again, with hundreds of partitions, in one image; and so it is
@@ -156,7 +156,7 @@ async def test_recreated_topic_replaces_old_replicas_while_an_image_is_applied(
     assert not one.manager.broken
 
 
-async def test_topic_deleted_by_an_image_during_another_apply_stays_deleted(
+async def test_topic_deleted_during_other_apply_stays_deleted(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await a_broker_of(controller, broker)
@@ -171,7 +171,7 @@ async def test_topic_deleted_by_an_image_during_another_apply_stays_deleted(
     assert len(one.manager) == 0
 
 
-async def test_images_that_come_faster_than_they_are_applied_keep_nobody_waiting_for_ever(
+async def test_rapid_images_starve_nobody(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A walk goes on to its end, by the newest image, and does not begin again with each."""
@@ -189,7 +189,7 @@ async def test_images_that_come_faster_than_they_are_applied_keep_nobody_waiting
     assert all(hosted.applied is image.partitions[hosted.key] for hosted in one.manager)
 
 
-async def test_lease_does_not_count_on_what_is_not_applied_to_every_partition(
+async def test_lease_ignores_unapplied_metadata(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The image says that another leads by now; the partition whose turn has not come would still
@@ -207,7 +207,7 @@ async def test_lease_does_not_count_on_what_is_not_applied_to_every_partition(
     assert not any(lease.from_controller(manager.now_ms(), manager.roles.applied) for _ in waiting)
 
 
-async def test_deleted_topic_of_many_partitions_goes_over_many_turns(
+async def test_topic_of_many_partitions_is_deleted_over_turns(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await a_broker_of(controller, broker)

@@ -103,7 +103,7 @@ async def test_log_that_has_what_it_lacked_follows_again(
     assert await client.produce("t", a_batch(1)) == (Code.NONE, 2)
 
 
-async def test_replica_failed_by_full_disk_returns_only_after_leaving_the_isr(
+async def test_replica_failed_by_full_disk_returns_after_isr(
     controller: Controller,
     two: tuple[Broker, Broker, Client],
     monkeypatch: pytest.MonkeyPatch,
@@ -138,7 +138,7 @@ async def test_disk_that_fails_otherwise_stays_out_of_service(
     assert follower.hosted("t").replica.failed
 
 
-async def test_room_is_set_apart_and_given_up_when_the_disk_is_full(
+async def test_room_is_reserved_and_released_when_full(
     two: tuple[Broker, Broker, Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, follower, client = two
@@ -153,7 +153,7 @@ async def test_room_is_set_apart_and_given_up_when_the_disk_is_full(
     full.undo()
 
 
-async def test_directory_that_cannot_be_removed_keeps_nothing_from_giving_room_back(
+async def test_undeletable_directory_does_not_block_reserve(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It ended the look at retention, and what was to go after it stayed until the next start."""
@@ -185,7 +185,7 @@ async def test_directory_that_cannot_be_removed_keeps_nothing_from_giving_room_b
     assert store.deleted.due(one.manager.now_ms() + DELETE_DELAY_MS) == [due[0]]
 
 
-def test_file_that_finds_no_descriptor_is_told_from_a_disk_that_failed(tmp_path: Path) -> None:
+def test_missing_descriptor_is_not_a_disk_failure(tmp_path: Path) -> None:
     disk = Disk()
     before = disk.descriptors_left()
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -213,7 +213,5 @@ def test_file_that_finds_no_descriptor_is_told_from_a_disk_that_failed(tmp_path:
         (2**23, 2**28, False),
     ],
 )
-def test_disk_room_is_enough_at_reserve_plus_a_bounded_share_of_the_disk(
-    free: int, of: int, is_enough: bool
-) -> None:
+def test_disk_room_requires_reserve_plus_bounded_share(free: int, of: int, is_enough: bool) -> None:
     assert enough(free, of) == is_enough

@@ -92,13 +92,13 @@ GRANT = Grant(broker_id=BrokerId(2), broker_epoch=None, pod_uid=None, revision="
         pytest.param(IMAGE, ShrinkCause.UNKNOWN, id="its disk failed, which only it knows"),
     ],
 )
-def test_leader_counts_who_left_by_what_the_metadata_say_of_that_broker(after, cause):
+def test_leader_counts_isr_departures_from_metadata(after, cause):
     shrinks = seen(IMAGE, after)
     shrinks.applied(FULL, WITHOUT_2)
     assert shrinks.counts == left(cause)
 
 
-def test_only_the_leader_counts_so_that_the_brokers_together_count_once():
+def test_only_the_leader_counts_a_shrink():
     counts = Counter[Left]()
     for me in range(3):
         shrinks = seen(IMAGE, with_broker(IMAGE, a_broker(2, fenced=True)), me=me)
@@ -114,7 +114,7 @@ def test_new_leader_counts_the_old_one():
     assert shrinks.counts == left(ShrinkCause.FENCED, 0)
 
 
-def test_follower_that_lags_is_counted_once_when_it_is_proposed_also_if_it_is_committed():
+def test_lagging_follower_is_counted_once():
     shrinks = seen(IMAGE)
     shrinks.proposed(FULL, [BrokerId(2)])
     assert shrinks.counts == left(ShrinkCause.LAG)

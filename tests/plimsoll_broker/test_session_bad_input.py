@@ -102,7 +102,7 @@ async def test_coroutine_can_refuse_a_client_too(harness):
     assert harness.server.stats.closed_for == {"malformed": 1}
 
 
-async def test_bug_in_a_handler_costs_its_client_the_connection_and_is_told(harness, caplog):
+async def test_bug_in_handler_closes_its_clients_connection(harness, caplog):
     client, bystander = await harness.connect(), await harness.connect()
     bystander.send(ApiKey.LIST_OFFSETS, 7)
     await harness.handlers.until_seen(1)
@@ -116,7 +116,7 @@ async def test_bug_in_a_handler_costs_its_client_the_connection_and_is_told(harn
     await harness.still_serves()
 
 
-async def test_bug_in_a_coroutine_costs_its_client_the_connection_and_is_told(harness, caplog):
+async def test_bug_in_coroutine_closes_its_clients_connection(harness, caplog):
     client = await harness.connect()
     client.send(ApiKey.LIST_OFFSETS, 1)
     await harness.handlers.until_seen(1)
@@ -144,7 +144,7 @@ async def test_bug_on_the_commit_path_ends_the_process(harness):
     max_examples=40,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-def test_session_with_arbitrary_bytes_does_not_disturb_the_server(data):
+def test_arbitrary_bytes_do_not_disturb_the_server(data):
     async def scenario():
         handlers = Handlers()
         server = BrokerListener(Dispatch({ApiKey.METADATA: handlers.at_once}))

@@ -73,7 +73,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_consumers_that_do_not_read_hold_no_more_than_the_budget(one: Broker) -> None:
+async def test_idle_consumers_hold_no_more_than_budget(one: Broker) -> None:
     assert one.memory is not None
     sleepers = [await Sleeper.ask(one.server.port, fetch_frame(1, 0)) for _ in range(40)]
     requests = one.server.stats.requests
@@ -84,7 +84,7 @@ async def test_consumers_that_do_not_read_hold_no_more_than_the_budget(one: Brok
     await until(lambda: one.memory.replies.used == 0)
 
 
-async def test_consumer_that_reads_goes_on_beside_many_that_do_not(one: Broker) -> None:
+async def test_reading_consumer_continues_beside_idle_ones(one: Broker) -> None:
     """Who does not read while memory is short is closed, and the others' turn comes."""
     sleepers = [await Sleeper.ask(one.server.port, fetch_frame(1, 0)) for _ in range(40)]
     client = await one.client()
@@ -97,7 +97,7 @@ async def test_consumer_that_reads_goes_on_beside_many_that_do_not(one: Broker) 
         sleeper.transport.abort()
 
 
-async def test_pipelined_long_polls_are_not_all_answered_into_memory_at_once(one: Broker) -> None:
+async def test_pipelined_polls_are_not_all_materialised(one: Broker) -> None:
     assert one.memory is not None
     polls = [fetch_frame(number, BATCHES, wait_ms=30_000) for number in range(64)]
     sleepers = [await Sleeper.ask(one.server.port, *polls) for _ in range(4)]
@@ -112,7 +112,7 @@ async def test_pipelined_long_polls_are_not_all_answered_into_memory_at_once(one
         sleeper.transport.abort()
 
 
-async def test_fetch_is_told_less_than_it_asked_for_rather_than_nothing(one: Broker) -> None:
+async def test_fetch_is_shortened_rather_than_refused(one: Broker) -> None:
     """KIP-74: one batch, whatever the limits say."""
     assert one.memory is not None
     one.memory.replies.shares.take("User:other", REPLIES * 3 // 4 - 1000)
@@ -122,7 +122,7 @@ async def test_fetch_is_told_less_than_it_asked_for_rather_than_nothing(one: Bro
     one.memory.replies.give_back("User:other", REPLIES * 3 // 4 - 1000)
 
 
-async def test_fetch_for_which_there_is_no_memory_waits_for_it(one: Broker) -> None:
+async def test_fetch_without_memory_waits(one: Broker) -> None:
     assert one.memory is not None
     one.memory.replies.shares.take("User:other", REPLIES * 3 // 4)
     client = await one.client()
@@ -142,7 +142,7 @@ async def test_half_a_fetch_s_bytes_are_no_fetch(one: Broker) -> None:
     writer.close()
 
 
-async def test_metrics_tell_use_and_limit_of_each_budget_and_why_connections_were_closed(
+async def test_metrics_show_budgets_and_close_reasons(
     one: Broker,
 ) -> None:
     assert one.memory is not None

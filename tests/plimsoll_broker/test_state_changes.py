@@ -16,7 +16,7 @@ Make = Callable[[int], Broker]
 HERE = BrokerId(0)
 
 
-async def test_broker_counts_what_metadata_ask_of_its_replicas_and_what_it_has_carried_out(
+async def test_broker_counts_required_and_completed_state_changes(
     controller: Controller, broker: Make
 ) -> None:
     one = await a_broker_of(controller, broker, 30)
@@ -41,7 +41,7 @@ async def test_broker_counts_what_metadata_ask_of_its_replicas_and_what_it_has_c
     assert changes.pending == 0
 
 
-def test_change_that_is_not_carried_out_stays_pending_since_it_was_received_first() -> None:
+def test_unfinished_change_keeps_its_first_time() -> None:
     image = with_topic(an_image(), ((0, 1, 2),))
     (partition,) = image.partitions.values()
     now_ms = [1_000]
@@ -55,7 +55,7 @@ def test_change_that_is_not_carried_out_stays_pending_since_it_was_received_firs
     assert (changes.pending, changes.pending_ms) == (0, 0)
 
 
-def test_nothing_is_pending_for_a_replica_that_went_before_it_was_opened() -> None:
+def test_removed_unopened_replica_has_nothing_pending() -> None:
     image = with_topic(an_image(), ((0, 1, 2),))
     (partition,) = image.partitions.values()
     changes = StateChanges(HERE, lambda: 0)

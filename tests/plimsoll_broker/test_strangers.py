@@ -81,7 +81,7 @@ class Verbose(Handlers):
 # --- connections ----------------------------------------------------------------------------------
 
 
-async def test_full_listener_closes_the_client_that_was_silent_for_longest():
+async def test_full_listener_closes_longest_silent_client():
     async with Listening(Handlers(), connections_max=3) as it:
         first, second, third = [await it.introduced() for _ in range(3)]
         first.send(ApiKey.METADATA, 2)
@@ -94,7 +94,7 @@ async def test_full_listener_closes_the_client_that_was_silent_for_longest():
             assert await client.reply() == (3, b"at once still here")
 
 
-async def test_connections_without_any_request_are_closed_first_when_listener_is_full():
+async def test_full_listener_closes_connections_without_requests_first():
     async with Listening(Handlers(), connections_max=3) as it:
         client = await it.introduced()
         strangers = [await it.connect() for _ in range(8)]
@@ -103,7 +103,7 @@ async def test_connections_without_any_request_are_closed_first_when_listener_is
         assert await client.reply() == (2, b"at once still here")
 
 
-async def test_follower_gets_in_through_idle_strangers_and_is_never_closed_for_one():
+async def test_follower_is_admitted_through_idle_strangers():
     async with Listening(Brokerly(), connections_max=3) as it:
         for _ in range(3):
             await it.introduced()
@@ -151,7 +151,7 @@ async def test_stranger_that_says_nothing_is_closed():
 # --- requests -------------------------------------------------------------------------------------
 
 
-async def test_half_a_request_is_closed_although_bytes_go_on_dripping():
+async def test_dripping_half_request_is_closed():
     async with Listening(Handlers(), request_ms_max=200) as it:
         client = await it.introduced()
         frame = request_frame(ApiKey.METADATA, 0, 2, "test", bytes(1000))
@@ -167,7 +167,7 @@ async def test_half_a_request_is_closed_although_bytes_go_on_dripping():
         assert it.stats.closed_for == {"half-request": 1}
 
 
-async def test_request_whose_rest_came_while_the_process_did_not_run_is_served():
+async def test_request_received_during_stall_is_served():
     """A stop interrupts the wait for sockets, and timers come first then: a client that had sent
     half a request was closed, though nobody had listened."""
     loop = asyncio.get_running_loop()
@@ -187,7 +187,7 @@ async def test_request_whose_rest_came_while_the_process_did_not_run_is_served()
 
 
 @pytest.mark.parametrize("length", [65_537, BUDGETS.frame])
-async def test_large_frame_is_refused_when_its_first_bytes_ask_for_nothing(length):
+async def test_large_frame_without_request_is_refused(length):
     async with Listening(Handlers()) as it:
         client = await it.connect()
         client.writer.write(struct.pack(">ihhi", length, 9999, 0, 1))
@@ -195,7 +195,7 @@ async def test_large_frame_is_refused_when_its_first_bytes_ask_for_nothing(lengt
         assert it.stats.closed_for == {"frame-too-large": 1}
 
 
-async def test_length_that_a_hundred_strangers_claim_takes_no_memory():
+async def test_announced_length_takes_no_memory():
     async with Listening(Handlers()) as it:
         head = struct.pack(">ihhi", BUDGETS.frame, ApiKey.PRODUCE, 7, 1)
         for _ in range(100):
@@ -205,7 +205,7 @@ async def test_length_that_a_hundred_strangers_claim_takes_no_memory():
         await it.harness.still_serves()
 
 
-async def test_sum_of_what_is_being_received_is_bounded_and_small_requests_go_on():
+async def test_received_bytes_are_bounded_and_small_requests_pass():
     async with Listening(Handlers(), starved_ms_max=NEVER) as it:
         frame = request_frame(ApiKey.PRODUCE, 7, 1, "test", bytes(3 * MIB))
         senders = [await it.connect() for _ in range(8)]
@@ -216,7 +216,7 @@ async def test_sum_of_what_is_being_received_is_bounded_and_small_requests_go_on
         await it.harness.still_serves()
 
 
-async def test_large_request_that_waited_for_memory_goes_on_when_there_is_some():
+async def test_large_request_continues_once_memory_is_free():
     async with Listening(Handlers(), starved_ms_max=NEVER) as it:
         frame = request_frame(ApiKey.METADATA, 0, 5, "test", bytes(3 * MIB))
         first, second = await it.connect(), await it.connect()
@@ -229,7 +229,7 @@ async def test_large_request_that_waited_for_memory_goes_on_when_there_is_some()
         assert len((await second.reply())[1]) > 3 * MIB
 
 
-async def test_requests_that_have_all_the_memory_and_need_more_go_on_one_after_the_other():
+async def test_requests_holding_all_memory_proceed_in_turn():
     async with Listening(Handlers(), starved_ms_max=NEVER) as it:
         size = BUDGETS.requests * 3 // 4
         frame = request_frame(ApiKey.METADATA, 0, 5, "test", bytes(size))
@@ -245,7 +245,7 @@ async def test_requests_that_have_all_the_memory_and_need_more_go_on_one_after_t
         assert it.memory.requests.used == 0
 
 
-async def test_request_for_which_there_is_no_memory_is_closed_after_a_while():
+async def test_request_without_memory_is_closed_later():
     async with Listening(Handlers(), starved_ms_max=200) as it:
         frame = request_frame(ApiKey.PRODUCE, 7, 1, "test", bytes(3 * MIB))
         senders = [await it.connect() for _ in range(4)]
@@ -255,7 +255,7 @@ async def test_request_for_which_there_is_no_memory_is_closed_after_a_while():
         await it.harness.still_serves()
 
 
-async def test_parked_request_counts_as_long_as_its_handler_keeps_its_bytes():
+async def test_parked_request_counts_while_handler_keeps_bytes():
     kept = []
 
     class Keeping(Handlers):
@@ -287,7 +287,7 @@ async def test_parked_request_whose_bytes_nobody_keeps_costs_nothing():
 # --- replies --------------------------------------------------------------------------------------
 
 
-async def test_replies_that_nobody_reads_are_counted_and_then_closed():
+async def test_unread_replies_are_counted_then_closed():
     async with Listening(Handlers(), unread_ms_max=300) as it:
         client = await it.introduced()
         client.reader._transport.pause_reading()
@@ -298,7 +298,7 @@ async def test_replies_that_nobody_reads_are_counted_and_then_closed():
         await it.harness.still_serves()
 
 
-async def test_pipelined_replies_wait_for_the_reader_one_behind_another():
+async def test_pipelined_replies_wait_for_the_reader():
     handlers = Handlers()
     async with Listening(handlers) as it:
         client = await it.introduced()
@@ -316,7 +316,7 @@ async def test_pipelined_replies_wait_for_the_reader_one_behind_another():
             assert (await client.reply())[0] == expected
 
 
-async def test_replies_that_fill_the_memory_delay_others_until_they_are_sent():
+async def test_replies_filling_memory_delay_others():
     async with Listening(Verbose()) as it:
         sleepers = [await it.introduced() for _ in range(8)]
         for one in sleepers:
@@ -344,7 +344,7 @@ async def test_broker_s_replies_are_outside_the_budget():
 # --- half-closed ----------------------------------------------------------------------------------
 
 
-async def test_client_that_sends_no_more_still_gets_the_answers_that_it_waits_for():
+async def test_half_closed_client_gets_pending_answers():
     handlers = Handlers()
     async with Listening(handlers) as it:
         client = await it.connect()
@@ -359,7 +359,7 @@ async def test_client_that_sends_no_more_still_gets_the_answers_that_it_waits_fo
         assert await client.closed() == b""
 
 
-async def test_client_that_sends_no_more_does_not_wait_for_ever():
+async def test_half_closed_client_does_not_wait_forever():
     async with Listening(Handlers(), half_closed_ms_max=100) as it:
         client = await it.connect()
         client.send(ApiKey.LIST_OFFSETS, 1)
@@ -368,7 +368,7 @@ async def test_client_that_sends_no_more_does_not_wait_for_ever():
         assert it.stats.closed_for == {"half-closed": 1}
 
 
-async def test_client_that_sends_no_more_and_waits_for_nothing_is_closed_at_once():
+async def test_half_closed_idle_client_is_closed_at_once():
     async with Listening(Handlers()) as it:
         client = await it.introduced()
         client.writer.write_eof()

@@ -41,7 +41,7 @@ async def cancelled(task: asyncio.Task[object], work: Work, *, times: int = 1) -
 
 
 @pytest.mark.parametrize("times", [1, 2])
-async def test_work_of_a_cancelled_caller_has_ended_before_the_cancel_arrives(times: int) -> None:
+async def test_work_ends_before_its_callers_cancellation(times: int) -> None:
     work = Work()
     task: asyncio.Task[object] = asyncio.ensure_future(in_thread(work))
     await cancelled(task, work, times=times)
@@ -50,7 +50,7 @@ async def test_work_of_a_cancelled_caller_has_ended_before_the_cancel_arrives(ti
     assert work.ended
 
 
-async def test_error_of_work_reaches_a_cancelled_caller_which_ends_at_its_next_wait() -> None:
+async def test_work_error_reaches_cancelled_caller() -> None:
     """A chore that took the error for one like any other went on for ever, and the broker's stop
     waited for it."""
     work = Work(OSError("a disk"))
@@ -72,7 +72,7 @@ async def test_error_of_work_reaches_a_cancelled_caller_which_ends_at_its_next_w
     assert heard == ["a disk"]
 
 
-async def test_error_of_one_of_several_reaches_a_caller_that_is_cancelled() -> None:
+async def test_error_of_one_reaches_cancelled_caller() -> None:
     work = Work(OSError("a disk"))
 
     async def one(_: int) -> None:

@@ -58,7 +58,7 @@ async def test_time_far_ahead_is_refused_with_a_sentence(
     assert (await client.latest("t")) == (Code.NONE, 0)
 
 
-async def test_time_within_the_hour_and_any_time_ago_is_taken(client: Client) -> None:
+async def test_times_from_past_to_one_hour_ahead_pass(client: Client) -> None:
     now_ms = time.time_ns() // 1_000_000
     for taken in (now_ms + HOUR_MS // 2, now_ms, 1_000, 0, -1):
         assert (await client.produce("t", batch(taken)))[0] == Code.NONE

@@ -62,7 +62,7 @@ async def test_weak_versions_and_suites_are_refused(harness, options):
 
 
 @pytest.mark.parametrize("options", [("-tls1_2",), ("-tls1_3",)], ids=["1.2", "1.3"])
-async def test_openssl_is_served_with_forward_secrecy_and_no_compression(harness, options):
+async def test_openssl_client_gets_forward_secrecy_without_compression(harness, options):
     printed = await s_client(harness.server.port, *options)
     assert "Cipher is (NONE)" not in printed
     assert "Compression: NONE" in printed
@@ -90,7 +90,7 @@ async def test_renegotiation_is_refused(harness):
     assert "no renegotiation" in printed or "renegotiation is not" in printed, printed
 
 
-async def test_client_that_asks_for_another_name_or_trusts_another_authority_ends_it(harness):
+async def test_client_trusting_other_name_ends_handshake(harness):
     with pytest.raises(ssl.SSLCertVerificationError):
         await harness.connect(name="other.example.test")
     stranger = new_authority("stranger", now_ms())
@@ -113,7 +113,7 @@ async def test_keys_of_sessions_are_written_nowhere(tmp_path, monkeypatch):
 # --- large replies --------------------------------------------------------------------------------
 
 
-async def test_large_requests_and_replies_pass_whole_and_in_order(harness):
+async def test_large_messages_pass_whole_and_in_order(harness):
     client = await harness.connect()
     bodies = [os.urandom(size) for size in (3 * MIB, 10, 0, 700_001, 65_536, 5)]
     for number, body in enumerate(bodies):
@@ -179,7 +179,7 @@ async def test_connection_that_is_reset_gives_all_memory_back(harness):
 # --- certificates ---------------------------------------------------------------------------------
 
 
-async def test_renewed_certificate_is_shown_to_new_connections_and_ends_none(harness):
+async def test_renewed_certificate_serves_new_connections_only(harness):
     before = await harness.connect()
     first = before.writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     harness.renew()
@@ -192,7 +192,7 @@ async def test_renewed_certificate_is_shown_to_new_connections_and_ends_none(har
     assert not harness.certificate.look(), "it is read again only when it changes"
 
 
-async def test_certificate_that_cannot_be_used_leaves_the_one_before(harness):
+async def test_unusable_certificate_leaves_the_previous_one(harness):
     wrong = issue(harness.authority, ("localhost",), now_ms())
     harness.renew()
     (harness.directory / "..data" / "tls.key").write_bytes(wrong.key)
@@ -256,7 +256,7 @@ async def test_half_handshakes_from_one_address_are_few(harness, monkeypatch):
     assert await answered(await harness.connect()) == (1, b"at once hello")
 
 
-async def test_handshakes_compute_few_at_a_time_and_all_come_to_their_turn(harness, monkeypatch):
+async def test_handshakes_run_few_at_a_time(harness, monkeypatch):
     monkeypatch.setattr(handshakes, "STEPS_A_TURN", 2)
     computed = []
     turn = handshakes.HandshakeQueue._turn
@@ -273,7 +273,7 @@ async def test_handshakes_compute_few_at_a_time_and_all_come_to_their_turn(harne
     assert max(computed) <= 2
 
 
-async def test_bytes_that_come_before_their_turn_stay_in_the_kernel(harness, monkeypatch):
+async def test_early_bytes_stay_in_the_kernel(harness, monkeypatch):
     """A stranger that floods during its handshake is read from once for each of its steps."""
     monkeypatch.setattr(handshakes, "STEPS_A_TURN", 0)
     flood = raw(harness)
@@ -288,7 +288,7 @@ async def test_bytes_that_come_before_their_turn_stay_in_the_kernel(harness, mon
     flood.close()
 
 
-async def test_client_whose_answers_do_not_leave_is_not_read_from(harness):
+async def test_client_with_unsent_answers_is_not_read(harness):
     client = await harness.connect()
     assert await answered(client) == (1, b"at once hello")
     client.writer.transport.pause_reading()
@@ -304,7 +304,7 @@ async def test_client_whose_answers_do_not_leave_is_not_read_from(harness):
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-async def test_client_that_sends_more_behind_its_goodbye_is_answered_and_closed(harness, version):
+async def test_client_sending_after_goodbye_is_closed(harness, version):
     context = harness.trust(minimum_version=version, maximum_version=version)
     reader, writer = await asyncio.open_connection(HOST, harness.server.port)
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -335,7 +335,7 @@ async def test_plaintext_client_is_counted_and_closed(harness):
     made.close()
 
 
-async def test_garbage_in_place_of_a_handshake_is_a_counted_close(harness):
+async def test_garbage_instead_of_handshake_is_counted(harness):
     hello = client_hello(harness)
     dice = random.Random(11)
     count = 200
@@ -355,7 +355,7 @@ async def test_garbage_in_place_of_a_handshake_is_a_counted_close(harness):
     assert await answered(await harness.connect()) == (1, b"at once hello")
 
 
-async def test_full_listener_makes_room_as_a_plain_one_does(tmp_path):
+async def test_full_tls_listener_evicts_like_plain_one(tmp_path):
     async with tls_serving(tmp_path, limits=ListenerLimits(connections_max=2)) as harness:
         first = await harness.connect()
         assert await answered(first) == (1, b"at once hello")
@@ -365,7 +365,7 @@ async def test_full_listener_makes_room_as_a_plain_one_does(tmp_path):
         assert harness.server.stats.closed_for["made-room"] == 1
 
 
-async def test_stop_gives_up_handshakes_under_way_and_closes_connections(tmp_path):
+async def test_stop_abandons_handshakes_and_closes_connections(tmp_path):
     async with tls_serving(tmp_path) as harness:
         held = raw(harness, client_hello(harness)[:20])
         client = await harness.connect()

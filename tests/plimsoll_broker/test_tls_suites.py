@@ -21,9 +21,7 @@ PREFERENCES = {
 
 
 @pytest.mark.parametrize(("options", "suite"), PREFERENCES.values(), ids=PREFERENCES)
-async def test_client_whose_first_choice_is_chacha20_gets_it_and_others_the_listeners_choice(
-    tmp_path, options, suite
-):
+async def test_client_preferring_chacha20_gets_it(tmp_path, options, suite):
     async with tls_serving(tmp_path) as harness:
         printed = await s_client(harness.server.port, *options)
     (chosen,) = {line.split()[-1] for line in printed.splitlines() if "Cipher is" in line}

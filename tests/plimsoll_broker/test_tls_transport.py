@@ -117,7 +117,7 @@ async def until_nothing_happens() -> None:
 
 @pytest.mark.parametrize("limit", LIMITS)
 @pytest.mark.parametrize("rest", [1, 100 * KIB, BYTES_A_TURN, BYTES_A_TURN + 1, REPLY])
-async def test_session_goes_on_when_the_rest_of_a_reply_has_left(rest: int, limit: int) -> None:
+async def test_session_resumes_once_reply_has_left(rest: int, limit: int) -> None:
     kernel, session, transport = connected(REPLY - rest, limit)
     transport.write(bytes(REPLY))
     await until_nothing_happens()
@@ -129,7 +129,7 @@ async def test_session_goes_on_when_the_rest_of_a_reply_has_left(rest: int, limi
 
 
 @pytest.mark.parametrize("limit", LIMITS)
-async def test_peer_that_reads_slowly_gets_all_and_the_session_goes_on(limit: int) -> None:
+async def test_slow_reader_gets_everything(limit: int) -> None:
     for size in range(KIB, REPLY, 37 * KIB):
         kernel, session, transport = connected(64 * KIB, limit)
         transport.write(bytes(size))
@@ -153,9 +153,7 @@ async def test_session_that_is_full_is_told_once() -> None:
 
 
 @pytest.mark.parametrize("size", [620 * KIB, 680 * KIB, 1_150 * KIB])
-async def test_request_behind_a_reply_that_the_kernel_takes_in_parts_is_answered(
-    tmp_path: Path, size: int
-) -> None:
+async def test_request_behind_partially_sent_reply_is_answered(tmp_path: Path, size: int) -> None:
     """Small buffers, as between pods: on loopback the kernel takes megabytes at once."""
     async with tls_serving(tmp_path) as harness:
         client = await harness.connect()

@@ -82,7 +82,7 @@ async def connected(port, count, address="127.0.0.1"):
     return found
 
 
-async def test_requests_of_one_instant_leave_turns_to_others_and_are_all_answered(server):
+async def test_simultaneous_requests_are_spread_over_turns(server):
     listener, handlers = server
     sockets = await connected(listener.port, CONNECTIONS)
     try:
@@ -110,7 +110,7 @@ async def served_in_turns(listener, handlers, sockets):
         assert reply[4:8] == number.to_bytes(4)
 
 
-async def test_pipelined_requests_of_one_connection_share_turns_with_another(server):
+async def test_pipelined_requests_share_turns_with_others(server):
     listener, handlers = server
     first = Client(*await asyncio.open_connection("127.0.0.1", listener.port))
     second = Client(*await asyncio.open_connection("127.0.0.1", listener.port))
@@ -149,7 +149,7 @@ async def test_principal_waits_for_one_request_of_each_other(server):
         sock.close()
 
 
-async def test_client_that_half_closes_behind_its_request_is_answered(server):
+async def test_half_closing_client_is_answered(server):
     listener, _ = server
     sockets = await connected(listener.port, 100)
     for number, sock in enumerate(sockets):
@@ -163,7 +163,7 @@ async def test_client_that_half_closes_behind_its_request_is_answered(server):
         sock.close()
 
 
-async def test_connections_that_are_lost_while_their_requests_wait_are_not_served(server):
+async def test_requests_of_lost_connections_are_not_served(server):
     listener, handlers = server
     sockets = await connected(listener.port, 100)
     note = handlers.note

@@ -51,7 +51,7 @@ async def following(
         copy.close()
 
 
-async def test_metadata_of_a_newer_release_is_not_applied_and_what_came_before_is(
+async def test_metadata_of_newer_release_is_not_applied(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Before: UnknownMetadata ended the process, and every broker of the cluster with it."""
@@ -69,7 +69,7 @@ async def test_metadata_of_a_newer_release_is_not_applied_and_what_came_before_i
     assert loaded(tmp_path).image.next_offset == known, "the copy holds what was applied"
 
 
-async def test_finalised_version_that_is_not_understood_is_not_applied(tmp_path: Path) -> None:
+async def test_unknown_finalised_version_is_not_applied(tmp_path: Path) -> None:
     async with following(tmp_path) as (stream, _, _):
         chain = list(batches(2))
         body = b'[{"type":"MetadataVersionFinalized","cause":"x","metadata_version":99}]'
@@ -89,7 +89,7 @@ async def test_stream_waits_without_end_and_asks_no_more(tmp_path: Path) -> None
         running.cancel()
 
 
-async def test_broker_on_unknown_metadata_sends_no_proposals_but_gets_producer_ids(
+async def test_broker_on_unknown_metadata_only_gets_producer_ids(
     tmp_path: Path,
 ) -> None:
     async with following(tmp_path) as (stream, client, controller):
@@ -115,7 +115,7 @@ async def test_readyz_and_a_metric_say_so() -> None:
     assert told()["metadata_unknown"] == 0
 
 
-async def test_start_on_metadata_of_a_newer_release_leaves_the_volume_as_it_is(
+async def test_start_on_newer_metadata_leaves_volume_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its clean-stop marker too: the newer release that follows still counts as stopped cleanly."""

@@ -55,7 +55,7 @@ def used(member: Member) -> int:
     return memory.pool.used
 
 
-async def test_coordinator_loads_what_it_has_room_for_and_forgets_nothing(
+async def test_coordinator_loads_what_fits_and_forgets_nothing(
     members: Members,
 ) -> None:
     found = await taken_over(members)
@@ -73,7 +73,7 @@ async def test_coordinator_loads_what_it_has_room_for_and_forgets_nothing(
     assert await commit(found, "m.new", MALLORY, 1, TEXT) is Code.INVALID_COMMIT_OFFSET_SIZE
 
 
-async def test_groups_that_are_not_loaded_are_deleted_and_make_room(members: Members) -> None:
+async def test_unloaded_groups_are_deleted_and_make_room(members: Members) -> None:
     found = await taken_over(members)
     unloaded = list(found.shard.state.unloaded)
     gone, left = unloaded[:-5], unloaded[-5:]
@@ -94,7 +94,7 @@ async def test_groups_that_are_not_loaded_are_deleted_and_make_room(members: Mem
     used(found)
 
 
-async def test_groups_whose_names_do_not_fit_are_deleted_by_name(members: Members) -> None:
+async def test_groups_with_unfitting_names_are_deletable(members: Members) -> None:
     """So little that not even the names fit: nothing is told of any group that is not loaded, and
     those that were loaded before that are served."""
     found = await taken_over(members, budget=30_000)
@@ -120,7 +120,7 @@ def traced() -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("traced")
-async def test_load_of_many_times_the_budget_takes_the_budget(members: Members) -> None:
+async def test_oversized_load_takes_only_the_budget(members: Members) -> None:
     """A log of 8 MB, a budget of an eighth of a megabyte."""
     leader = coordinator(members)
     await asyncio.gather(*(commit(leader, f"m{n}", MALLORY, n, TEXT) for n in range(2_000)))

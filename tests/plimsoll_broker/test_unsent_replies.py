@@ -50,7 +50,7 @@ async def test_reply_that_the_kernel_takes_is_never_held(reply: Any) -> None:
     assert pool.used == 0
 
 
-async def test_reply_that_the_kernel_does_not_take_is_held_until_it_does() -> None:
+async def test_reply_is_held_until_kernel_takes_it() -> None:
     sending, pool, _ = sender(transport := Transport(room=50))
     sending.send(HEADER, b"x" * 100, None)
     assert pool.used == 100
@@ -59,7 +59,7 @@ async def test_reply_that_the_kernel_does_not_take_is_held_until_it_does() -> No
     assert pool.used == 0
 
 
-async def test_reply_of_granted_bytes_is_given_back_whether_or_not_it_waited_for_its_turn() -> None:
+async def test_granted_reply_bytes_are_returned() -> None:
     sending, pool, account = sender(Transport(room=1_000))
     for waits in (False, True):
         granted = account.grant(300)

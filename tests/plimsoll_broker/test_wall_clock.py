@@ -40,7 +40,7 @@ def test_clock_that_goes_on_is_believed(clocks: Clocks) -> None:
 
 
 @pytest.mark.parametrize("step_ms", [7 * DAY_MS, -7 * DAY_MS, STEP_MS_MAX + 1])
-def test_clock_that_stepped_is_not_believed_until_it_is_set_back(
+def test_stepped_clock_is_distrusted_until_set_back(
     clocks: Clocks, step_ms: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     wall = WallClock(lambda: clocks.monotonic_ms)
@@ -54,9 +54,7 @@ def test_clock_that_stepped_is_not_believed_until_it_is_set_back(
 
 
 @pytest.mark.parametrize("step_ms", [-7 * DAY_MS, -STEP_MS_MAX - 1])
-def test_what_is_written_while_the_clock_is_set_back_does_not_look_old(
-    clocks: Clocks, step_ms: int
-) -> None:
+def test_records_written_while_clock_is_back_stay_young(clocks: Clocks, step_ms: int) -> None:
     wall = WallClock(lambda: clocks.monotonic_ms)
     clocks.go_on(DAY_MS, slewed=-STEP_MS_MAX)
     assert wall.stamp_ms() == clocks.wall_ms
@@ -70,7 +68,7 @@ def test_what_is_written_while_the_clock_is_set_back_does_not_look_old(
     assert wall.stamp_ms() == clocks.wall_ms
 
 
-def test_what_is_written_by_a_clock_that_was_wrong_at_the_start_has_the_right_time_once_it_is_set(
+def test_records_of_wrong_start_clock_get_right_time(
     clocks: Clocks,
 ) -> None:
     """It may as well have been set ahead: then what is written stays for longer."""
@@ -86,7 +84,7 @@ def test_machine_that_was_suspended_is_believed(clocks: Clocks) -> None:
     assert wall.now_ms() == clocks.wall_ms
 
 
-async def test_broker_whose_clock_is_a_week_ahead_keeps_what_it_holds(
+async def test_broker_with_clock_ahead_keeps_records(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It deleted everything within seconds, and as leader made its followers delete it, too."""
@@ -105,7 +103,7 @@ async def test_broker_whose_clock_is_a_week_ahead_keeps_what_it_holds(
 
 
 @pytest.mark.parametrize("kind", ["LogAppendTime", "CreateTime"])
-async def test_record_that_a_broker_takes_while_its_clock_is_set_back_is_as_young_as_it_is(
+async def test_record_taken_while_clock_is_back_is_young(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """With the broker's time it was a week old at once, by any other clock: a follower's, or its
@@ -122,7 +120,7 @@ async def test_record_that_a_broker_takes_while_its_clock_is_set_back_is_as_youn
 
 
 @pytest.mark.parametrize("segments", [1, 3])
-async def test_records_without_a_time_that_came_while_the_clock_was_set_back_stay_as_long_as_others(
+async def test_records_without_time_stay_as_long(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch, segments: int
 ) -> None:
     """They are as old as their file, which had the time of that clock: once it was set right they
@@ -147,7 +145,7 @@ async def test_records_without_a_time_that_came_while_the_clock_was_set_back_sta
     assert log.log_start_offset == segments
 
 
-async def test_file_of_a_clock_that_was_set_ahead_and_right_again_is_not_of_the_future(
+async def test_file_of_stepped_clock_is_not_future(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await broker(0).start()
@@ -163,7 +161,7 @@ async def test_file_of_a_clock_that_was_set_ahead_and_right_again_is_not_of_the_
     assert segment.modified_ms() <= time.time_ns() // 1_000_000
 
 
-async def test_broker_has_one_clock_that_all_its_parts_believe_alike(broker: Make) -> None:
+async def test_broker_parts_share_one_clock(broker: Make) -> None:
     """Each had its own, begun when it was made: what one stamped for right another would not
     believe."""
     one = await broker(0).start()

@@ -22,7 +22,7 @@ def test_ipv6_address_stands_in_brackets_before_its_port(host: str, text: str) -
 
 
 @pytest.mark.parametrize("text", ["a", "", "::1", "fd00::1:9092", "[::1]", "[::1]:", "a:x", "a:-1"])
-def test_text_that_is_no_host_and_port_is_refused(text: str) -> None:
+def test_text_without_host_and_port_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"HOST:PORT|brackets"):
         split_address(text)
 

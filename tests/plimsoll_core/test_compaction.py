@@ -43,7 +43,7 @@ def segments(*sizes: int, length: int = 10, newest_ms: int = 0) -> list[SealedSe
         (30, 30, {"dirty_ratio_min": 0.0}, None),
     ],
 )
-def test_log_is_cleaned_as_far_as_it_is_stable_and_old_enough(
+def test_log_is_cleaned_up_to_stable_old_records(
     first_dirty: int, stable_end: int, fields: dict[str, float], end: int | None
 ) -> None:
     sealed = segments(100, 100, 100, newest_ms=NOW_MS - 1_000)
@@ -59,7 +59,7 @@ def test_without_a_clock_no_record_is_old() -> None:
     assert plan(sealed, 0, 20, CompactionLimits(), None) is not None
 
 
-def test_internal_topics_come_first_then_what_is_overdue_then_the_dirtiest() -> None:
+def test_internal_topics_are_cleaned_first() -> None:
     sealed = segments(100, 100)
     dirty, half = (
         plan(sealed, first, 20, CompactionLimits(dirty_ratio_min=0), 0) for first in (0, 10)
@@ -73,7 +73,7 @@ def test_internal_topics_come_first_then_what_is_overdue_then_the_dirtiest() -> 
     assert order == sorted(order)
 
 
-def test_group_is_no_larger_than_a_segment_may_be() -> None:
+def test_cleaned_group_is_no_larger_than_segment() -> None:
     found = groups(segments(40, 40, 40, 100, 10), 50, 100)
     assert [[one.size for one in group] for group in found] == [[40, 40], [40], [100], [10]]
     assert [len(group) for group in groups(segments(*[0] * 130), 2_000, 100)] == [
@@ -95,7 +95,7 @@ def test_tombstone_waits_for_its_horizon() -> None:
     assert delete_horizon(None, False, 500, 1_000).at_ms is None
 
 
-def test_last_record_of_a_key_stays_and_those_before_it_go() -> None:
+def test_last_record_of_each_key_stays() -> None:
     assert not keeps_record(superseded=True, expired_tombstone=False)
     assert keeps_record(superseded=False, expired_tombstone=False)
     assert not keeps_record(superseded=False, expired_tombstone=True)
@@ -121,7 +121,7 @@ class HolesLog:
     log_start_offset, log_end_offset, holes = 0, 100, True
 
 
-def test_compacted_log_is_cut_no_lower_than_what_was_ever_committed() -> None:
+def test_compacted_log_is_never_truncated_below_commit() -> None:
     log = HolesLog()
     copy = CompactedCopy(log, 60)  # type: ignore[arg-type]
     assert copy.least_cut == 60
@@ -134,7 +134,7 @@ def test_compacted_log_is_cut_no_lower_than_what_was_ever_committed() -> None:
     assert copy.least_cut == 0
 
 
-def test_copy_that_a_new_term_finds_half_done_begins_again() -> None:
+def test_half_done_copy_begins_again_in_new_epoch() -> None:
     log = HolesLog()
     copy = CompactedCopy(log, 60)  # type: ignore[arg-type]
     copy.new_term()
@@ -187,7 +187,7 @@ def test_configs_of_compaction_are_checked(configs: dict[str, str], words: str |
         (" ", ""),
     ],
 )
-def test_policies_stay_in_the_order_that_a_client_gave(text: str, policies: str) -> None:
+def test_cleanup_policies_keep_the_clients_order(text: str, policies: str) -> None:
     kept = client_configs({"cleanup.policy": text})
     assert not isinstance(kept, Refusal)
     assert kept.kept == {"cleanup.policy": policies}

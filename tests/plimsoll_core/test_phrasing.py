@@ -9,7 +9,7 @@ from plimsoll_core.phrasing import brokers_text, counted, first_few, replicas_te
     ("broker_ids", "text"),
     [((4,), "broker 4"), ((2, 1), "brokers 1 and 2"), ({3, 1, 2}, "brokers 1, 2 and 3")],
 )
-def test_brokers_text_sorts_and_joins_the_last_with_and(broker_ids: tuple[int], text: str) -> None:
+def test_brokers_text_sorts_and_joins_with_and(broker_ids: tuple[int], text: str) -> None:
     assert brokers_text(broker_ids) == text
 
 
@@ -19,7 +19,7 @@ def test_brokers_text_beyond_its_limit_counts_the_rest() -> None:
     assert first_few(["a", "b"]) == "a, b"
 
 
-def test_replicas_text_keeps_the_order_of_a_replica_list() -> None:
+def test_replicas_text_keeps_the_list_order() -> None:
     assert replicas_text((2, 0, 1)) == "2, 0, 1"
 
 

@@ -32,13 +32,13 @@ def test_bug_ends_the_process(error: Exception) -> None:
         {"message": "m", "exception": AssertionError("a bug"), "costs": "one connection"},
     ],
 )
-def test_ends_process_returns_none_for_network_errors_and_handled_failures(
+def test_ends_process_ignores_network_and_handled_errors(
     context: dict[str, object],
 ) -> None:
     assert ends_process(context) is None
 
 
-def test_among_libraries_only_what_passed_through_our_code_ends_the_process() -> None:
+def test_library_errors_end_process_only_through_our_code() -> None:
     theirs = raised(KeyError("in a library"))
     assert ends_process({"exception": theirs}, ours="plimsoll_") is None
     with pytest.raises(AttributeError) as caught:

@@ -68,7 +68,7 @@ def kubeconfig(path: Path, server: str, **user: Any) -> str:
 # --- tokens ---------------------------------------------------------------------------------------
 
 
-async def test_access_reads_a_pods_token_again_when_it_is_a_minute_old(
+async def test_pod_token_is_reread_after_a_minute(
     pod: Pod, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = await find_access()
@@ -79,7 +79,7 @@ async def test_access_reads_a_pods_token_again_when_it_is_a_minute_old(
     assert await found.authorization() == "bearer second"
 
 
-async def test_access_reads_a_kubeconfigs_token_again_when_it_is_a_minute_old(
+async def test_kubeconfig_token_is_reread_after_a_minute(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = await from_kubeconfig(kubeconfig(tmp_path, "http://a:1", token="first"))
@@ -89,7 +89,7 @@ async def test_access_reads_a_kubeconfigs_token_again_when_it_is_a_minute_old(
     assert await found.authorization() == "Bearer second"
 
 
-async def test_official_transport_sends_the_token_as_it_is_now(
+async def test_transport_sends_the_current_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(official_transport, "TOKEN_SECONDS", 0)
@@ -106,7 +106,7 @@ async def test_official_transport_sends_the_token_as_it_is_now(
 
 
 @pytest.mark.parametrize("broken", ["empty", "gone"])
-async def test_official_transport_sends_nothing_while_credentials_cannot_be_read(
+async def test_transport_sends_nothing_without_readable_credentials(
     broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(official_transport, "TOKEN_SECONDS", 0)
@@ -124,7 +124,7 @@ async def test_official_transport_sends_nothing_while_credentials_cannot_be_read
 
 
 @pytest.mark.parametrize("broken", ["empty", "gone"])
-async def test_access_goes_on_when_a_pods_token_can_be_read_again(
+async def test_access_recovers_once_pod_token_is_readable(
     broken: str, pod: Pod, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = await find_access()
@@ -152,7 +152,7 @@ async def test_access_is_the_pods_own_before_any_kubeconfig(
     assert found.configuration.verify_ssl is True
 
 
-async def test_access_takes_certificates_from_the_kubeconfig_itself_or_beside_it(
+async def test_kubeconfig_certificates_are_inline_or_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inline = {
@@ -167,7 +167,7 @@ async def test_access_takes_certificates_from_the_kubeconfig_itself_or_beside_it
     assert stat.S_IMODE(Path(found.key_file).stat().st_mode) == 0o600
 
 
-async def test_access_without_pod_and_kubeconfig_says_where_it_looked(tmp_path: Path) -> None:
+async def test_access_without_sources_names_places_searched(tmp_path: Path) -> None:
     with pytest.raises(NoCluster, match=f"no kubeconfig at {tmp_path}/home/.kube/config"):
         await find_access()
 
@@ -192,7 +192,7 @@ async def test_access_by_an_unusable_kubeconfig_says_so(
         await from_kubeconfig(str(path))
 
 
-async def test_access_by_a_kubeconfig_whose_certificate_is_gone_says_so(tmp_path: Path) -> None:
+async def test_kubeconfig_with_missing_certificate_is_reported(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path, "https://a:1", token="t")
     (tmp_path / "ca.crt").unlink()
     with pytest.raises(NoCluster, match=r"ca\.crt"):

@@ -91,7 +91,7 @@ def let_in(policy: Any, port: int = 9094, pod: dict[str, str] = CLIENT) -> set[s
         ({"from": "Selector"}, {OWN}),
     ],
 )
-def test_listener_lets_in_pods_of_the_namespaces_that_it_allows(
+def test_listener_admits_pods_of_allowed_namespaces(
     allowed: dict[str, Any] | None, found: set[str]
 ) -> None:
     policy = a_policy(a_listener(allowed))
@@ -99,7 +99,7 @@ def test_listener_lets_in_pods_of_the_namespaces_that_it_allows(
     assert let_in(policy, pod=OPERATOR) == found | {SYSTEM}
 
 
-def test_each_listener_has_namespaces_of_its_own_and_other_ports_stay_as_they_were() -> None:
+def test_listeners_have_separate_allowed_namespaces() -> None:
     policy = a_policy(PLAIN, a_listener(BY_LABEL), a_listener({}, name="own", port=9096))
     assert let_in(policy, 9092) == EVERYBODY
     assert let_in(policy, 9094) == {OWN, "shop"}
@@ -122,7 +122,7 @@ def test_clients_of_a_route_are_the_gateways_pods() -> None:
     assert let_in(a_policy(route)) == {OWN, "shop"}
 
 
-def test_listener_that_is_open_is_let_in_to_as_the_spec_says_of_its_port_then_of_its_name() -> None:
+def test_open_listener_follows_spec_by_port_then_name() -> None:
     """What is committed is behind the spec while that is refused, or waits."""
     moved = (Listener(name="tls", port=9095),)
     assert let_in(a_policy(a_listener(BY_LABEL), opened=moved), 9095) == {OWN, "shop"}
@@ -132,7 +132,7 @@ def test_listener_that_is_open_is_let_in_to_as_the_spec_says_of_its_port_then_of
     assert let_in(a_policy(a_listener(BY_LABEL), opened=()), 9092) == EVERYBODY
 
 
-def test_change_of_who_is_let_in_restarts_nothing_and_is_no_record() -> None:
+def test_change_of_allowed_namespaces_restarts_nothing() -> None:
     def shown(*declared: dict[str, Any]) -> tuple[str, tuple[Listener, ...]]:
         context: Context = a_context(listeners=list(declared))
         return revision(context), committed(context.cluster.listeners)
@@ -159,7 +159,7 @@ def test_change_of_who_is_let_in_restarts_nothing_and_is_no_record() -> None:
         ),
     ],
 )
-async def test_selector_that_no_policy_may_have_lets_nobody_in_and_is_told(
+async def test_impossible_selector_admits_nobody_and_is_reported(
     selector: dict[str, Any], sentence: str
 ) -> None:
     listener = {**TLS, "allowedNamespaces": {"from": "Selector", "selector": selector}}

@@ -11,7 +11,7 @@ from plimsoll_operator.kube.resources import CONFIG_MAPS, SECRETS
 from plimsoll_operator.pki.authority import signed_by
 
 
-async def test_authority_of_a_deleted_cluster_of_the_same_name_is_left_as_it_is() -> None:
+async def test_authority_of_deleted_namesake_is_left_alone() -> None:
     deleted, made = Declared(TLS), Declared(TLS)
     await deleted.look()
     kept = deleted.secret(labels.listener_authority(deleted.deciding.image.cluster_id))

@@ -93,7 +93,7 @@ async def test_move_whose_target_is_down_is_told_everywhere(begin: Any):
         assert "Broker 4 is down (its pod: Unschedulable: 0/3 nodes" in message
 
 
-async def test_wait_that_ended_or_whose_object_is_gone_is_told_no_more():
+async def test_ended_wait_is_no_longer_reported():
     scene, _, _, _ = await a_blocked_reassignment()
     first = shown(scene)[0].blocked
     await scene.look()  # type: ignore[attr-defined]
@@ -117,7 +117,7 @@ async def test_wait_that_ended_or_whose_object_is_gone_is_told_no_more():
     ],
     ids=lambda one: one.kind if isinstance(one, Kind) else "",
 )
-def test_object_shown_as_blocked_is_told_for_any_reason(kind: Kind, status: Any, reason: str):
+def test_object_shown_as_blocked_is_always_reported(kind: Kind, status: Any, reason: str):
     scene = Moves()
     told = events(scene)
     found = type(status)(

@@ -41,7 +41,7 @@ async def _no_objection() -> None:
 
 
 @pytest.mark.parametrize("alone", [True, False])
-async def test_candidate_alone_leads_again_at_once_after_a_hand_over(
+async def test_sole_candidate_leads_again_after_hand_over(
     alone: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept: list[float] = []
@@ -83,7 +83,7 @@ class Leads(HandsOver):
 
 
 @pytest.mark.parametrize("lost", ["refused", "unanswered"])
-async def test_answer_that_was_lost_is_no_objection_to_leading(
+async def test_lost_answer_is_no_objection_to_leading(
     lost: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One call that failed right after the Lease was won left it to others for ten seconds, and
@@ -117,7 +117,7 @@ async def test_answer_that_was_lost_is_no_objection_to_leading(
     assert (len(asked), leader.said) == (3, [])
 
 
-async def test_candidate_that_is_ended_while_it_asks_for_objections_leaves_nobody_asking() -> None:
+async def test_cancelled_candidate_leaves_no_pending_query() -> None:
     asking, ended = asyncio.Event(), list[str]()
 
     async def objection() -> None:
@@ -137,7 +137,7 @@ async def test_candidate_that_is_ended_while_it_asks_for_objections_leaves_nobod
     assert ended == ["here"]
 
 
-async def test_lease_that_is_lost_before_anybody_tells_of_objections_is_sought_anew() -> None:
+async def test_lease_lost_during_objection_query_is_sought_again() -> None:
     class Lost(Lease):
         acquired = 0
 

@@ -45,7 +45,7 @@ def say(made: Outside, status: str, message: str = "") -> None:
 AUTHORITY = new_authority("corp", NOW_MS)
 
 
-async def test_certificate_is_asked_for_with_the_names_by_which_pods_know_brokers() -> None:
+async def test_certificate_request_names_broker_addresses() -> None:
     made = with_cert_manager(PLAIN, ISSUED)
     await made.look()
     stated = spec(made)
@@ -63,7 +63,7 @@ async def test_certificate_is_asked_for_with_the_names_by_which_pods_know_broker
     assert "ipAddresses" not in stated
 
 
-async def test_what_cert_manager_issues_reaches_every_broker_and_so_does_its_renewal() -> None:
+async def test_issued_and_renewed_certificates_reach_brokers() -> None:
     made = with_cert_manager(ISSUED)
     await made.look()
     assert f"Certificate {NAME} is not ready" in made.stalled
@@ -84,7 +84,7 @@ async def test_what_cert_manager_issues_reaches_every_broker_and_so_does_its_ren
     assert made.deciding.asked == [], "brokers read their Secrets, and no record is needed"
 
 
-async def test_certificate_that_is_not_ready_is_said_and_what_is_there_is_shown_on() -> None:
+async def test_unready_certificate_is_reported_and_old_shown() -> None:
     made = with_cert_manager(PLAIN, ISSUED)
     await made.look()
     pair = issue(AUTHORITY, ("kafka.corp",), NOW_MS)
@@ -97,7 +97,7 @@ async def test_certificate_that_is_not_ready_is_said_and_what_is_there_is_shown_
     assert made.pair(0, "ext").certificate == pair.certificate
 
 
-async def test_word_about_an_earlier_certificate_does_not_count_for_a_changed_one() -> None:
+async def test_status_of_earlier_certificate_is_ignored_after_change() -> None:
     made = with_cert_manager(ISSUED)
     await made.look()
     made.give(issue(AUTHORITY, ("kafka.corp",), NOW_MS), NAME)
@@ -109,7 +109,7 @@ async def test_word_about_an_earlier_certificate_does_not_count_for_a_changed_on
     assert "is not ready" in made.stalled
 
 
-async def test_certificate_for_clients_outside_names_what_they_are_told_and_nothing_else() -> None:
+async def test_outside_certificate_names_only_public_addresses() -> None:
     outside = {**BALANCED, **ISSUED, "bootstrapHost": "kafka.example.com"}
     made = with_cert_manager(outside)
     await made.look()
@@ -129,7 +129,7 @@ async def test_certificate_waits_for_a_name_outside() -> None:
 
 
 @pytest.mark.parametrize("lacking", ["kind", "value", "right", "webhook"])
-async def test_certificates_that_cannot_be_asked_for_hold_up_their_listener_alone(
+async def test_unobtainable_certificate_delays_only_its_listener(
     lacking: str,
 ) -> None:
     made = with_cert_manager(PLAIN, ISSUED, installed=lacking != "kind", allowed=lacking != "value")
@@ -148,7 +148,7 @@ async def test_certificates_that_cannot_be_asked_for_hold_up_their_listener_alon
     assert [one.name for one in made.deciding.image.listeners] == ["ext", "internal"]
 
 
-async def test_certificate_goes_with_its_listener_and_those_of_others_stay() -> None:
+async def test_certificate_is_deleted_with_its_listener() -> None:
     made = with_cert_manager(ISSUED)
     await made.look()
     other = {"metadata": {"name": "other", "namespace": "kafka"}, "spec": {}}

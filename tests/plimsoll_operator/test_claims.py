@@ -61,7 +61,7 @@ async def stall(controller: Controller, claim: Heartbeat) -> None:
         assert await task in (Outcome.STALLED, Outcome.DEPOSED)
 
 
-async def test_claim_that_nobody_repeats_stalls_the_cluster_only_for_a_time(
+async def test_unrepeated_claim_stalls_for_a_bounded_time(
     clock: Callable[[int], None],
 ) -> None:
     """One broker with a bogus position, deleted since: the cluster goes on without a restart."""
@@ -78,7 +78,7 @@ async def test_claim_that_nobody_repeats_stalls_the_cluster_only_for_a_time(
     assert await task is Outcome.STOPPED
 
 
-async def test_claim_that_is_repeated_stalls_on_and_nothing_is_committed(
+async def test_repeated_claim_stalls_and_commits_nothing(
     clock: Callable[[int], None],
 ) -> None:
     """The log really went back in time: its broker still is there, or another one that knows."""
@@ -101,7 +101,7 @@ async def test_claim_that_is_repeated_stalls_on_and_nothing_is_committed(
         assert len(log.batches) == committed
 
 
-async def test_claim_whose_broker_may_be_starting_again_stalls_at_once() -> None:
+async def test_claim_of_possibly_restarting_broker_stalls_at_once() -> None:
     log = MemoryLog()
     controller = a_controller(log, listen_ms=0)
     await stall(controller, a_claim())
@@ -111,7 +111,7 @@ async def test_claim_whose_broker_may_be_starting_again_stalls_at_once() -> None
     assert len(log.batches) == committed
 
 
-async def test_broker_takes_its_claim_back_while_it_is_listened_to(
+async def test_broker_may_withdraw_its_claim(
     clock: Callable[[int], None],
 ) -> None:
     log = MemoryLog()
@@ -127,7 +127,7 @@ async def test_broker_takes_its_claim_back_while_it_is_listened_to(
     assert await task is Outcome.STOPPED
 
 
-async def test_claim_of_a_newer_controller_deposes_first_and_is_listened_for_too(
+async def test_claim_of_newer_controller_deposes_first(
     clock: Callable[[int], None],
 ) -> None:
     log = MemoryLog()

@@ -37,7 +37,7 @@ async def scene() -> Certified:
     return made
 
 
-async def test_user_gets_a_certificate_with_ready_files_and_its_fingerprint_is_committed(
+async def test_user_gets_certificate_with_committed_fingerprint(
     scene: Certified,
 ) -> None:
     secret, authority = scene.secret(), scene.authority
@@ -63,7 +63,7 @@ async def test_nothing_is_changed_while_nothing_is_due(scene: Certified) -> None
     assert len(scene.decided.asked) == asked + 1, "the User is declared again, and no authority"
 
 
-async def test_certificate_is_renewed_in_time_and_the_one_before_is_good_until_its_end(
+async def test_certificate_is_renewed_while_previous_stays_valid(
     scene: Certified,
 ) -> None:
     first = scene.shown
@@ -77,7 +77,7 @@ async def test_certificate_is_renewed_in_time_and_the_one_before_is_good_until_i
     assert [one.sha256 for one in scene.committed] == [second]
 
 
-async def test_operator_that_dies_behind_the_secret_is_followed_by_one_that_commits_the_same(
+async def test_successor_commits_the_same_certificate_after_death(
     scene: Certified, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = scene.shown
@@ -116,7 +116,7 @@ async def test_secret_with_another_users_certificate_is_not_believed(scene: Cert
     assert [one.sha256 for one in scene.committed] == [scene.shown]
 
 
-async def test_authority_is_replaced_with_overlap_and_users_certificates_follow(
+async def test_authority_is_replaced_with_overlap(
     scene: Certified,
 ) -> None:
     """And what the former one signed last, for as long as a User may ask for, is good until its
@@ -143,7 +143,7 @@ async def test_authority_is_replaced_with_overlap_and_users_certificates_follow(
     assert scene.believed[OWN_AUTHORITY] == (announced,)
 
 
-async def test_authority_that_ended_while_no_operator_ran_is_replaced_at_once(
+async def test_expired_authority_is_replaced_at_once(
     scene: Certified,
 ) -> None:
     """Once the next one was announced for 90 days, and no user had a certificate meanwhile."""
@@ -159,9 +159,7 @@ async def test_authority_that_ended_while_no_operator_ran_is_replaced_at_once(
 
 
 @pytest.mark.parametrize("spoilt", ["ca.crt", "ca.key", "announced.crt", "former.crt", "since"])
-async def test_damaged_authority_is_told_by_the_cluster_and_by_users_with_what_mends_it(
-    scene: Certified, spoilt: str
-) -> None:
+async def test_damaged_authority_is_reported_with_remedy(scene: Certified, spoilt: str) -> None:
     name = labels.client_authority(scene.term.cluster_id)
     whole, believed = scene.kube.find(SECRETS, KEY[0], name), scene.believed
     junk = base64.b64encode(b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
@@ -188,14 +186,14 @@ async def test_deleted_authority_is_believed_no_more(scene: Certified) -> None:
     assert scene.shown != shown
 
 
-async def test_user_that_logs_in_otherwise_has_no_certificate_any_more(scene: Certified) -> None:
+async def test_user_with_other_login_loses_its_certificate(scene: Certified) -> None:
     scene.apply(authentication={"scram": {}})
     await scene.reconciled()
     assert scene.committed == ()
     assert "tls.key" not in scene.secret()
 
 
-async def test_user_whose_object_is_gone_has_no_certificate_any_more(scene: Certified) -> None:
+async def test_deleted_user_loses_its_certificate(scene: Certified) -> None:
     scene.apply(disabled=True)
     await scene.reconciled()
     assert scene.decided.image.security.is_disabled("writer")
@@ -232,7 +230,7 @@ async def test_named_authority_is_read_committed_and_withdrawn() -> None:
     assert scene.stalled == ""
 
 
-async def test_named_authority_of_another_object_is_not_taken_for_the_one_before() -> None:
+async def test_authority_of_another_object_is_no_predecessor() -> None:
     scene = Certified(certificates=NAMED)
     scene.give({"ca.crt": CORP.certificate.decode()})
     await scene.look()
@@ -242,7 +240,7 @@ async def test_named_authority_of_another_object_is_not_taken_for_the_one_before
     assert "corp" not in scene.believed
 
 
-async def test_certificate_that_is_no_authoritys_is_not_believed_as_one() -> None:
+async def test_non_authority_certificate_is_not_trusted_as_one() -> None:
     scene = Certified(certificates=NAMED)
     scene.give({"ca.crt": issue(CORP, ("alice",), BEGIN_MS).certificate.decode()})
     await scene.look()
@@ -250,7 +248,7 @@ async def test_certificate_that_is_no_authoritys_is_not_believed_as_one() -> Non
     assert "is not a CA certificate" in scene.stalled
 
 
-async def test_user_of_another_authoritys_certificate_has_its_subject_as_name() -> None:
+async def test_user_of_other_authority_is_named_by_subject() -> None:
     scene = Certified(certificates=NAMED)
     scene.apply(authentication={"tlsExternal": {"subject": "CN=orders,O=Shop"}})
     ready = await scene.reconciled()
@@ -259,7 +257,7 @@ async def test_user_of_another_authoritys_certificate_has_its_subject_as_name() 
     assert "secrets/writer-kafka" not in scene.made("secrets")
 
 
-async def test_cluster_that_asks_for_no_certificates_makes_no_authority() -> None:
+async def test_cluster_without_certificate_logins_makes_no_authority() -> None:
     scene = Certified(listeners=[{**LISTENERS[0], "authentication": ["ScramSha512"]}])
     scene.apply()
     await scene.look()

@@ -7,7 +7,7 @@ import pytest
 from plimsoll_operator.controller.controller_server import ClosedConnections
 
 
-def test_connections_that_are_closed_in_a_row_make_a_line_a_second(
+def test_closed_connections_log_one_line_a_second(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     times = (100 + number / 10 for number in range(25))

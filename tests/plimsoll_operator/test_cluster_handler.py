@@ -71,7 +71,7 @@ async def test_reconciling_again_changes_no_stateful_set():
     assert sum(isinstance(asked, SetMembers) for asked in scene.controller.asked) == 1
 
 
-async def test_child_that_nobody_touched_is_read_and_not_applied_again():
+async def test_untouched_child_is_read_and_not_reapplied():
     scene = a_scene((0,))
     committing(scene)
     for _ in range(2):
@@ -112,7 +112,7 @@ async def test_child_that_is_going_is_waited_out():
         await scene.run(cluster.reconcile)
 
 
-async def test_child_that_the_api_server_refuses_stands_in_the_status():
+async def test_child_refused_by_api_server_is_in_status():
     scene = a_scene()
     scene.kube.fail = [None, None, None, Rejected(403, "exceeded quota")]
     with pytest.raises(Retry):
@@ -187,7 +187,7 @@ async def test_volumes_grow_and_never_shrink(held: str, wanted: str, after: str)
 FORBIDDEN = Rejected(403, "PATCH /api/v1/… answered: the class does not allow expansion")
 
 
-async def test_volume_that_cannot_grow_stalls_and_says_what_to_do():
+async def test_volume_that_cannot_grow_stalls_with_remedy():
     scene = a_scene(storage={"size": "2Gi"})
     await scene.run(cluster.reconcile)
     hold_volume(scene, "1Gi")
@@ -206,7 +206,7 @@ async def test_volume_that_cannot_grow_stalls_and_says_what_to_do():
     assert cluster_memory(scene.term).volume_size == "1Gi"
 
 
-async def test_size_that_went_back_to_what_the_volumes_have_ends_the_stall():
+async def test_size_reverted_to_volumes_ends_the_stall():
     scene = a_scene(storage={"size": "2Gi"})
     await scene.run(cluster.reconcile)
     hold_volume(scene, "1Gi")
@@ -218,7 +218,7 @@ async def test_size_that_went_back_to_what_the_volumes_have_ends_the_stall():
     assert scene.term.shown.blocked["GrowVolume"] == ()
 
 
-async def test_size_may_go_back_to_what_the_smallest_volume_has():
+async def test_size_may_return_to_smallest_volumes():
     (rule,) = [rule for rule, text in LOG_CLUSTER.object_rules if "never shrinks" in text]
     assert "oldSelf.status.volumeSize" in rule
     scene = a_scene(storage={"size": "2Gi"})
@@ -236,7 +236,7 @@ async def test_size_may_go_back_to_what_the_smallest_volume_has():
     assert [row.action for row in shown.status.blocked] == ["GrowVolume"]
 
 
-async def test_groups_of_a_broker_that_does_not_take_part_are_counted_by_its_successor_alone():
+async def test_groups_of_absent_broker_count_at_successor():
     scene = a_scene((0, 1, 2))
     heard = scene.controller.soft.contacts
     for broker_id, broker in scene.term.image.brokers.items():
@@ -258,7 +258,7 @@ def shown_groups(scene: Scene) -> int:
     return shown.status.groups.total
 
 
-async def test_volume_claim_that_was_deleted_is_told_of_before_its_pod_ends():
+async def test_deleted_volume_claim_is_reported_before_pod_ends():
     scene = a_scene()
     await scene.run(cluster.reconcile)
     hold_volume(scene, "1Gi")

@@ -45,7 +45,7 @@ def as_json(view: object) -> Any:
     return msgspec.json.decode(msgspec.json.encode(view))
 
 
-def test_topic_shows_each_partition_with_size_and_lag_as_far_as_they_were_told() -> None:
+def test_topic_view_shows_known_sizes_and_lags() -> None:
     image, soft = a_cluster(), VolatileState()
     key = PartitionKey(TOPIC_ID, 0)  # type: ignore[arg-type]
     soft.sizes[key] = 4_096
@@ -60,14 +60,14 @@ def test_topic_shows_each_partition_with_size_and_lag_as_far_as_they_were_told()
     assert view["declaredBy"] == "kafka/orders"
 
 
-def test_topic_in_one_line_counts_its_partitions_by_health() -> None:
+def test_topic_line_counts_partitions_by_health() -> None:
     image = replay(a_cluster(), isr_changed(0, (0, 1)), isr_changed(1, (1,)))
     (row,) = as_json(cluster_views.topic_rows(shown(image)))
     assert (row["partitions"], row["atMinISR"], row["underMinISR"], row["offline"]) == (3, 1, 1, 0)
     assert row["notFull"] == 2
 
 
-def test_broker_shows_its_state_its_load_and_what_it_has_not_applied() -> None:
+def test_broker_view_shows_state_load_and_backlog() -> None:
     image = replay(a_cluster(), isr_changed(0, (0, 1)))
     epoch = image.brokers[BrokerId(2)].broker_epoch
     image = replay(
@@ -101,7 +101,7 @@ def test_cluster_names_the_worst_partitions_first() -> None:
     assert view["partitions"]["underMinISR"] == 1
 
 
-def test_what_if_tells_offline_from_under_min_isr_and_what_is_so_already() -> None:
+def test_what_if_separates_offline_from_under_min_isr() -> None:
     image = replay(a_cluster(), isr_changed(0, (0, 1)), isr_changed(1, (1,)))
     one = as_json(what_if(image, (0,)))
     assert (one["offline"], one["underMinISR"], one["leadersThatMove"]) == (0, 2, 1)
@@ -115,7 +115,7 @@ def test_what_if_tells_offline_from_under_min_isr_and_what_is_so_already() -> No
     assert as_json(what_if(image, (7,)))["unknown"] == [7]
 
 
-def test_elr_member_that_takes_part_keeps_a_partition_online() -> None:
+def test_unfenced_elr_member_keeps_partition_online() -> None:
     elr = (BrokerId(1),)
     image = replay(a_cluster(), isr_changed(0, (0,), elr=elr))
     gone = as_json(what_if(image, (0,)))

@@ -38,7 +38,7 @@ def shrinks(metrics: Metrics, cause: str, planned: str = "false", broker: int = 
     return sample(metrics, SHRINKS, **labels)
 
 
-def test_process_that_leads_nothing_shows_zeros_of_every_broker_of_every_cluster_that_it_sees():
+def test_process_that_leads_nothing_shows_zeros():
     """So that the first shrink after it takes over is an increase."""
     metrics = metrics_of(Shows(main={0, 1, 2}))
     for broker in range(3):
@@ -51,7 +51,7 @@ def test_process_that_leads_nothing_shows_zeros_of_every_broker_of_every_cluster
         assert sample(metrics, name, **WHERE, cause=change.value) == 0
 
 
-def test_cluster_or_broker_that_is_gone_has_no_series():
+def test_deleted_cluster_or_broker_has_no_series():
     shows = Shows(main={0, 1, 2})
     metrics = metrics_of(shows)
     metrics.commits.left_isrs(KEY, FENCED, 4)
@@ -74,7 +74,7 @@ def test_broker_that_comes_back_counts_from_zero_again():
     assert shrinks(metrics, "fenced") == 0
 
 
-def test_every_cause_is_planned_or_not_and_an_eviction_may_be_either():
+def test_every_cause_is_planned_or_unplanned():
     by_cause: dict[str, set[str]] = {}
     for cause, planned in SHRINK_SERIES:
         by_cause.setdefault(cause, set()).add(planned)
@@ -129,7 +129,7 @@ TARGET = {"type": "DisruptionTarget", "status": "True"}
         pytest.param({"metadata": {"uid": "u"}}, None, id="no status yet"),
     ],
 )
-def test_eviction_is_what_the_condition_of_that_very_pod_says(pod, found):
+def test_eviction_is_read_from_that_pods_condition(pod, found):
     assert eviction_of(pod, "u") == found
 
 
@@ -171,7 +171,7 @@ class Counting(CommitCounters):
         pytest.param((None,), ("restart", "false"), id="never"),
     ],
 )
-async def test_broker_that_stopped_is_counted_by_what_its_pod_says(answers, series):
+async def test_stopped_broker_is_counted_by_its_pod(answers, series):
     counters, pods = Counting(), Pods(*answers)
     departures = IsrDepartures(KEY, counters, pods.look)
     task = asyncio.create_task(departures.run())
@@ -184,7 +184,7 @@ async def test_broker_that_stopped_is_counted_by_what_its_pod_says(answers, seri
     assert pods.looks[0][:2] == ("kafka", "main-broker-2-0")
 
 
-async def test_what_waits_for_a_look_is_counted_when_the_term_ends():
+async def test_uninspected_departures_are_counted_at_term_end():
     metrics = metrics_of(Shows(main={2}))
     hangs = asyncio.Event()
 
@@ -203,7 +203,7 @@ async def test_what_waits_for_a_look_is_counted_when_the_term_ends():
     assert (shrinks(metrics, "restart"), shrinks(metrics, "fenced")) == (3, 2)
 
 
-def test_without_pods_to_look_at_and_for_what_no_pod_explains_the_record_counts_at_once():
+def test_record_without_pod_counts_at_once():
     metrics = metrics_of(Shows(main={2}))
     IsrDepartures(KEY, metrics.commits, None).add(an_image(), Counter({STOPPED: 3}))
     assert shrinks(metrics, "restart") == 3

@@ -37,7 +37,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-async def test_committed_image_is_the_replay_of_what_was_committed(
+async def test_committed_image_equals_replay_of_the_log(
     steps: list[tuple[str, int, bool]],
 ) -> None:
     start = ClusterImage(cluster_id=uuid4())
@@ -67,7 +67,7 @@ def declared(name: str, partitions: int) -> DeclareTopic:
     )
 
 
-async def test_fencing_a_broker_of_ten_thousand_partitions_costs_little() -> None:
+async def test_fencing_ten_thousand_partitions_costs_little() -> None:
     soft, settings = VolatileState(), Settings()
     queue = CommitQueue(an_image((0, 1, 2, 3)))
 

@@ -16,7 +16,7 @@ def test_transition_time_moves_with_the_status():
     assert later[0].last_transition_time == timestamp(99_000)
 
 
-def test_order_is_fixed_so_that_equal_conditions_are_equal():
+def test_conditions_have_a_fixed_order():
     names = ["Stalled", "Ready", "Blocked"]
     merged = merge((), [condition(n, None, "Unknown", "") for n in names], 1, 0)
     assert [c.type for c in merged] == ["Blocked", "Ready", "Stalled"]

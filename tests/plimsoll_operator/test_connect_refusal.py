@@ -33,14 +33,14 @@ async def test_host_without_an_address_refuses_nothing() -> None:
     assert not await refuses("nobody.invalid", 9091, MS_MAX)
 
 
-async def test_refusal_that_a_firewall_gave_by_icmp_is_none(
+async def test_icmp_refusal_of_firewall_is_no_refusal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(broker_sessions, "told_by_icmp", lambda _: True)
     assert not await refuses(HOST, closed_port(), MS_MAX)
 
 
-async def test_host_of_two_addresses_refuses_only_when_both_do(
+async def test_host_with_two_addresses_must_refuse_on_both(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """By one of them the network may lead elsewhere."""

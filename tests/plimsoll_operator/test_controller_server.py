@@ -183,7 +183,7 @@ async def test_broker_registers_and_every_reply_carries_the_epoch() -> None:
         await peer.close()
 
 
-async def test_cluster_that_is_not_led_here_hears_not_controller() -> None:
+async def test_cluster_not_led_here_gets_not_controller() -> None:
     async with serving() as (server, _):
         peer = await Peer.to(server)
         reply = await peer.command(a_heartbeat(BrokerEpoch(1)), cluster_id=uuid4())
@@ -253,7 +253,7 @@ async def test_half_a_request_holds_nobody_up() -> None:
         await good.close()
 
 
-async def test_connection_closed_by_a_broker_whose_listener_refuses_is_proof_of_death() -> None:
+async def test_closed_connection_and_refusing_listener_prove_death() -> None:
     async with serving() as (server, controller):
         listener = await a_listener()
         peer = await Peer.to(server)
@@ -274,7 +274,7 @@ async def test_cut_connection_alone_proves_nothing() -> None:
         listener.close()
 
 
-async def test_refusing_client_endpoint_of_a_broker_that_replicates_is_no_proof() -> None:
+async def test_refusing_client_endpoint_proves_nothing() -> None:
     """A Service without ready pods refuses for a broker that lives."""
     async with serving() as (server, controller):
         clients, followers = await a_listener(), await a_listener()

@@ -30,7 +30,7 @@ def test_checked_in_crd_is_what_the_models_say(kind: Kind):
 
 
 @BY_NAME
-def test_schema_gives_every_list_map_and_string_a_maximum(kind: Kind):
+def test_schema_bounds_every_list_map_and_string(kind: Kind):
     assert list(unbounded(spec_schema(kind))) == []
     assert list(unbounded(structural(kind.status))) == []
 
@@ -59,7 +59,7 @@ def list_keys_that_may_lack(schema: dict) -> list[str]:
 
 
 @BY_NAME
-def test_items_of_a_list_map_must_have_its_keys(kind: Kind):
+def test_items_of_list_map_require_its_keys(kind: Kind):
     assert list_keys_that_may_lack(spec_schema(kind)) == []
     assert list_keys_that_may_lack(status_schema(kind)) == []
 
@@ -81,7 +81,7 @@ def requirements(schema: dict) -> list:
 
 
 @BY_NAME
-def test_older_operator_can_write_status_under_a_newer_crd(kind: Kind):
+def test_older_operator_can_write_under_newer_crd(kind: Kind):
     schema = status_schema(kind)
     conditions = schema["properties"].pop("conditions")
     assert requirements(schema) == []
@@ -104,7 +104,7 @@ def cpu_schema() -> dict:
     return brokers["resources"]["properties"]["requests"]["additionalProperties"]
 
 
-def test_logcluster_shows_and_scales_by_the_brokers_that_run():
+def test_logcluster_shows_and_scales_by_running_brokers():
     """As a Deployment's `status.replicas`: all that there are, not only as many as are desired."""
     version = crd(LOG_CLUSTER)["spec"]["versions"][0]
     paths = {c["name"]: c["jsonPath"] for c in version["additionalPrinterColumns"]}
@@ -120,9 +120,7 @@ def test_logcluster_shows_and_scales_by_the_brokers_that_run():
 @pytest.mark.parametrize(
     ("brokers", "cell"), [({"ready": 2, "active": 3}, 3), ({"ready": 2}, 2), ({}, None)]
 )
-def test_brokers_column_shows_ready_where_an_earlier_operator_wrote_the_status(
-    brokers: dict[str, int], cell: int | None
-):
+def test_brokers_column_falls_back_to_ready(brokers: dict[str, int], cell: int | None):
     columns = crd(LOG_CLUSTER)["spec"]["versions"][0]["additionalPrinterColumns"]
     (path,) = (column["jsonPath"] for column in columns if column["name"] == "Brokers")
     assert tables.at({"status": {"brokers": brokers}}, path) == cell

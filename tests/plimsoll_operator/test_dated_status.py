@@ -21,9 +21,7 @@ EARLIER = {"desired": 3, "ready": 3, "fenced": 0, "ids": [0, 1, 2]}
         ({}, False),  # a new object: its first conditions are urgent anyway
     ],
 )
-def test_status_without_the_active_brokers_presses_for_the_first_write(
-    status: dict[str, Any], pressing: bool
-) -> None:
+def test_status_without_active_brokers_is_urgent(status: dict[str, Any], pressing: bool) -> None:
     scene = Scene(an_image())
     scene.objects.clusters.put({**a_cluster_body(), "status": status})
     draft = logcluster_status.render(scene.term, scene.term.key)
@@ -32,7 +30,7 @@ def test_status_without_the_active_brokers_presses_for_the_first_write(
     assert draft.pressing == pressing
 
 
-def test_status_of_a_new_term_goes_on_with_the_observed_generation() -> None:
+def test_status_of_new_term_keeps_observed_generation() -> None:
     """Until the spec is looked at: 1, 0, 1 would tell whoever waits that it was not seen."""
     scene = Scene(an_image())
     condition = {

@@ -87,7 +87,7 @@ async def test_value_that_is_not_stated_any_more_stays():
     assert created.strategy == "Blocked"
 
 
-async def test_topic_that_is_made_again_has_the_defaults_of_then():
+async def test_recreated_topic_gets_the_defaults_of_then():
     scene = Declared(topics={"defaults": {"partitions": 2}})
     assert (await scene.look()).partitions == 2
     other = Declared(topics={"defaults": {"partitions": 4}})
@@ -102,7 +102,7 @@ async def test_decided_values_are_shown():
     assert (shown.min_in_sync_replicas, shown.strategy) == (2, "RoundRobin")
 
 
-async def test_min_isr_that_is_not_stated_goes_down_with_the_factor():
+async def test_unstated_min_isr_falls_with_the_factor():
     scene = Declared()
     await scene.look(replicationFactor=3)
     lower = await scene.look(replicationFactor=1)

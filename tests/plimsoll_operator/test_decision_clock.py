@@ -22,7 +22,7 @@ class Stopping:
 
 
 @pytest.mark.parametrize("turn", range(DRAIN_TURNS))
-async def test_tick_is_late_by_the_time_that_the_controller_was_stopped_in_any_turn_before_it(
+async def test_tick_delay_includes_earlier_pauses(
     monkeypatch: pytest.MonkeyPatch, turn: int
 ) -> None:
     clock, late = Stopping(), asyncio.get_running_loop().create_future()

@@ -10,7 +10,7 @@ from plimsoll_operator.reconcile.cluster import access
 from plimsoll_operator.reconcile.stall_causes import StallSource
 
 
-async def test_quotas_of_a_user_are_committed_and_taken_away_with_the_spec() -> None:
+async def test_user_quotas_follow_the_spec() -> None:
     users = Users()
     users.apply(
         quotas={
@@ -56,7 +56,7 @@ async def test_logcluster_that_declares_defaults_has_them_committed() -> None:
     assert not users.decided.image.quotas.rows
 
 
-async def test_quotas_that_the_metadata_version_does_not_know_stall_their_cluster() -> None:
+async def test_quotas_of_newer_metadata_version_stall_cluster() -> None:
     users = Users()
     users.decided.image = replay(an_image())
     limited = a_cluster(quotas={"defaultUser": {"requestPercentage": 10}})

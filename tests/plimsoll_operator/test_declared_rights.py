@@ -55,7 +55,7 @@ def on_topic(name: str, *operations: str, **more: str) -> dict[str, Any]:
     return {"resource": {"type": "Topic", "name": name}, "operations": [*operations], **more}
 
 
-def test_deciding_rule_is_named_with_the_user_that_states_it() -> None:
+def test_deciding_rule_is_named_with_its_user() -> None:
     found = explain(ENFORCED, [a_user(on_topic("orders", "Read"))], READ)
     assert found.allowed
     assert found.stated_by == ("User kafka/writer",)
@@ -71,7 +71,7 @@ def test_deny_that_wins_is_named() -> None:
     assert found.rule == "Deny User:writer from * Read on Topic *"
 
 
-def test_smallest_rule_that_would_allow_it_is_told_and_does() -> None:
+def test_smallest_sufficient_rule_is_suggested() -> None:
     found = explain(ENFORCED, [a_user(on_topic("other", "Read"))], READ)
     assert not found.allowed
     assert found.needed == "Allow User:writer from 10.0.0.1 Read on Topic orders"
@@ -94,7 +94,7 @@ def on_cluster(operation: AclOperation) -> AclQuestion:
     return AclQuestion("User:writer", "*", operation, ResourceType.CLUSTER, "kafka-cluster")
 
 
-def test_right_to_create_any_topic_is_named_where_one_is_asked_for() -> None:
+def test_right_to_create_any_topic_is_named() -> None:
     rule = {"resource": {"type": "Cluster"}, "operations": ["Create"]}
     create = READ._replace(operation=AclOperation.CREATE)
     found = explain(ENFORCED, [a_user(rule)], create)
@@ -106,7 +106,7 @@ def test_right_to_create_any_topic_is_named_where_one_is_asked_for() -> None:
     assert not explain(ENFORCED, [a_user(on_topic("other", "Create"))], create).allowed
 
 
-def test_who_may_write_a_topic_may_write_it_idempotently_and_is_told_by_which_rule() -> None:
+def test_topic_writer_may_write_idempotently_by_rule() -> None:
     asked = on_cluster(AclOperation.IDEMPOTENT_WRITE)
     rules = [on_topic("closed", "Write"), on_topic("closed", "Write", permission="Deny")]
     assert not explain(ENFORCED, [a_user(*rules)], asked).allowed
@@ -126,7 +126,7 @@ def test_users_of_another_cluster_do_not_count() -> None:
     assert not explain(ENFORCED, [from_object(body, User)], READ).allowed
 
 
-def test_user_that_is_disabled_may_nothing_whatever_its_rules_and_the_mode_say() -> None:
+def test_disabled_user_may_do_nothing() -> None:
     body = a_body(on_topic("orders", "Read"))
     body["spec"]["disabled"] = True
     for mode in ("Enforce", "Audit", "Off"):
@@ -150,7 +150,7 @@ class Answers:
         return self._answer
 
 
-async def test_committed_rights_are_asked_of_the_view_in_kafkas_words() -> None:
+async def test_committed_rights_are_queried_in_kafka_terms() -> None:
     told = {"mode": "Enforce", "allowed": True, "ground": "Rule", "rule": "Allow …"}
     view = Answers(told | {"statedBy": ["a client (CreateAcls)"]})
     found = await by_what_is_committed(view, ("kafka", "main"), READ)
@@ -173,7 +173,7 @@ async def test_objects_are_read_from_the_api_server() -> None:
         await by_declaration(kube, ("kafka", "nothing"), READ)
 
 
-async def test_user_that_cannot_be_read_keeps_no_answer_from_others_and_is_named() -> None:
+async def test_unreadable_user_is_named_without_blocking_others() -> None:
     kube = ScriptedKube()
     kube.put(LOG_CLUSTERS, a_cluster_body(authorization={"mode": "Enforce"}, users={}))
     kube.put(USERS, a_body(on_topic("orders", "Read")))
@@ -192,7 +192,7 @@ async def test_user_that_cannot_be_read_keeps_no_answer_from_others_and_is_named
     assert found.text.endswith(" and 2 more.")
 
 
-async def test_user_of_a_namespace_that_has_just_gone_keeps_no_answer_from_others() -> None:
+async def test_user_of_deleted_namespace_blocks_no_answer() -> None:
     kube = ScriptedKube()
     labelled = {"from": "Selector", "selector": {"matchLabels": {"team": "x"}}}
     kube.put(
@@ -229,7 +229,7 @@ def test_question_is_read_from_its_words() -> None:
     assert question("User:a", "*", "Alter", "Cluster:kafka-cluster") == on_cluster, "as it is shown"
 
 
-async def test_every_operator_is_asked_for_the_cluster_as_its_release_takes_it() -> None:
+async def test_every_operator_is_asked_in_its_format() -> None:
     """Without the name, which release 0.1 refuses."""
     asked: list[str] = []
 
@@ -245,7 +245,7 @@ async def test_every_operator_is_asked_for_the_cluster_as_its_release_takes_it()
 
 
 @pytest.mark.parametrize(("output", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
-def test_answer_for_programs_has_the_rule_and_the_exit_code_of_the_sentence(
+def test_json_answer_matches_the_sentence_and_exit_code(
     monkeypatch: pytest.MonkeyPatch, output: str, read: Any
 ) -> None:
     found = explain(ENFORCED, [], READ)

@@ -55,12 +55,12 @@ def stated() -> set[str]:
     return found
 
 
-def test_event_reasons_are_those_of_the_code_each_once():
+def test_event_reasons_match_the_code_uniquely():
     assert len(set(NAMES)) == len(NAMES)
     assert set(NAMES) == stated() | COMPUTED
 
 
-def test_document_of_event_reasons_is_made_from_the_code():
+def test_event_document_is_generated_from_code():
     made = render()
     where = "python -m plimsoll_operator.status.event_reasons docs/events.md"
     assert (ROOT / "docs/events.md").read_text() == made, f"run: {where}"

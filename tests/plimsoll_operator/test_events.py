@@ -47,7 +47,7 @@ class Written:
     ],
     ids=["back soon after its start", "fenced again", "the same twice"],
 )
-async def test_return_of_a_broker_is_told_however_soon_it_follows(
+async def test_return_of_broker_is_reported_however_soon(
     records: tuple[Record, ...], told: list[str]
 ) -> None:
     api, image = Written(), an_image()
@@ -58,7 +58,7 @@ async def test_return_of_a_broker_is_told_however_soon_it_follows(
     assert api.reasons == told
 
 
-async def test_event_about_an_object_is_told_with_it_and_with_its_cluster() -> None:
+async def test_event_is_reported_on_object_and_cluster() -> None:
     api, cluster = Written(), a_cluster()
     events = Events(api, "operator", lambda: 0)
     about = About("Topic", "shop", "orders", "u1")

@@ -21,7 +21,7 @@ from plimsoll_operator.pki.authority import describe
 # --- NodePort ------------------------------------------------------------------------------------
 
 
-async def test_node_port_listener_tells_each_broker_the_address_of_its_pods_node() -> None:
+async def test_node_port_listener_uses_pods_node_address() -> None:
     made = on_nodes(PLAIN, NODE_PORT)
     await made.look()
     assert made.services == SERVICE_NAMES
@@ -34,7 +34,7 @@ async def test_node_port_listener_tells_each_broker_the_address_of_its_pods_node
         == [None]  # fmt: skip
 
 
-async def test_services_of_brokers_select_one_pod_each_and_are_not_written_again() -> None:
+async def test_broker_services_select_one_pod_unchanged() -> None:
     made = on_nodes(NODE_PORT)
     await made.look()
     spec = made.service("main-broker-1-ext")["spec"]
@@ -60,7 +60,7 @@ async def test_service_that_another_client_changed_is_restored() -> None:
     assert made.service("main-broker-0-ext")["spec"]["selector"][labels.BROKER_ID] == "0"
 
 
-async def test_address_follows_a_pod_to_another_node_and_stays_while_there_is_no_pod() -> None:
+async def test_address_follows_pod_and_stays_without_pod() -> None:
     made = on_nodes(NODE_PORT)
     await made.look()
     made.give_ports()
@@ -74,7 +74,7 @@ async def test_address_follows_a_pod_to_another_node_and_stays_while_there_is_no
     assert made.addresses[1] == "203.0.113.10:30002"
 
 
-async def test_listener_without_an_address_says_so_and_the_others_are_committed() -> None:
+async def test_listener_without_address_is_reported_alone() -> None:
     made = on_nodes(PLAIN, NODE_PORT)
     made.put_pod(1, None)
     await made.look()
@@ -91,7 +91,7 @@ async def test_listener_without_an_address_says_so_and_the_others_are_committed(
     assert made.stalled == ""
 
 
-async def test_without_the_right_to_read_nodes_the_reason_names_the_charts_value() -> None:
+async def test_missing_node_right_names_the_chart_value() -> None:
     made = on_nodes(NODE_PORT)
     await made.look()
     made.give_ports()
@@ -109,7 +109,7 @@ async def test_without_the_right_to_read_nodes_the_reason_names_the_charts_value
     assert made.addresses == {}
 
 
-async def test_stated_hosts_need_no_node_and_single_addresses_win() -> None:
+async def test_stated_hosts_and_addresses_win() -> None:
     stated = {
         **NODE_PORT,
         "hostTemplate": "b{id}.{cluster}.{namespace}.example.com",
@@ -128,7 +128,7 @@ async def test_stated_hosts_need_no_node_and_single_addresses_win() -> None:
     assert not [call for call in made.scene.kube.calls if call[1] in ("nodes", "pods")]
 
 
-async def test_committed_listener_without_its_addresses_is_what_was_declared() -> None:
+async def test_committed_listener_without_addresses_equals_declaration() -> None:
     made = on_nodes(PLAIN, NODE_PORT)
     await made.look()
     made.give_ports()
@@ -143,7 +143,7 @@ async def test_committed_listener_without_its_addresses_is_what_was_declared() -
 # --- LoadBalancer --------------------------------------------------------------------------------
 
 
-async def test_load_balancer_listener_waits_for_the_status_of_each_service() -> None:
+async def test_load_balancer_listener_waits_for_service_status() -> None:
     made = Outside(PLAIN, BALANCED)
     await made.look()
     assert made.addresses == {}
@@ -164,7 +164,7 @@ async def test_load_balancer_listener_waits_for_the_status_of_each_service() -> 
     assert made.committed.bootstrap_servers == "[2001:db8::1]:9095"
 
 
-async def test_load_balancer_that_loses_its_status_takes_no_address_away() -> None:
+async def test_load_balancer_without_status_keeps_address() -> None:
     made = Outside(BALANCED)
     await made.look()
     for number in (0, 1):
@@ -226,7 +226,7 @@ async def test_refused_service_stalls_its_listener_alone() -> None:
     assert [one.name for one in made.deciding.image.listeners] == ["ext", "internal"]
 
 
-async def test_service_of_another_owner_is_never_taken_over_and_stalls_its_listener() -> None:
+async def test_foreign_service_is_kept_and_stalls_listener() -> None:
     made = Outside(PLAIN, BALANCED)
     meta = {"name": "main-broker-0-ext", "namespace": "kafka"}
     made.scene.kube.put(SERVICES, {"metadata": meta, "spec": {"type": "ClusterIP"}})
@@ -239,7 +239,7 @@ async def test_service_of_another_owner_is_never_taken_over_and_stalls_its_liste
     assert made.services == ["main-broker-0-ext"]
 
 
-async def test_listener_that_is_inside_again_loses_its_services_and_addresses() -> None:
+async def test_listener_back_inside_loses_services() -> None:
     made = on_nodes(PLAIN, NODE_PORT)
     await made.look()
     made.redeclare(PLAIN, {"name": "ext", "port": 9095})
@@ -251,7 +251,7 @@ async def test_listener_that_is_inside_again_loses_its_services_and_addresses() 
     assert made.scene.kube.calls == [], "nothing is looked for that cannot be there"
 
 
-async def test_service_that_cannot_be_removed_is_said_and_tried_again() -> None:
+async def test_undeletable_service_is_reported_and_retried() -> None:
     made = on_nodes(PLAIN, NODE_PORT)
     await made.look()
     made.redeclare(PLAIN)
@@ -264,7 +264,7 @@ async def test_service_that_cannot_be_removed_is_said_and_tried_again() -> None:
     assert made.stalled == ""
 
 
-async def test_nothing_is_made_before_the_metadata_version_knows_listeners() -> None:
+async def test_listeners_wait_for_the_metadata_version() -> None:
     made = Outside(NODE_PORT, version=2)
     await made.look()
     assert made.services == []

@@ -17,9 +17,7 @@ def scene() -> Scene:
 
 
 @pytest.mark.parametrize("number", ["", "seven", "7"])
-async def test_stateful_set_and_claim_of_others_with_labels_of_a_broker_are_left_alone(
-    scene: Scene, number: str
-) -> None:
+async def test_foreign_stateful_set_with_labels_is_left_alone(scene: Scene, number: str) -> None:
     found = labels.labels("main", scene.term.cluster_id, "broker")
     found |= {labels.BROKER_ID: number} if number else {}
     meta = {"name": "somebodys", "namespace": "kafka", "labels": found}

@@ -26,7 +26,7 @@ def taken(
     return works
 
 
-async def test_client_alone_takes_half_of_the_room_and_each_further_one_finds_some() -> None:
+async def test_one_client_takes_at_most_half_room() -> None:
     share = ForwardedRequests()
     found = [len(taken(share, asked(f"User:{name}"), FORWARDED_MAX)) for name in "abcde"]
     assert found == [32, 16, 8, 4, 2]
@@ -40,9 +40,7 @@ async def test_clients_that_ask_in_turns_have_equal_parts() -> None:
     assert parts == [16, 16, 16]
 
 
-async def test_user_is_one_client_from_many_addresses_and_an_address_is_where_nobody_logs_in() -> (
-    None
-):
+async def test_client_is_user_or_address_without_login() -> None:
     share = ForwardedRequests()
     for number in range(FORWARDED_MAX):
         taken(share, asked("User:ann", f"10.0.0.{number}"), 1)
@@ -52,7 +50,7 @@ async def test_user_is_one_client_from_many_addresses_and_an_address_is_where_no
     assert share.refusal(asked(host="10.0.0.2")) is None
 
 
-async def test_requests_that_name_no_client_keep_to_the_bound_of_all_alone() -> None:
+async def test_unattributed_requests_have_only_total_bound() -> None:
     share = ForwardedRequests()
     assert len(taken(share, CreateTopics(topics=()), FORWARDED_MAX + 1)) == FORWARDED_MAX
     assert share.refusal(asked()) is not None

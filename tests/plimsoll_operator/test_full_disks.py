@@ -37,7 +37,7 @@ def condition(status: Any, kind: str) -> Any:
     return next(c for c in status.conditions if c.type == kind)
 
 
-async def test_fill_of_a_small_disk_is_bounded_and_says_so() -> None:
+async def test_fill_of_small_disk_is_bounded_and_reported() -> None:
     scene = Rebalancings(approval="Automatic")
     disks(scene, b3=20)
     status = await scene.look()
@@ -50,7 +50,7 @@ async def test_fill_of_a_small_disk_is_bounded_and_says_so() -> None:
     assert status.phase == "Completed", "it ends"
 
 
-async def test_fill_onto_a_full_disk_says_that_it_waits_for_it() -> None:
+async def test_fill_onto_full_disk_waits_and_says_so() -> None:
     scene = Rebalancings(brokers=[3], approval="Automatic")
     disks(scene, b3=1, b4=1)
     with pytest.raises(Retry, match="Broker 3"):
@@ -61,7 +61,7 @@ async def test_fill_onto_a_full_disk_says_that_it_waits_for_it() -> None:
     assert (blocked.status, cluster.blocked[0].reason) == ("True", "DiskFull")
 
 
-async def test_disk_that_fills_midway_is_what_the_fill_waits_for() -> None:
+async def test_fill_waits_for_disk_that_fills_midway() -> None:
     scene = Rebalancings(brokers=[3], approval="Automatic", limits={"concurrentMovesPerBroker": 1})
     told = events(scene)
     disks(scene)
@@ -82,7 +82,7 @@ async def test_disk_that_fills_midway_is_what_the_fill_waits_for() -> None:
     assert scene.moving()
 
 
-async def test_figures_that_are_old_or_missing_are_said_and_counts_decide() -> None:
+async def test_stale_disk_figures_are_reported_and_counts_decide() -> None:
     for age_ms in (FRESH_MS + 1, None):
         scene = Rebalancings(approval="Automatic")
         if age_ms is not None:

@@ -128,7 +128,7 @@ def a_heartbeat(controller: Controller, broker_epoch: int, **changes: object) ->
     )
 
 
-async def test_term_starts_with_controller_changed_alone_in_its_batch() -> None:
+async def test_term_starts_with_controller_changed_alone() -> None:
     log = MemoryLog()
     async with running(log) as controller:
         first = decode_records(log.batches[0])
@@ -152,7 +152,7 @@ async def test_answer_leaves_only_after_its_records_are_committed() -> None:
         assert controller.image.brokers[BrokerId(0)].broker_epoch == registered.broker_epoch
 
 
-async def test_refusal_waits_for_the_records_it_was_decided_on() -> None:
+async def test_refusal_waits_for_its_deciding_records() -> None:
     """R10: it may stand on state that never comes to be."""
     log = MemoryLog()
     async with running(log) as controller:
@@ -183,7 +183,7 @@ async def test_heartbeats_flags_wait_too() -> None:
         assert not answer.is_fenced
 
 
-async def test_heartbeat_with_an_empty_queue_is_answered_at_once() -> None:
+async def test_heartbeat_with_empty_queue_is_answered_at_once() -> None:
     log = MemoryLog()
     async with running(log) as controller:
         registered = await controller.request(a_registration())
@@ -192,7 +192,7 @@ async def test_heartbeat_with_an_empty_queue_is_answered_at_once() -> None:
         assert controller.submit(a_heartbeat(controller, registered.broker_epoch)).done()
 
 
-async def test_decisions_queue_while_one_append_is_in_flight_and_share_the_next() -> None:
+async def test_decisions_queued_during_append_share_the_next() -> None:
     log = MemoryLog()
     async with running(log) as controller:
         before = len(log.batches)
@@ -204,7 +204,7 @@ async def test_decisions_queue_while_one_append_is_in_flight_and_share_the_next(
         assert len(log.batches) - before == 1 or len(log.batches) - before == 2
 
 
-async def test_certain_failure_drops_the_speculative_part_as_a_whole() -> None:
+async def test_certain_failure_drops_whole_speculative_part() -> None:
     log = MemoryLog()
     async with running(log) as controller:
         registered = await controller.request(a_registration())
@@ -228,7 +228,7 @@ async def test_certain_failure_drops_the_speculative_part_as_a_whole() -> None:
         assert (controller.epoch, log.opens) == (epoch, opens)
 
 
-async def test_unknown_outcome_ends_the_term_and_a_new_one_reads_the_log() -> None:
+async def test_unknown_outcome_ends_the_term() -> None:
     log = MemoryLog()
     async with running(log) as controller:
         log.failures = [LogUnavailable("the disk is gone")]
@@ -241,7 +241,7 @@ async def test_unknown_outcome_ends_the_term_and_a_new_one_reads_the_log() -> No
         assert BrokerId(0) not in controller.image.brokers
 
 
-async def test_controller_steps_down_on_append_conflict_and_refuses_requests() -> None:
+async def test_controller_steps_down_on_append_conflict() -> None:
     log = MemoryLog()
     controller = a_controller(log)
     task = asyncio.create_task(controller.run())
@@ -278,7 +278,7 @@ async def test_take_over_that_meets_another_writer_reads_on() -> None:
         assert log.opens == 3
 
 
-async def test_broker_that_is_ahead_of_the_log_stalls_the_controller() -> None:
+async def test_broker_ahead_of_log_stalls_controller() -> None:
     """The log went back in time: nothing more is committed."""
     log = MemoryLog()
     controller = a_controller(log)
@@ -300,7 +300,7 @@ async def test_broker_that_is_ahead_of_the_log_stalls_the_controller() -> None:
     assert len(log.batches) == count
 
 
-async def test_position_with_another_nonce_at_an_offset_is_another_history() -> None:
+async def test_position_with_other_nonce_is_another_history() -> None:
     log = MemoryLog()
     controller = a_controller(log)
     task = asyncio.create_task(controller.run())

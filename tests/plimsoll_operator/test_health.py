@@ -21,7 +21,7 @@ SPOILT = (
 PATHS = ("/healthz", "/readyz", "/metrics", "/v1/clusters")
 
 
-async def test_operators_health_port_answers_the_kubelet_and_nothing_else() -> None:
+async def test_health_port_answers_the_kubelet_only() -> None:
     ready: list[bool] = []
     parts = SimpleNamespace(metrics=Metrics(), leaders={})
     health = HttpServer(parts, lambda: bool(ready))  # type: ignore[arg-type]
@@ -45,7 +45,7 @@ async def test_operators_health_port_answers_the_kubelet_and_nothing_else() -> N
         await health.close()
 
 
-async def test_web_page_reads_nothing_of_an_operator_through_a_forwarded_port() -> None:
+async def test_web_page_reads_nothing_through_forwarded_port() -> None:
     parts = SimpleNamespace(metrics=Metrics(), leaders={})
     health = HttpServer(parts, lambda: True)  # type: ignore[arg-type]
     await health.start(0, 0)
@@ -60,7 +60,7 @@ async def test_web_page_reads_nothing_of_an_operator_through_a_forwarded_port() 
         await health.close()
 
 
-async def test_silent_peers_of_an_operators_ports_make_room_for_who_asks() -> None:
+async def test_silent_peers_of_operator_ports_are_evicted() -> None:
     parts = SimpleNamespace(metrics=Metrics(), leaders={})
     health = HttpServer(parts, lambda: True)  # type: ignore[arg-type]
     await health.start(0, 0)
@@ -83,7 +83,7 @@ async def test_silent_peers_of_an_operators_ports_make_room_for_who_asks() -> No
         await health.close()
 
 
-async def test_requests_that_are_none_leave_nothing_in_the_operators_log(caplog) -> None:
+async def test_malformed_requests_are_not_logged(caplog) -> None:
     """Whoever reaches the port could fill it, 10 kB at a time."""
     parts = SimpleNamespace(metrics=Metrics(), leaders={})
     health = HttpServer(parts, lambda: True)  # type: ignore[arg-type]

@@ -48,7 +48,7 @@ async def test_own_log_and_volumes_are_run():
     assert await objection(kube, a_cluster()) is None
 
 
-async def test_log_of_a_deleted_cluster_is_named_and_not_touched():
+async def test_log_of_deleted_cluster_is_named_and_kept():
     kube = ScriptedKube()
     hold_log(kube, OLD)
     found = await objection(kube, a_cluster())
@@ -65,7 +65,7 @@ async def test_log_and_volumes_are_adopted_by_their_id():
     assert await objection(kube, cluster) is None
 
 
-async def test_volume_of_another_cluster_is_refused_even_without_its_log():
+async def test_volume_of_another_cluster_is_refused():
     kube = ScriptedKube()
     hold_volume(kube, OLD)
     found = await objection(kube, a_cluster())
@@ -87,7 +87,7 @@ SYSTEM = "plimsoll-system"
 
 
 @pytest.mark.parametrize("stated", [OLD, LIKE_OLD], ids=["its id", "one that begins like it"])
-async def test_id_of_a_cluster_of_another_namespace_is_refused(stated: UUID):
+async def test_cluster_id_of_other_namespace_is_refused(stated: UUID):
     """By it the thief would have certificates of its authorities, and be asked for by its brokers.
     Any client is told the id."""
     thief = a_cluster(clusterId=kafka_id(stated))
@@ -104,9 +104,7 @@ async def test_id_of_a_cluster_of_another_namespace_is_refused(stated: UUID):
     ("holder", "refused"), [("victims/main", True), ("", True), ("kafka/main", False)]
 )
 @pytest.mark.parametrize("name", [labels.listener_authority(OLD), labels.inside_authority(OLD)])
-async def test_authorities_of_a_deleted_cluster_are_given_to_nobody_elses(
-    holder: str, refused: bool, name: str
-):
+async def test_authorities_of_deleted_cluster_are_not_reused(holder: str, refused: bool, name: str):
     kube = ScriptedKube()
     annotations = {labels.AUTHORITY_OF: holder} if holder else {}
     meta = {"name": name, "namespace": SYSTEM, "annotations": annotations}

@@ -129,7 +129,7 @@ class Inside:
         return found
 
 
-async def test_cluster_that_states_no_mode_is_left_as_it_was() -> None:
+async def test_cluster_without_stated_mode_is_unchanged() -> None:
     made = Inside(mode=None)
     await made.look()
     assert made.deciding.asked == []
@@ -162,7 +162,7 @@ async def test_certificates_are_committed_before_brokers_have_them() -> None:
     assert len(made.shown) == 1
 
 
-async def test_mode_goes_to_required_when_brokers_tell_that_nobody_is_cut_off() -> None:
+async def test_mode_becomes_required_when_brokers_are_ready() -> None:
     made = Inside()
     made.plaintext = 1
     await made.settle(3)
@@ -188,7 +188,7 @@ async def test_nothing_is_written_again_while_nothing_is_due() -> None:
     assert len(made.shown) == 1
 
 
-async def test_way_back_to_off_takes_the_files_away_last() -> None:
+async def test_return_to_off_removes_files_last() -> None:
     made = Inside()
     await made.settle()
     made.want("Off")
@@ -204,9 +204,7 @@ async def test_way_back_to_off_takes_the_files_away_last() -> None:
     assert made.allowed(0) == ()
 
 
-async def test_broker_that_is_away_keeps_its_certificate_until_it_tells_that_it_knows_of_off() -> (
-    None
-):
+async def test_absent_broker_keeps_certificate_until_off_is_known() -> None:
     """Its copy of the metadata says Required: without one it would call nobody."""
     made = Inside()
     await made.settle()
@@ -244,7 +242,7 @@ async def test_broker_that_is_away_keeps_its_certificate_until_it_tells_that_it_
     assert made.scene.kube.calls == [], "nothing is left to do"
 
 
-async def test_broker_that_is_away_in_mode_off_is_given_what_another_authority_signs() -> None:
+async def test_absent_broker_in_off_gets_new_authority() -> None:
     """Its certificate is looked after as in any other mode: what is kept is never left behind."""
     made = Inside()
     await made.settle()
@@ -262,7 +260,7 @@ async def test_broker_that_is_away_in_mode_off_is_given_what_another_authority_s
     assert (made.files(1), made.allowed(1)) == ({}, ())
 
 
-async def test_certificate_is_renewed_and_the_one_before_refused_once_the_new_one_is_used() -> None:
+async def test_previous_certificate_is_refused_once_new_is_used() -> None:
     made = Inside()
     await made.settle()
     old = made.sha256(0), made.sha256(1)
@@ -277,7 +275,7 @@ async def test_certificate_is_renewed_and_the_one_before_refused_once_the_new_on
         assert made.allowed(broker_id) == (made.sha256(broker_id),)
 
 
-async def test_lost_write_of_a_secret_leaves_the_certificate_in_use_allowed() -> None:
+async def test_lost_secret_write_keeps_used_certificate_valid() -> None:
     """The record is committed, and the operator dies before it has written the Secret."""
     made = Inside()
     await made.settle()
@@ -296,7 +294,7 @@ async def test_lost_write_of_a_secret_leaves_the_certificate_in_use_allowed() ->
     assert made.allowed(0) == (made.sha256(0),)
 
 
-async def test_authority_is_replaced_only_as_far_as_brokers_have_followed() -> None:
+async def test_authority_rotation_waits_for_brokers() -> None:
     made = Inside()
     await made.settle()
     first = made.authority.current.certificate
@@ -324,7 +322,7 @@ async def test_authority_is_replaced_only_as_far_as_brokers_have_followed() -> N
     assert made.authority.announced is None
 
 
-async def test_authority_is_announced_after_two_thirds_of_its_life() -> None:
+async def test_authority_is_announced_after_two_thirds() -> None:
     made = Inside()
     await made.settle()
     first = made.authority.current.certificate
@@ -334,7 +332,7 @@ async def test_authority_is_announced_after_two_thirds_of_its_life() -> None:
     assert made.authority.former == b""
 
 
-async def test_broker_that_takes_part_and_does_not_follow_holds_the_rotation_up() -> None:
+async def test_broker_that_does_not_follow_delays_rotation() -> None:
     made = Inside()
     await made.settle()
     first = made.authority.current.certificate
@@ -348,7 +346,7 @@ async def test_broker_that_takes_part_and_does_not_follow_holds_the_rotation_up(
     assert made.authority.former == b""
 
 
-async def test_spoilt_and_foreign_certificates_in_a_secret_are_replaced() -> None:
+async def test_foreign_certificates_in_secret_are_replaced() -> None:
     made = Inside()
     await made.settle()
     name = labels.broker_tls("main", 0)
@@ -371,7 +369,7 @@ async def test_spoilt_and_foreign_certificates_in_a_secret_are_replaced() -> Non
         assert made.allowed(0) == (found.sha256,)
 
 
-async def test_mode_at_an_older_metadata_version_waits_or_stalls() -> None:
+async def test_mode_at_older_metadata_version_waits() -> None:
     made = Inside(version=2)
     await made.look()
     assert "metadata version" in inside.waits_of(made.scene.term)
@@ -381,7 +379,7 @@ async def test_mode_at_an_older_metadata_version_waits_or_stalls() -> None:
     assert made.scene.term.shown.stall_causes[StallSource.INSIDE].reason == "MetadataTooOld"
 
 
-async def test_secret_of_somebody_else_with_a_brokers_name_stops_certificates() -> None:
+async def test_foreign_secret_with_broker_name_stops_certificates() -> None:
     made, name = Inside(), labels.broker_tls("main", 1)
     theirs = {"metadata": {"name": name, "namespace": "kafka"}, "data": {"password": "aA=="}}
     made.scene.kube.put(SECRETS, theirs)

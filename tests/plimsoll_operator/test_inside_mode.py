@@ -55,7 +55,7 @@ async def decided(scene: Scene) -> InsideMode:
     return await scene.run_part(inside.decide, term.cluster)
 
 
-async def test_new_cluster_is_required_and_its_status_says_so_before_it_has_members() -> None:
+async def test_new_cluster_shows_required_before_its_members() -> None:
     scene = a_scene(NEW)
     seen: list[str] = []
     ask = scene.controller.request
@@ -71,7 +71,7 @@ async def test_new_cluster_is_required_and_its_status_says_so_before_it_has_memb
     assert seen == ["Required"]
 
 
-async def test_new_cluster_has_no_members_before_its_status_was_written() -> None:
+async def test_new_cluster_has_no_members_before_status() -> None:
     scene = a_scene(NEW)
     await pinned_choices.read(scene.term)
     scene.kube.fail = [Unavailable(503, "away")]
@@ -87,7 +87,7 @@ async def test_new_cluster_has_no_members_before_its_status_was_written() -> Non
     assert scene.controller.asked == []
 
 
-async def test_operator_that_dies_before_the_mode_is_committed_leaves_the_decision() -> None:
+async def test_operator_death_before_commit_leaves_decision() -> None:
     scene = a_scene(NEW)
     assert await decided(scene) is InsideMode.REQUIRED
     # Brokers have come meanwhile, of a release that knows nothing of it.
@@ -95,7 +95,7 @@ async def test_operator_that_dies_before_the_mode_is_committed_leaves_the_decisi
     assert await decided(old) is InsideMode.REQUIRED
 
 
-async def test_status_that_was_lost_is_no_matter_once_the_log_says_more_than_off() -> None:
+async def test_lost_status_is_restored_from_the_log() -> None:
     image = msgspec.structs.replace(OLD, inside=Inside(mode=InsideMode.PERMISSIVE))
     scene = a_scene(image)
     assert await decided(scene) is InsideMode.REQUIRED
@@ -108,7 +108,7 @@ async def test_status_that_nobody_can_read_counts_as_lost() -> None:
     assert await decided(scene) is InsideMode.OFF
 
 
-async def test_old_cluster_stays_open_and_is_asked_for_nothing() -> None:
+async def test_old_cluster_stays_open() -> None:
     scene = a_scene(OLD)
     await pinned_choices.read(scene.term)
     await scene.run(cluster.reconcile)
@@ -120,7 +120,7 @@ async def test_old_cluster_stays_open_and_is_asked_for_nothing() -> None:
 
 
 @pytest.mark.parametrize("mode", ["Off", "Permissive", "Required"])
-async def test_mode_stays_as_it_was_when_it_is_stated_no_more(mode: str) -> None:
+async def test_unstated_mode_stays_as_it_was(mode: str) -> None:
     scene = a_scene(OLD, certificates={"internal": {"mode": mode}})
     assert await decided(scene) is InsideMode(mode)
     await scene.term.write_status()
@@ -133,7 +133,7 @@ async def test_new_cluster_may_state_that_it_is_open() -> None:
     assert await decided(scene) is InsideMode.OFF
 
 
-async def test_crd_of_an_older_release_holds_no_cluster_up() -> None:
+async def test_older_crd_does_not_delay_the_cluster() -> None:
     """It drops what it does not know of a status."""
     scene = a_scene(NEW)
 
@@ -145,7 +145,7 @@ async def test_crd_of_an_older_release_holds_no_cluster_up() -> None:
     assert await decided(scene) is InsideMode.REQUIRED
 
 
-async def test_brokers_that_cannot_do_it_are_waited_for_and_nothing_stalls() -> None:
+async def test_incapable_brokers_are_awaited_without_stall() -> None:
     """A metadata version that is held back, by its brokers or by its owner."""
     scene = a_scene(NEW, metadataVersion="0.1")
     assert await decided(scene) is InsideMode.REQUIRED
@@ -164,7 +164,7 @@ async def test_brokers_that_cannot_do_it_are_waited_for_and_nothing_stalls() -> 
 
 
 @pytest.mark.parametrize("led", [True, False], ids=["a new term", "no log"])
-async def test_status_that_is_written_before_the_choices_are_read_keeps_them(led: bool) -> None:
+async def test_early_status_write_keeps_the_choices(led: bool) -> None:
     """The status is applied as a whole: what is not stated is taken away."""
     scene = a_scene(NEW)
     assert await decided(scene) is InsideMode.REQUIRED

@@ -92,7 +92,7 @@ async def shown_in_a_term(scene: Scene, server: ShowingServer) -> Any:
         {"config": {"no.such.config": "1"}},
     ],
 )
-async def test_new_operator_shows_the_controllers_certificate_while_the_spec_is_refused(
+async def test_new_operator_presents_certificate_despite_refused_spec(
     refused: dict[str, Any],
 ) -> None:
     scene, server = await a_closed_scene()
@@ -100,7 +100,7 @@ async def test_new_operator_shows_the_controllers_certificate_while_the_spec_is_
     assert (await shown_in_a_term(scene, server)).authorities
 
 
-async def test_new_operator_shows_it_though_the_first_reads_of_the_authority_fail() -> None:
+async def test_new_operator_presents_certificate_after_failed_reads() -> None:
     scene, server = await a_closed_scene()
     declare(scene, storage={"size": "1Gi"}, version="99.0")
     get, failures = scene.kube.get, [Unavailable(503, "etcd"), Unavailable(503, "etcd")]
@@ -116,7 +116,7 @@ async def test_new_operator_shows_it_though_the_first_reads_of_the_authority_fai
 
 
 @pytest.mark.parametrize("spoilt", ["former.crt", "announced.crt", "ca.crt", "ca.key"])
-async def test_damaged_authority_ends_no_term_and_is_shown_once_it_is_whole(spoilt: str) -> None:
+async def test_damaged_authority_ends_no_term(spoilt: str) -> None:
     """Each term ended with it, before anything else was done: no controller was left."""
     scene, server = await a_closed_scene()
     declare(scene, storage={"size": "1Gi"}, version="99.0")
@@ -135,7 +135,7 @@ async def test_damaged_authority_ends_no_term_and_is_shown_once_it_is_whole(spoi
         await term
 
 
-async def test_peers_that_are_refused_are_told_in_one_event_for_each_reason() -> None:
+async def test_refused_peers_are_one_event_per_reason() -> None:
     scene, server = await a_closed_scene()
     term = asyncio.create_task(scene.leader.run())
     async with asyncio.timeout(WAIT_S):
@@ -149,7 +149,7 @@ async def test_peers_that_are_refused_are_told_in_one_event_for_each_reason() ->
     assert scene.events.count("PeerRefused") == 2
 
 
-async def test_authority_that_is_over_is_replaced_by_an_operator_that_comes_later() -> None:
+async def test_expired_authority_is_replaced_by_later_operator() -> None:
     """Nobody inside asks for times; once the operator could sign nothing to be shown itself, and so
     no broker could tell it that the next authority is trusted."""
     made = Inside()
@@ -216,7 +216,7 @@ class Mortal:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("done", [False, True])
-async def test_operator_that_dies_at_any_effect_of_a_rotation_cuts_no_broker_off(
+async def test_operator_death_during_rotation_disconnects_no_broker(
     done: bool,
 ) -> None:
     """What a broker shows stays allowed, its authority trusted, and the next operator ends it."""

@@ -57,7 +57,7 @@ def objects(tmp_path: Path) -> LocalObjects:
     return LocalObjects(layout)
 
 
-async def test_object_of_a_file_gets_the_uid_of_its_name_and_keeps_it(
+async def test_object_in_file_keeps_the_uid_of_name(
     objects: LocalObjects,
 ) -> None:
     (wanted,) = documents(TOPIC).others
@@ -67,7 +67,7 @@ async def test_object_of_a_file_gets_the_uid_of_its_name_and_keeps_it(
     assert restored.apply(wanted).metadata["generation"] == 1
 
 
-async def test_field_that_the_file_no_longer_states_goes_and_others_fields_stay(
+async def test_field_removed_from_file_is_removed_alone(
     objects: LocalObjects,
 ) -> None:
     (wanted,) = documents(TOPIC).others
@@ -80,7 +80,7 @@ async def test_field_that_the_file_no_longer_states_goes_and_others_fields_stay(
     assert "config" not in topic(restored)["spec"]
 
 
-async def test_object_that_asks_for_something_else_now_is_another_one(
+async def test_object_with_changed_immutable_field_is_recreated(
     objects: LocalObjects,
 ) -> None:
     move = HEAD.format(kind="Reassignment", name="away") + (
@@ -93,7 +93,7 @@ async def test_object_that_asks_for_something_else_now_is_another_one(
     assert stored.metadata["uid"] == second.metadata.uid != first.metadata.uid
 
 
-async def test_object_that_the_schema_refuses_is_refused_in_a_sentence(
+async def test_object_against_the_schema_is_refused(
     objects: LocalObjects,
 ) -> None:
     (wanted,) = documents(TOPIC).others
@@ -102,7 +102,7 @@ async def test_object_that_the_schema_refuses_is_refused_in_a_sentence(
         objects.apply(bad)
 
 
-async def test_pods_are_kept_without_the_state_of_processes_that_are_gone(
+async def test_pods_are_kept_without_stale_state(
     objects: LocalObjects,
 ) -> None:
     pod = {
@@ -120,9 +120,7 @@ async def test_pods_are_kept_without_the_state_of_processes_that_are_gone(
     ("phase", "after"),
     [("Running", "Failed"), ("Pending", "Failed"), ("Succeeded", "Succeeded")],
 )
-async def test_pod_that_runs_once_is_not_run_again_by_a_later_start(
-    objects: LocalObjects, phase: str, after: str
-) -> None:
+async def test_pod_run_once_is_not_repeated(objects: LocalObjects, phase: str, after: str) -> None:
     pod = {
         "metadata": {"name": "driver", "namespace": "default", "uid": "kept"},
         "spec": {"restartPolicy": "Never", "containers": [{"name": "driver", "image": "s"}]},
@@ -147,7 +145,7 @@ async def test_leases_are_not_kept(objects: LocalObjects) -> None:
     assert listed(again(objects).server, resources.LEASES) == []
 
 
-async def test_change_of_a_spec_is_written_without_being_asked(
+async def test_spec_change_is_written_without_request(
     objects: LocalObjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop, written = asyncio.get_running_loop(), asyncio.Event()

@@ -96,7 +96,7 @@ class Scene:
 
 
 @pytest.mark.parametrize("error", [LogRegressed(HOLE), LogCorrupt(HOLE)])
-async def test_log_that_does_not_open_stalls_its_cluster_at_once(error: Exception):
+async def test_log_that_does_not_open_stalls_cluster(error: Exception):
     scene = Scene(BrokenLog(error))
     async with asyncio.timeout(WAIT_S):
         assert await scene.leader.run(vacant_ms=60_000) is Outcome.STALLED
@@ -107,7 +107,7 @@ async def test_log_that_does_not_open_stalls_its_cluster_at_once(error: Exceptio
     assert scene.events == ["MetadataRegressed"]
 
 
-async def test_second_log_cluster_of_a_local_cluster_is_not_allowed_and_has_lost_nothing():
+async def test_second_log_cluster_locally_is_refused_without_loss():
     scene = Scene(BrokenLog(LogOfAnother("a local cluster is one LogCluster")))
     async with asyncio.timeout(WAIT_S):
         assert await scene.leader.run(vacant_ms=60_000) is Outcome.STALLED
@@ -116,7 +116,7 @@ async def test_second_log_cluster_of_a_local_cluster_is_not_allowed_and_has_lost
     assert message == "A local cluster is one LogCluster."
 
 
-def test_ids_of_topics_follow_from_a_key_of_the_process_and_of_no_other():
+def test_topic_ids_derive_from_the_process_key():
     assert Scene(BrokenLog(LogCorrupt(HOLE))).leader.controller.soft.topic_id_key == ID_KEY
     env = {"PLIMSOLL_BROKER_IMAGE": "b:1", "PLIMSOLL_CONTROLLERS": "c:1"}
     one, other = from_environment(env), from_environment(env)
@@ -134,7 +134,7 @@ async def test_stall_cause_ends_with_its_term():
         assert scene.shown(type_) == (status, "TwoClusters", "Two of them.")
 
 
-async def test_stall_is_told_in_one_event_and_not_at_every_attempt():
+async def test_stall_is_one_event_despite_retries():
     scene = Scene(BrokenLog(LogRegressed(HOLE)))
     async with asyncio.timeout(WAIT_S):
         for _ in range(3):

@@ -70,7 +70,7 @@ async def test_new_lease_is_owned_by_its_cluster(api: ScriptedKube):
     assert owners(api) == owner
 
 
-async def test_lease_of_a_deleted_cluster_gets_the_next_owner(api: ScriptedKube):
+async def test_lease_of_deleted_cluster_gets_next_owner(api: ScriptedKube):
     """Both state one cluster id; what the first owned would be collected."""
     first = a_candidate(api, "x", labels.owner("LogCluster", "main", "uid-1"))
     await first.acquire()
@@ -109,7 +109,7 @@ async def test_second_candidate_waits_while_the_first_renews(api: ScriptedKube):
     assert (acquired.previous, holder(api)) == ("x", "y")
 
 
-async def test_released_lease_is_taken_without_waiting_for_its_end(api: ScriptedKube):
+async def test_released_lease_is_taken_at_once(api: ScriptedKube):
     first, second = a_candidate(api, "x"), a_candidate(api, "y")
     first.timing = second.timing = Timing(lease_ms=600_000, renew_ms=500, retry_ms=10, call_ms=50)
     await first.acquire()
@@ -118,7 +118,7 @@ async def test_released_lease_is_taken_without_waiting_for_its_end(api: Scripted
     assert holder(api) == "y"
 
 
-async def test_released_lease_tells_its_next_holder_how_slow_calls_are(api: ScriptedKube):
+async def test_released_lease_passes_on_its_duration(api: ScriptedKube):
     """The first call of a new leader, busy with its take-over, may take longer than a lease."""
     first, second = a_candidate(api, "x"), a_candidate(api, "y")
     first.timing = second.timing = Timing()
@@ -132,7 +132,7 @@ async def test_released_lease_tells_its_next_holder_how_slow_calls_are(api: Scri
     assert second.timing == Timing(), "its own calls are quick"
 
 
-async def test_starved_holder_states_the_longest_lease_before_a_call_is_late(api: ScriptedKube):
+async def test_starved_holder_states_longest_lease_early(api: ScriptedKube):
     holder, loop = a_candidate(api, "x"), asyncio.get_running_loop()
     holder.timing = Timing()
     holder.waited_ms = lambda: round(loop.time() * 500)
@@ -163,7 +163,7 @@ async def test_renewal_after_an_edit_states_the_present_timing(api: ScriptedKube
     holding.cancel()
 
 
-async def test_lease_that_somebody_edited_since_its_renewal_is_released(api: ScriptedKube):
+async def test_lease_edited_since_renewal_is_released(api: ScriptedKube):
     lease = a_candidate(api, "x")
     await lease.acquire()
     await api.merge(LEASES, "kafka", "main-0123", {"metadata": {"labels": {"team": "a"}}})
@@ -171,7 +171,7 @@ async def test_lease_that_somebody_edited_since_its_renewal_is_released(api: Scr
     assert holder(api) == ""
 
 
-async def test_lease_that_another_took_meanwhile_is_left_to_it(api: ScriptedKube):
+async def test_lease_taken_by_another_is_left(api: ScriptedKube):
     lease = a_candidate(api, "x")
     await lease.acquire()
     await api.merge(LEASES, "kafka", "main-0123", {"spec": {"holderIdentity": "y"}})
@@ -197,7 +197,7 @@ async def test_holder_hears_that_another_took_the_lease(api: ScriptedKube):
     assert await asyncio.wait_for(lease.hold(lambda _: None), 30) is LeaseLoss.TAKEN
 
 
-async def test_renewal_whose_answer_was_lost_is_recognised_as_our_own(api: ScriptedKube):
+async def test_renewal_with_lost_answer_is_recognised(api: ScriptedKube):
     """The write happened and its answer was lost: the next conflict is not a rival."""
     lease = a_candidate(api, "x")
     await lease.acquire()
@@ -210,7 +210,7 @@ async def test_renewal_whose_answer_was_lost_is_recognised_as_our_own(api: Scrip
     holding.cancel()
 
 
-async def test_lease_of_a_dead_holder_is_free_only_after_it_was_seen_unchanged(api: ScriptedKube):
+async def test_dead_holders_lease_frees_after_unchanged_period(api: ScriptedKube):
     """Its own times may be of a clock that is hours away: they are not what counts."""
     await a_candidate(api, "x").acquire()
     found = api.find(LEASES, "kafka", "main-0123")
@@ -223,7 +223,7 @@ async def test_lease_of_a_dead_holder_is_free_only_after_it_was_seen_unchanged(a
     assert acquired.vacant_ms is not None
 
 
-def test_lease_of_a_dead_holder_is_taken_within_seven_seconds() -> None:
+def test_dead_holders_lease_is_taken_within_seconds() -> None:
     """As docs/guarantees.md says: seen with the next look, free five seconds later, found so with
     the look after that."""
     timing = Timing()

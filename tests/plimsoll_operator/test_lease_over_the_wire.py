@@ -50,7 +50,7 @@ async def beating(lease: LeaderLease, confirmed_ms: int) -> AsyncIterator[tuple[
             await server.close()
 
 
-async def test_heartbeat_extends_the_lease_for_nine_tenths_of_the_session_timeout(
+async def test_heartbeat_extends_lease_by_nine_tenths(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # However late a busy machine reads the answer.
@@ -81,7 +81,7 @@ async def test_unconfirmed_controllers_answer_extends_nothing() -> None:
         assert not lease.from_controller(monotonic_ms(), controller.image.next_offset)
 
 
-async def test_lease_that_was_extended_is_not_shortened_by_who_is_unconfirmed() -> None:
+async def test_extended_lease_is_not_shortened_by_unconfirmed() -> None:
     lease = LeaderLease()
     lease.answered(monotonic_ms(), 600_000, MetadataOffset(0))
     async with beating(lease, confirmed_ms=NEVER_MS) as (beats, _):

@@ -62,9 +62,7 @@ async def test_topic_without_a_cluster_is_told_so_once():
 
 @pytest.mark.parametrize("ending", ["Complete", "Failed"])
 @pytest.mark.parametrize("readable", [True, False])
-async def test_verification_that_has_ended_keeps_its_verdict_when_its_cluster_goes(
-    ending: str, readable: bool
-):
+async def test_ended_verification_keeps_verdict_without_cluster(ending: str, readable: bool):
     """The status was written anew with one condition, and nothing else."""
     scene = Scene()
     scene.objects.topics.drop(("kafka", "orders"))
@@ -86,14 +84,14 @@ async def test_verification_that_has_ended_keeps_its_verdict_when_its_cluster_go
     assert scene.kube.find(VERIFICATIONS, "kafka", "check")["status"]["verdict"] == "Passed"
 
 
-async def test_cluster_that_exists_but_was_not_seen_yet_makes_no_stray():
+async def test_existing_unseen_cluster_makes_no_stray():
     scene = Scene()
     scene.kube.put(LOG_CLUSTERS, a_cluster_body())
     await look_at_strays(scene.parts)
     assert scene.writes == 0
 
 
-async def test_topic_of_a_seen_cluster_is_left_to_its_leader():
+async def test_topic_of_seen_cluster_belongs_to_leader():
     scene = Scene()
     scene.objects.clusters.put(a_cluster_body())
     await look_at_strays(scene.parts)
@@ -106,7 +104,7 @@ def test_object_that_cannot_be_read_is_left_out():
     assert objects.topics.get(("kafka", "orders")) is None
 
 
-async def test_topic_hears_why_the_cluster_that_it_waited_for_is_not_led():
+async def test_topic_shows_why_its_cluster_is_unled():
     scene = Scene()
     await look_at_strays(scene.parts)
     scene.objects.topics.put(scene.kube.find(TOPICS, "kafka", "orders"))
@@ -121,7 +119,7 @@ async def test_topic_hears_why_the_cluster_that_it_waited_for_is_not_led():
     assert "The log has a hole." in shown["message"]
 
 
-async def test_object_of_which_nothing_can_be_read_is_told_so_once():
+async def test_unreadable_object_is_reported_once():
     scene = Scene()
     scene.objects.topics.drop(("kafka", "orders"))
     body = a_topic_body(spec={"clusterRef": {}})

@@ -77,7 +77,7 @@ class Declared:
         self.scene.kube.put(SECRETS, body)
 
 
-async def test_cluster_without_declared_listeners_is_left_as_it_was() -> None:
+async def test_cluster_without_declared_listeners_is_unchanged() -> None:
     made = Declared()
     await made.look()
     assert made.deciding.asked == []
@@ -85,7 +85,7 @@ async def test_cluster_without_declared_listeners_is_left_as_it_was() -> None:
     assert made.scene.work == []
 
 
-async def test_every_broker_has_a_certificate_before_its_listener_is_committed() -> None:
+async def test_brokers_have_certificates_before_listener_is_committed() -> None:
     made = Declared(PLAIN, TLS)
     await made.look()
     for broker_id in (0, 1):
@@ -110,7 +110,7 @@ async def test_nothing_is_written_again_while_nothing_is_due() -> None:
     assert made.deciding.asked == []
 
 
-async def test_certificate_is_renewed_when_two_thirds_of_its_life_are_over() -> None:
+async def test_certificate_is_renewed_at_two_thirds() -> None:
     made = Declared(TLS)
     await made.look()
     before = made.pair(0)
@@ -143,7 +143,7 @@ async def test_end_of_every_certificate_is_known_for_metrics() -> None:
     assert ends(made)["given", "given"] == NOW_MS + 50 * day_ms
 
 
-async def test_end_of_a_certificate_that_cannot_be_replaced_stays_known() -> None:
+async def test_expiry_of_irreplaceable_certificate_stays_known() -> None:
     """By another process, too, which has never written it."""
     made = Declared(TLS)
     await made.look()
@@ -161,7 +161,7 @@ async def test_end_of_a_certificate_that_cannot_be_replaced_stays_known() -> Non
     assert ends(made)["tls", "own"] == before["tls", "own"] < made.now_ms
 
 
-async def test_listener_that_goes_takes_the_end_of_its_certificate_along() -> None:
+async def test_removed_listener_takes_certificate_expiry_along() -> None:
     made = Declared(PLAIN, TLS)
     await made.look()
     assert ends(made)
@@ -183,7 +183,7 @@ async def test_no_secret_is_listed_or_watched() -> None:
     assert verbs <= {"get", "create", "replace"}
 
 
-async def test_secret_of_somebody_else_with_a_brokers_name_is_left_as_it_is() -> None:
+async def test_foreign_secret_with_broker_name_is_left() -> None:
     made, name = Declared(PLAIN, TLS), labels.broker_tls("main", 1)
     theirs = {"metadata": {"name": name, "namespace": "kafka"}, "data": {"password": "aA=="}}
     made.scene.kube.put(SECRETS, theirs)
@@ -199,7 +199,7 @@ async def test_secret_of_somebody_else_with_a_brokers_name_is_left_as_it_is() ->
     assert made.pair(1).certificate
 
 
-async def test_brokers_secret_that_lost_its_owner_or_its_labels_is_still_the_clusters() -> None:
+async def test_broker_secret_without_labels_is_recognised() -> None:
     made, name = Declared(PLAIN, TLS), labels.broker_tls("main", 1)
     await made.look()
     for lost in ("ownerReferences", "labels"):
@@ -211,7 +211,7 @@ async def test_brokers_secret_that_lost_its_owner_or_its_labels_is_still_the_clu
         assert made.pair(1).certificate, "it is written anew"
 
 
-async def test_pair_that_a_user_gives_is_copied_to_every_broker_and_followed() -> None:
+async def test_given_key_pair_is_copied_and_followed() -> None:
     made, corp = Declared(GIVEN), new_authority("corp", NOW_MS)
     given = issue(corp, ("kafka.corp",), NOW_MS)
     made.give(given)
@@ -226,7 +226,7 @@ async def test_pair_that_a_user_gives_is_copied_to_every_broker_and_followed() -
 
 
 @pytest.mark.parametrize("wrong", ["absent", "no key", "another's key"])
-async def test_pair_that_cannot_be_had_is_said_and_leaves_what_is_shown(wrong: str) -> None:
+async def test_missing_key_pair_is_reported_and_old_shown(wrong: str) -> None:
     made, corp = Declared(PLAIN, GIVEN), new_authority("corp", NOW_MS)
     given = issue(corp, ("kafka.corp",), NOW_MS)
     made.give(given)
@@ -245,7 +245,7 @@ async def test_pair_that_cannot_be_had_is_said_and_leaves_what_is_shown(wrong: s
     assert made.stalled == ""
 
 
-async def test_listeners_of_an_unfinished_upgrade_wait_without_being_called_stalled() -> None:
+async def test_listeners_during_upgrade_wait_without_stall() -> None:
     made = Declared(TLS, version=2)
     await made.look()
     assert made.deciding.image.listeners == ()
@@ -255,7 +255,7 @@ async def test_listeners_of_an_unfinished_upgrade_wait_without_being_called_stal
     assert "needs metadata version" in pinned.stalled
 
 
-async def test_authoritys_secret_that_holds_something_else_is_never_overwritten() -> None:
+async def test_foreign_authority_secret_is_never_overwritten() -> None:
     made = Declared(TLS)
     name = labels.listener_authority(made.deciding.image.cluster_id)
     body = {
@@ -271,7 +271,7 @@ async def test_authoritys_secret_that_holds_something_else_is_never_overwritten(
 
 
 @pytest.mark.parametrize("spoilt", ["ca.crt", "ca.key", "announced.crt", "former.crt"])
-async def test_damaged_authority_is_told_and_brokers_show_what_they_had(spoilt: str) -> None:
+async def test_damaged_authority_is_reported_and_brokers_keep_certificates(spoilt: str) -> None:
     """Once the term ended with it, as soon as a broker's certificate was due."""
     made, corp = Declared(TLS, GIVEN), new_authority("corp", NOW_MS)
     made.give(issue(corp, ("kafka.corp",), NOW_MS))
@@ -296,7 +296,7 @@ async def test_damaged_authority_is_told_and_brokers_show_what_they_had(spoilt: 
     assert made.pair(0).certificate != before.certificate
 
 
-async def test_authority_that_ended_while_no_operator_ran_is_replaced_at_once() -> None:
+async def test_listener_authority_expired_unattended_is_replaced() -> None:
     """Once the term ended with it: an authority that is over signs nothing."""
     made = Declared(TLS)
     await made.look()
@@ -308,7 +308,7 @@ async def test_authority_that_ended_while_no_operator_ran_is_replaced_at_once() 
     assert not signed_by(made.pair(0).certificate, before)
 
 
-async def test_authority_is_replaced_step_by_step_when_that_is_asked_for() -> None:
+async def test_authority_is_replaced_in_steps_on_request() -> None:
     made = Declared(TLS)
     await made.look()
     first = made.trusted
@@ -326,7 +326,7 @@ async def test_authority_is_replaced_step_by_step_when_that_is_asked_for() -> No
 
 
 @pytest.mark.parametrize("days", [61, 3 * 365, 4 * 365])
-async def test_clock_that_is_ahead_replaces_nothing_and_is_told(days: int) -> None:
+async def test_clock_ahead_replaces_nothing_and_is_reported(days: int) -> None:
     made = Declared(TLS)
     await made.look()
     trusted, shown = made.trusted, made.pair(0)
@@ -337,7 +337,7 @@ async def test_clock_that_is_ahead_replaces_nothing_and_is_told(days: int) -> No
     assert made.scene.term.shown.stall_causes[StallSource.CLOCK].reason == "ClockAhead"
 
 
-async def test_authority_whose_secret_was_deleted_is_made_anew_and_signs_at_once() -> None:
+async def test_authority_with_deleted_secret_is_recreated() -> None:
     made = Declared(TLS)
     await made.look()
     before = made.trusted
@@ -349,7 +349,7 @@ async def test_authority_whose_secret_was_deleted_is_made_anew_and_signs_at_once
     assert not signed_by(made.pair(0).certificate, before)
 
 
-async def test_keys_of_the_authority_lie_in_the_operators_namespace() -> None:
+async def test_authority_keys_are_in_operators_namespace() -> None:
     made = Declared(TLS)
     made.scene.kube.put(NAMESPACES, {"metadata": {"name": "plimsoll-system"}})
     made.scene.term.options = replace(made.scene.term.options, namespace="plimsoll-system")

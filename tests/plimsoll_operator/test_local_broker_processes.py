@@ -45,7 +45,7 @@ async def run(process: Ending) -> None:
         await process.run()
 
 
-async def test_broker_whose_port_another_process_keeps_is_given_up_with_a_sentence(
+async def test_broker_with_occupied_port_gives_up_saying_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     process = Ending(tmp_path, [1] * 50, lambda: TAKEN)
@@ -57,7 +57,7 @@ async def test_broker_whose_port_another_process_keeps_is_given_up_with_a_senten
     assert caplog.messages == [f"broker 0 is not restarted until the next run: {TAKEN}"]
 
 
-async def test_broker_whose_port_is_free_again_in_between_is_started_again(tmp_path: Path) -> None:
+async def test_broker_with_freed_port_is_restarted(tmp_path: Path) -> None:
     found = [TAKEN, TAKEN, TAKEN, TAKEN, "", TAKEN, TAKEN, TAKEN, TAKEN, ""]
     process = Ending(tmp_path, [1] * len(found), lambda: found.pop(0))
     await run(process)
@@ -65,7 +65,7 @@ async def test_broker_whose_port_is_free_again_in_between_is_started_again(tmp_p
     assert not process.ended, "it was stopped"
 
 
-async def test_broker_that_was_killed_is_started_again_and_no_port_is_looked_at(
+async def test_killed_broker_is_restarted_without_port_check(
     tmp_path: Path,
 ) -> None:
     def looked() -> str:

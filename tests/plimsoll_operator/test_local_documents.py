@@ -32,7 +32,7 @@ def uids(documents: Documents) -> list[str]:
     return [one.metadata.uid for one in documents.others]
 
 
-def test_files_without_a_log_cluster_belong_to_the_default_cluster() -> None:
+def test_files_without_log_cluster_use_default() -> None:
     found = gathered(MOVE, TOPIC)
     assert found.cluster.key == ("default", "main")
     assert {one.cluster_key for one in found.others} == {found.cluster.key}
@@ -40,7 +40,7 @@ def test_files_without_a_log_cluster_belong_to_the_default_cluster() -> None:
     assert stranger(found) == ""
 
 
-def test_topic_of_another_log_cluster_is_named_in_a_sentence() -> None:
+def test_topic_of_other_log_cluster_is_named() -> None:
     other = TOPIC.replace("name: main", "name: other")
     found = gathered(CLUSTER, other)
     assert stranger(found) == (
@@ -60,7 +60,7 @@ def test_count_of_the_command_line_wins() -> None:
     assert gathered(CLUSTER, brokers=5).cluster.count == 5
 
 
-def test_object_is_known_by_its_name_and_an_edited_move_is_another_object() -> None:
+def test_edited_move_is_another_object() -> None:
     first = gathered(CLUSTER, TOPIC, MOVE)
     grown = TOPIC.replace("partitions: 3", "partitions: 6")
     again = gathered(CLUSTER, grown, MOVE.replace("[1]", "[2]"))

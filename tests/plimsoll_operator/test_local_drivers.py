@@ -113,12 +113,12 @@ async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     await made.pods.stop_all()
 
 
-async def test_pod_of_anything_but_a_driver_gets_no_node(scene: Scene) -> None:
+async def test_non_driver_pod_gets_no_node(scene: Scene) -> None:
     assert scene.pods.place(pod()) == "this-machine"
     assert scene.pods.place({"metadata": {"name": "other", "labels": {}}}) is None
 
 
-async def test_driver_runs_with_its_config_and_the_addresses_of_this_machine(
+async def test_driver_runs_with_config_and_local_addresses(
     scene: Scene,
 ) -> None:
     scene.config_map(a_driver())
@@ -135,7 +135,7 @@ async def test_driver_runs_with_its_config_and_the_addresses_of_this_machine(
     assert said["config"]["topic"] == "t"
 
 
-async def test_volumes_of_a_driver_go_when_it_has_ended(scene: Scene) -> None:
+async def test_driver_volumes_are_removed_at_its_end(scene: Scene) -> None:
     scene.config_map(a_driver())
     scene.pods.start(pod())
     await scene.until("Succeeded")
@@ -149,9 +149,7 @@ async def test_volumes_of_a_driver_go_when_it_has_ended(scene: Scene) -> None:
     assert scene.pods.has_ended(pod())
 
 
-async def test_driver_that_ends_badly_has_failed_and_its_log_is_named(
-    scene: Scene, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_failed_driver_names_its_log(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     scene.config_map(a_driver(666))
     scene.pods.start(pod())
     assert (await scene.until("Failed")).exit_code == 3
@@ -159,7 +157,7 @@ async def test_driver_that_ends_badly_has_failed_and_its_log_is_named(
     assert str(scene.log) in caplog.text
 
 
-async def test_driver_whose_config_map_is_not_there_has_failed(scene: Scene) -> None:
+async def test_driver_without_config_map_has_failed(scene: Scene) -> None:
     scene.pods.start(pod())
     assert (await scene.until("Failed")).exit_code == NOT_STARTED
 
@@ -178,7 +176,7 @@ async def test_stopped_driver_takes_its_children_along(
     assert not runs(int(said))
 
 
-def test_paths_below_a_mount_are_of_this_machine_and_others_stay() -> None:
+def test_only_paths_below_mounts_are_mapped() -> None:
     mounts = {"/tmp": Path("/data/tmp"), "/etc/plimsoll": Path("/data/config")}
     words = ["--config", "/etc/plimsoll/verification.json", "/tmp", "/tmpfs", "/etc"]
     assert [translated(word, mounts) for word in words] == [
@@ -206,7 +204,7 @@ def another_verification(made: Object) -> None:
 @pytest.mark.parametrize(
     "forged", [labelled_alone, job_of_another_uid, another_verification], ids=lambda f: f.__name__
 )
-async def test_pod_that_no_verifications_job_made_starts_no_process(
+async def test_pod_without_verification_job_starts_no_process(
     scene: Scene, forged: Callable[[Object], None]
 ) -> None:
     """Also one that states its node itself, which no scheduler was asked for."""
@@ -219,7 +217,7 @@ async def test_pod_that_no_verifications_job_made_starts_no_process(
     assert not scene.log.exists()
 
 
-async def test_driver_has_no_environment_and_no_words_of_its_pod(scene: Scene) -> None:
+async def test_driver_inherits_no_pod_environment_or_command(scene: Scene) -> None:
     made = pod()
     (container,) = made["spec"]["containers"]
     container["env"] = [{"name": "TMPDIR", "value": "/elsewhere"}]

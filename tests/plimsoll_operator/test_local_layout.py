@@ -35,14 +35,14 @@ def test_broker_that_joins_later_has_the_next_port(held: HeldPorts) -> None:
     assert plan(grown, (0, 1, 2, 3), None, 19_092, held) == grown
 
 
-def test_brokers_keep_their_ports_when_one_of_them_has_gone(held: HeldPorts) -> None:
+def test_brokers_keep_ports_when_one_leaves(held: HeldPorts) -> None:
     """Each that came after it moved by one, to where another had been."""
     known = plan(None, (0, 1, 2), None, 19_092, held)
     grown = plan(known, (3,), None, 19_092, held)
     assert plan(grown, (0, 2, 3), None, 19_092, held) == grown
 
 
-def test_broker_that_is_not_declared_has_no_port_of_those_that_are_stated_anew(
+def test_removed_broker_frees_its_port(
     held: HeldPorts,
 ) -> None:
     """Broker 3 joined later, and the file says nothing of it: broker 2 was given its port."""
@@ -54,7 +54,7 @@ def test_broker_that_is_not_declared_has_no_port_of_those_that_are_stated_anew(
     assert later.brokers[3].metrics == grown.brokers[3].metrics
 
 
-def test_port_that_was_picked_gives_way_to_one_that_is_stated(held: HeldPorts) -> None:
+def test_picked_port_yields_to_stated_one(held: HeldPorts) -> None:
     with in_order(FIRST):
         known = plan(None, (0, 1), None, None, held)
     with HeldPorts() as others:
@@ -80,7 +80,7 @@ def every_port(planned: Remembered) -> list[int]:
     return [planned.controller_port, planned.api_port, *own]
 
 
-def test_ports_that_are_picked_are_none_of_those_that_are_stated(held: HeldPorts) -> None:
+def test_picked_ports_avoid_stated_ones(held: HeldPorts) -> None:
     with in_order(FIRST):
         planned = plan(None, (0, 1, 2), None, FIRST, held)
     assert kafka(planned.brokers) == {0: FIRST, 1: FIRST + 1, 2: FIRST + 2}
@@ -90,7 +90,7 @@ def test_ports_that_are_picked_are_none_of_those_that_are_stated(held: HeldPorts
     assert len(set(every_port(grown))) == 14
 
 
-def test_ports_that_a_broker_gets_after_a_restart_are_none_of_another_ones() -> None:
+def test_ports_after_restart_avoid_other_brokers() -> None:
     with HeldPorts() as before, in_order(FIRST):
         known = plan(None, (0, 1), None, None, before)
     with HeldPorts() as after, in_order(FIRST):
@@ -98,14 +98,14 @@ def test_ports_that_a_broker_gets_after_a_restart_are_none_of_another_ones() -> 
     assert len(set(every_port(grown))) == 11
 
 
-def test_picked_ports_are_none_that_connections_or_services_are_given(held: HeldPorts) -> None:
+def test_picked_ports_avoid_ephemeral_and_known_ports(held: HeldPorts) -> None:
     planned = plan(None, tuple(range(20)), None, None, held)
     picked = every_port(planned)
     assert len(set(picked)) == 62
     assert max(picked) < SERVICES_FIRST
 
 
-def test_directory_that_was_made_is_for_its_owner_alone_and_one_that_was_there_stays(
+def test_new_directory_is_private_and_existing_unchanged(
     tmp_path: Path,
 ) -> None:
     there = tmp_path / "there"

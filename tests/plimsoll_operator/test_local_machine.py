@@ -27,7 +27,7 @@ FENCED = {
 @pytest.mark.parametrize(
     ("stopping", "level"), [(False, logging.WARNING), (True, logging.INFO)], ids=["runs", "stops"]
 )
-def test_broker_that_leaves_is_a_warning_unless_the_user_stops_them_all(
+def test_leaving_broker_is_warned_unless_stopping(
     stopping: bool, level: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     uids = itertools.count()

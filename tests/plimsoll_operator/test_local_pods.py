@@ -110,7 +110,7 @@ async def soon(condition: Callable[[], bool]) -> None:
     raise AssertionError("it never came")
 
 
-async def test_pod_of_anything_but_a_broker_gets_no_node(scene: Scene) -> None:
+async def test_non_broker_pod_gets_no_node(scene: Scene) -> None:
     assert scene.pods.place(pod("a")) == "this-machine"
     assert scene.pods.place({"metadata": {"name": "driver"}}) is None
 
@@ -124,7 +124,7 @@ def another_broker(made: Object) -> None:
 
 
 @pytest.mark.parametrize("forged", [labelled_alone, another_broker], ids=lambda f: f.__name__)
-async def test_pod_that_no_stateful_set_made_starts_no_broker(
+async def test_pod_without_stateful_set_starts_no_broker(
     scene: Scene, forged: Callable[[Object], None]
 ) -> None:
     """Also one that states its node itself, which no scheduler was asked for."""
@@ -137,7 +137,7 @@ async def test_pod_that_no_stateful_set_made_starts_no_broker(
     assert scene.pods.has_ended(made)
 
 
-async def test_broker_runs_with_the_configs_of_its_template_and_the_addresses_of_its_directory(
+async def test_broker_runs_with_template_configs_and_addresses(
     scene: Scene,
 ) -> None:
     scene.config_map()
@@ -153,14 +153,14 @@ async def test_broker_runs_with_the_configs_of_its_template_and_the_addresses_of
     assert scene.pods.pids["4"] == 7
 
 
-async def test_log_cluster_that_says_false_has_no_topics_made_by_asking(scene: Scene) -> None:
+async def test_auto_creation_false_in_log_cluster_is_passed(scene: Scene) -> None:
     scene.config_map(**{"auto.create.topics.enable": "false"})
     scene.pods.start(pod("a"))
     await FakeProcess.made[0].running.wait()
     assert scene.config()["configs"]["auto.create.topics.enable"] == "false"
 
 
-async def test_pod_without_its_config_map_waits_for_it_and_says_so(scene: Scene) -> None:
+async def test_pod_without_config_map_waits_saying_so(scene: Scene) -> None:
     scene.pods.start(pod("a"))
     await asyncio.sleep(0)
     state = scene.pods.state(pod("a"))
@@ -173,7 +173,7 @@ async def test_pod_without_its_config_map_waits_for_it_and_says_so(scene: Scene)
     assert state.phase == "Running"
 
 
-async def test_later_pod_of_a_broker_starts_when_the_earlier_one_has_ended(scene: Scene) -> None:
+async def test_later_broker_pod_waits_for_earlier(scene: Scene) -> None:
     scene.config_map()
     scene.pods.start(pod("a"))
     await FakeProcess.made[0].running.wait()
@@ -189,7 +189,7 @@ async def test_later_pod_of_a_broker_starts_when_the_earlier_one_has_ended(scene
     assert scene.config()["pod_uid"] == "b"
 
 
-async def test_broker_that_is_started_again_shows_why_the_process_before_ended(
+async def test_restarted_broker_shows_its_last_termination(
     scene: Scene,
 ) -> None:
     scene.config_map()

@@ -31,7 +31,7 @@ def test_port_that_somebody_listens_on_is_not_picked(held: HeldPorts) -> None:
             held.pick()
 
 
-def test_port_of_a_broker_that_does_not_run_is_not_picked_by_another_cluster(
+def test_port_of_stopped_broker_is_not_reused(
     held: HeldPorts,
 ) -> None:
     """Two clusters that start at once, or one that starts while another one's broker is down."""
@@ -41,9 +41,7 @@ def test_port_of_a_broker_that_does_not_run_is_not_picked_by_another_cluster(
 
 
 @pytest.mark.parametrize("runner", [asyncio.run, uvloop.run])
-def test_broker_listens_on_a_held_port_and_again_after_a_restart(
-    held: HeldPorts, runner: object
-) -> None:
+def test_broker_listens_on_held_port_after_restart(held: HeldPorts, runner: object) -> None:
     port = held.pick()
 
     async def served() -> None:
@@ -75,7 +73,7 @@ def test_held_port_refuses_connections_while_no_broker_listens(held: HeldPorts) 
         socket.create_connection((LOOPBACK, held.pick()))
 
 
-def test_port_that_a_stranger_listens_on_is_told_by_its_number(held: HeldPorts) -> None:
+def test_foreign_listener_is_named_by_port(held: HeldPorts) -> None:
     with socket.create_server((LOOPBACK, 0)) as other:
         port = other.getsockname()[1]
         held.keep(port)

@@ -37,7 +37,7 @@ def test_machine_without_java_asks_for_it(equipped: dict[str, str]) -> None:
     assert "a Java runtime" in driver_pods.why_no_driver({**equipped, "PATH": "/nowhere"})
 
 
-def test_java_home_is_as_good_as_java_in_the_path(equipped: dict[str, str]) -> None:
+def test_java_home_suffices_without_java_in_path(equipped: dict[str, str]) -> None:
     home = str(Path(equipped["PATH"]).parent)
     assert driver_pods.why_no_driver({**equipped, "PATH": "/nowhere", "JAVA_HOME": home}) == ""
 
@@ -50,16 +50,12 @@ def test_folder_without_the_connector_is_named(equipped: dict[str, str], tmp_pat
     assert "Java" not in said
 
 
-def test_jars_of_a_working_tree_are_below_it_wherever_the_cluster_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_jars_of_working_tree_are_below_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert driver_pods.jars_directory({}) == TOP / ".cache" / "spark-jars"
 
 
-def test_jars_of_a_wheel_are_in_the_users_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_jars_of_wheel_are_in_user_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(driver_pods, "working_tree", lambda: None)
     found = driver_pods.jars_directory({"HOME": "/home/ada"})
@@ -72,7 +68,7 @@ def test_jars_of_a_wheel_are_in_the_users_cache(
     )
 
 
-def test_machine_without_maven_is_told_so_by_what_fetches_the_jars(
+def test_machine_without_maven_is_reported(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     tools = tmp_path / "bin"

@@ -76,12 +76,12 @@ async def directory(tmp_path: Path) -> Directory:
     return Directory(tmp_path)
 
 
-async def test_log_cluster_has_the_uid_of_the_directorys_cluster(directory: Directory) -> None:
+async def test_log_cluster_has_the_directorys_uid(directory: Directory) -> None:
     directory.start(CLUSTER)
     assert directory.uids(resources.LOG_CLUSTERS) == [str(OWN)]
 
 
-async def test_log_cluster_of_another_id_under_the_same_name_is_replaced(
+async def test_log_cluster_of_other_id_is_replaced(
     directory: Directory,
 ) -> None:
     body = manifest(documents(CLUSTER).cluster)
@@ -92,7 +92,7 @@ async def test_log_cluster_of_another_id_under_the_same_name_is_replaced(
     assert directory.uids(resources.LOG_CLUSTERS) == [str(OWN)]
 
 
-async def test_listener_with_allowed_namespaces_is_said_to_keep_nobody_out_here(
+async def test_allowed_namespaces_are_said_unenforced_locally(
     directory: Directory, caplog: pytest.LogCaptureFixture
 ) -> None:
     listener = "listeners: [{name: own, port: 19094, allowedNamespaces: {from: Same}}]"
@@ -102,7 +102,7 @@ async def test_listener_with_allowed_namespaces_is_said_to_keep_nobody_out_here(
     assert "Listener own: allowedNamespaces has no effect in a local cluster" in caplog.text
 
 
-async def test_reassignment_that_is_in_no_file_any_more_goes_and_its_topic_stays(
+async def test_removed_reassignment_is_deleted_and_topic_stays(
     directory: Directory,
 ) -> None:
     directory.start(CLUSTER + TOPIC + MOVE)
@@ -118,7 +118,7 @@ async def test_edited_reassignment_goes_before_the_operator_sees_it(directory: D
     assert directory.uids(resources.REASSIGNMENTS) == []
 
 
-async def test_pods_are_kept_unless_the_log_cluster_was_edited(directory: Directory) -> None:
+async def test_pods_are_kept_unless_cluster_was_edited(directory: Directory) -> None:
     directory.start(CLUSTER)
     directory.objects.server.seed(resources.PODS, POD)
     directory.objects.save()

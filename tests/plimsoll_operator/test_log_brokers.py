@@ -74,7 +74,7 @@ async def everything_made(scene: Scene) -> None:
         await scene.run(registry.reconcile, work)
 
 
-async def test_each_broker_has_an_object_that_its_cluster_owns():
+async def test_every_broker_has_an_owned_object():
     scene = a_scene()
     await everything_made(scene)
     assert scene.made("logbrokers") == ["main-0", "main-1", "main-2"]
@@ -96,7 +96,7 @@ async def test_object_that_somebody_deleted_is_made_again():
     assert scene.made("logbrokers") == ["main-0", "main-1", "main-2"]
 
 
-async def test_object_goes_when_its_broker_is_unregistered_and_not_before():
+async def test_object_is_deleted_with_brokers_unregistration():
     scene = a_scene()
     await everything_made(scene)
     commit(scene, MembersChanged(cause="x", broker_ids=(0, 2)), FENCED)
@@ -108,7 +108,7 @@ async def test_object_goes_when_its_broker_is_unregistered_and_not_before():
     assert scene.made("logbrokers") == ["main-0", "main-2"]
 
 
-async def test_object_of_a_broker_that_there_is_none_of_is_removed():
+async def test_object_of_missing_broker_is_removed():
     scene = a_scene()
     body = {"metadata": {"name": "main-7", "namespace": "kafka", "uid": "u7"}}
     body["spec"] = {"clusterRef": {"name": "main"}, "brokerId": 7}
@@ -118,7 +118,7 @@ async def test_object_of_a_broker_that_there_is_none_of_is_removed():
     assert scene.made("logbrokers") == []
 
 
-async def test_serving_broker_shows_its_place_its_share_and_its_disk():
+async def test_serving_broker_shows_rack_load_and_disk():
     scene = a_scene()
     await everything_made(scene)
     hear(scene, 1, disk_free_bytes=4 * GIB, disk_bytes=10 * GIB, completed_offset=99)
@@ -139,7 +139,7 @@ async def test_serving_broker_shows_its_place_its_share_and_its_disk():
     }
 
 
-async def test_backlog_is_what_was_committed_when_the_broker_was_heard_of_and_is_not_carried_out():
+async def test_backlog_is_committed_minus_applied():
     scene = a_scene()
     await everything_made(scene)
     controller, end = scene.controller, scene.controller.image.next_offset
@@ -149,7 +149,7 @@ async def test_backlog_is_what_was_committed_when_the_broker_was_heard_of_and_is
     assert shown(scene)["backlog"] == {"records": 1, "seconds": 7}
 
 
-async def test_broker_that_loads_its_logs_has_no_backlog_by_that():
+async def test_broker_loading_logs_has_no_backlog():
     scene = a_scene()
     await everything_made(scene)
     controller, end = scene.controller, scene.controller.image.next_offset
@@ -158,7 +158,7 @@ async def test_broker_that_loads_its_logs_has_no_backlog_by_that():
     assert shown(scene)["backlog"] == {"records": 0, "seconds": 0}
 
 
-async def test_fenced_broker_says_since_when_and_why_until_it_is_back():
+async def test_fenced_broker_shows_since_and_reason():
     scene = a_scene()
     await everything_made(scene)
     scene.marked.clear()
@@ -174,7 +174,7 @@ async def test_fenced_broker_says_since_when_and_why_until_it_is_back():
     assert ready(scene) == ("True", "Serving")
 
 
-async def test_fenced_broker_that_keeps_falling_out_says_until_when_it_waits_once_it_is_up():
+async def test_held_back_broker_shows_until_when():
     scene = a_scene()
     await everything_made(scene)
     commit(scene, FENCED)
@@ -195,7 +195,7 @@ async def test_fenced_broker_that_keeps_falling_out_says_until_when_it_waits_onc
     )
 
 
-async def test_next_operator_knows_since_when_a_broker_is_fenced_from_what_was_shown():
+async def test_next_operator_keeps_the_fence_time():
     scene = a_scene()
     scene.controller.image = replay(scene.controller.image, FENCED)
     await everything_made(scene)
@@ -207,7 +207,7 @@ async def test_next_operator_knows_since_when_a_broker_is_fenced_from_what_was_s
     assert shown(scene)["fenced"] == before
 
 
-async def test_restart_that_was_granted_is_not_said_to_be_a_fault():
+async def test_granted_restart_is_not_shown_as_fault():
     scene = a_scene()
     await everything_made(scene)
     grant = RestartGranted(
@@ -218,7 +218,7 @@ async def test_restart_that_was_granted_is_not_said_to_be_a_fault():
     assert shown(scene)["restarting"] == "r2"
 
 
-async def test_member_that_never_registered_says_what_keeps_its_pod():
+async def test_unregistered_member_shows_what_blocks_pod():
     scene = Scene(replay(an_image(), MembersChanged(cause="x", broker_ids=(0, 1, 2, 3))))
     await everything_made(scene)
     rolls_of(scene.term).troubles[BrokerId(3)] = "Unschedulable: 0/3 nodes are available"
@@ -237,7 +237,7 @@ async def test_member_that_never_registered_says_what_keeps_its_pod():
         ((), ("False", "TooFewCopies")),
     ],
 )
-def test_metadata_are_durable_when_three_brokers_have_a_copy(copied, said):
+def test_metadata_is_durable_with_three_copies(copied, said):
     scene = a_scene()
     for broker in range(3):
         hear(scene, broker, copied_offset=MetadataOffset(1) if broker in copied else None)
@@ -246,7 +246,7 @@ def test_metadata_are_durable_when_three_brokers_have_a_copy(copied, said):
     assert (found.status, found.reason) == said
 
 
-def test_nobody_says_whether_metadata_are_durable_before_every_broker_was_heard_of():
+def test_durability_is_unknown_until_all_brokers_reported():
     scene = a_scene()
     hear(scene, 0, copied_offset=MetadataOffset(1))
     assert metadata_durable(scene.term.controller) is None

@@ -41,9 +41,7 @@ class Told(LineOutput):
                 await self.looked.wait()
 
 
-async def test_level_follows_the_file_and_is_as_started_without_one(
-    tmp_path: Path, output: Told
-) -> None:
+async def test_log_level_follows_file_or_default(tmp_path: Path, output: Told) -> None:
     path = tmp_path / "level"
     task = asyncio.create_task(log_level.follow(path, output))
     try:

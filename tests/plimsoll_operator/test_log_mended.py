@@ -44,7 +44,7 @@ def a_controller(shell: RingShell) -> Controller:
     )
 
 
-async def test_batch_deleted_under_a_leader_is_made_up_for_at_once(shell: RingShell):
+async def test_batch_deleted_under_leader_is_rewritten(shell: RingShell):
     controller = a_controller(shell)
     task = asyncio.create_task(controller.run())
     async with asyncio.timeout(WAIT_S):
@@ -80,7 +80,7 @@ def a_scene(image: ClusterImage, controller: StubController | None = None) -> Sc
     return scene
 
 
-async def test_metadata_log_is_not_repaired_in_a_terminating_namespace():
+async def test_metadata_log_is_not_repaired_while_terminating():
     """Its objects are deleted one after the other, and none can be made."""
     controller = StubController(an_image())
     controller.snapshotter = Unwritable()  # type: ignore[attr-defined]
@@ -98,7 +98,7 @@ class Unwritable:
         raise LogUnavailable("the API server does not answer")
 
 
-async def test_log_that_cannot_be_mended_stalls_until_it_is():
+async def test_irreparable_log_stalls_until_repaired():
     image = an_image()
     controller = StubController(image)
     controller.snapshotter = Unwritable()  # type: ignore[attr-defined]

@@ -114,7 +114,7 @@ def pod_of(manifests: list[dict[str, Any]]) -> dict[str, Any]:
     return dict(found)
 
 
-def test_pull_secrets_reach_brokers_and_restart_them_in_turn() -> None:
+def test_pull_secrets_reach_brokers_in_turn() -> None:
     context = a_context()
     assert "imagePullSecrets" not in pod_of(broker_sets(context, [BrokerId(0)]))
     private = dataclasses.replace(context, image_pull_secrets=("a", "b"))
@@ -123,7 +123,7 @@ def test_pull_secrets_reach_brokers_and_restart_them_in_turn() -> None:
     assert revision(private) != revision(context)
 
 
-def test_brokers_state_no_user_where_the_cluster_gives_one() -> None:
+def test_broker_user_follows_the_cluster() -> None:
     context = dataclasses.replace(a_context(), set_user=False)
     security = pod_of(broker_sets(context, [BrokerId(0)]))["securityContext"]
     assert not {"runAsUser", "runAsGroup", "fsGroup"} & set(security)
@@ -131,7 +131,7 @@ def test_brokers_state_no_user_where_the_cluster_gives_one() -> None:
     assert security["seccompProfile"] == {"type": "RuntimeDefault"}
 
 
-def test_drivers_are_pulled_and_run_as_the_chart_says() -> None:
+def test_drivers_follow_the_chart() -> None:
     driver = dataclasses.replace(a_driver(), image_pull_secrets=("a",), set_user=False)
     pod = pod_of(driver_children(driver))
     assert pod["imagePullSecrets"] == [{"name": "a"}]
@@ -160,9 +160,7 @@ def test_pods_are_all_restricted(pod: dict[str, Any]):
 @pytest.mark.parametrize(
     ("spec", "means"), [({}, "KeepServing"), ({"onControllerLoss": "StopServing"}, "StopServing")]
 )
-def test_brokers_are_told_what_to_do_without_a_controller(
-    spec: dict[str, Any], means: str, tmp_path: Path
-):
+def test_brokers_get_no_controller_policy(spec: dict[str, Any], means: str, tmp_path: Path):
     """By ConfigMap and in local mode; a default is left out, for brokers that know no such key."""
     in_pod = tmp_path / FILE
     in_pod.write_text(config_map(a_context(**spec))["data"][FILE])
@@ -183,7 +181,7 @@ def test_broker_pods_have_no_token():
     assert brokers["spec"]["template"]["spec"]["automountServiceAccountToken"] is False
 
 
-def test_children_go_with_their_cluster_and_hold_up_nothing():
+def test_children_are_owned_without_blocking_deletion():
     for manifest in CASES["cluster"]:
         (owner,) = manifest["metadata"]["ownerReferences"]
         assert (owner["uid"], owner["blockOwnerDeletion"]) == (CLUSTER_UID, False)
@@ -198,14 +196,14 @@ def test_volumes_outlive_their_cluster():
     assert policy == {"whenDeleted": "Retain", "whenScaled": "Retain"}
 
 
-def test_user_labels_never_shadow_the_ones_that_selectors_match():
+def test_user_labels_never_shadow_selector_labels():
     template = {"metadata": {"labels": {"plimsoll.dev/cluster": "other", "mine": "1"}}}
     (brokers,) = broker_sets(a_context(brokers={"template": template}), [BrokerId(0)])
     labels = brokers["spec"]["template"]["metadata"]["labels"]
     assert (labels["plimsoll.dev/cluster"], labels["mine"]) == ("main", "1")
 
 
-def test_cluster_id_is_the_uid_unless_one_is_adopted():
+def test_cluster_id_is_uid_unless_adopted():
     assert cluster_id(a_cluster()) == UUID(CLUSTER_UID)
     adopted = UUID("00000000-0000-4000-8000-00000000beef")
     assert cluster_id(a_cluster(clusterId=kafka_id(adopted))) == adopted
@@ -220,7 +218,7 @@ class TestRevisions:
     def revision(self, **spec: Any) -> str:
         return str(self.template(**spec)["metadata"]["annotations"]["plimsoll.dev/revision"])
 
-    def test_revision_is_the_same_for_all_brokers_of_a_cluster(self):
+    def test_revision_is_equal_for_all_brokers(self):
         found = broker_sets(a_context(), [BrokerId(0), BrokerId(7)])
         names = [
             m["spec"]["template"]["metadata"]["annotations"]["plimsoll.dev/revision"] for m in found
@@ -260,7 +258,7 @@ class TestRevisions:
 
         assert len({of("1"), of("2"), revision(a_context())}) == 3
 
-    def test_config_map_is_named_by_its_content_and_never_changes(self):
+    def test_config_map_is_named_by_content(self):
         one, other = (
             config_map(a_context()),
             config_map(a_context(config={"log.retention.hours": 1})),
@@ -271,7 +269,7 @@ class TestRevisions:
         assert volume["configMap"]["name"] == one["metadata"]["name"]
 
 
-def test_processes_of_a_brokers_pod_see_each_other_only_for_drills():
+def test_pod_processes_are_shared_for_drills_only():
     def shared(**spec: Any) -> bool:
         (manifest,) = broker_sets(a_context(**spec), [BrokerId(0)])
         pod = manifest["spec"]["template"]["spec"]
@@ -282,7 +280,7 @@ def test_processes_of_a_brokers_pod_see_each_other_only_for_drills():
     assert shared(maintenance={"allowDrills": True})
 
 
-def test_replication_port_is_open_to_the_clusters_brokers_and_the_operators_probe_only():
+def test_replication_port_is_open_to_cluster_only():
     context = dataclasses.replace(a_context(), operator_namespace="plimsoll-system")
     spec = network_policy(context)["spec"]
     (rule,) = [r for r in spec["ingress"] if {"port": 9091, "protocol": "TCP"} in r["ports"]]
@@ -295,7 +293,7 @@ def test_replication_port_is_open_to_the_clusters_brokers_and_the_operators_prob
     assert operator["podSelector"]["matchLabels"][labels.COMPONENT] == "operator"
 
 
-def test_brokers_go_to_each_other_to_the_controller_and_to_dns_and_nowhere_else():
+def test_brokers_reach_peers_controller_and_dns_only():
     spec = network_policy(a_context())["spec"]
     assert spec["policyTypes"] == ["Ingress", "Egress"]
     dns, brokers, controller = spec["egress"]
@@ -306,7 +304,7 @@ def test_brokers_go_to_each_other_to_the_controller_and_to_dns_and_nowhere_else(
     assert controller["to"][0]["podSelector"]["matchLabels"][labels.COMPONENT] == "operator"
 
 
-def test_metrics_of_brokers_are_read_by_whom_the_chart_names():
+def test_broker_metrics_are_read_by_charts_namespaces():
     peer = {"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}
     by_label = {"namespaceSelector": {"matchLabels": {"plimsoll.dev/scraper": "true"}}}
     policy = network_policy(a_context())

@@ -144,7 +144,7 @@ def shown(scene: Draining, kind: str) -> Condition:
     return next(c for c in found.status.conditions or () if c.type == kind)
 
 
-async def test_edit_that_settles_is_said_and_one_that_was_taken_back_is_not(
+async def test_settling_edit_is_reported_and_reverted_one_not(
     scene: Draining,
 ) -> None:
     scene.declare(brokers={"count": 4, "excludedIds": [1]})
@@ -156,7 +156,7 @@ async def test_edit_that_settles_is_said_and_one_that_was_taken_back_is_not(
     assert (found.status, found.reason) == ("False", "Stalled")
 
 
-async def test_cluster_whose_drain_waits_for_a_person_does_not_say_that_nobody_has_to_act(
+async def test_drain_waiting_for_a_person_says_so(
     scene: Draining,
 ) -> None:
     assert shown(scene, "Stalled").message == logcluster_status.NOTHING_TO_DO
@@ -167,7 +167,7 @@ async def test_cluster_whose_drain_waits_for_a_person_does_not_say_that_nobody_h
     assert (stalled.status, stalled.message) == ("False", logcluster_status.SEE_BLOCKED)
 
 
-async def test_survivors_that_are_too_few_are_said_in_the_status(scene: Draining) -> None:
+async def test_too_few_survivors_are_shown_in_status(scene: Draining) -> None:
     """One of the survivors is down for so long that it is given nothing."""
     await scene.kill(2)
     await scene.edit(count=3, excludedIds=[1])
@@ -181,7 +181,7 @@ async def test_survivors_that_are_too_few_are_said_in_the_status(scene: Draining
     assert scene.image.members == (0, 1, 2, 3)
 
 
-async def test_drain_of_two_brokers_is_one_object_to_its_end() -> None:
+async def test_drain_of_two_brokers_is_one_object() -> None:
     scene = Draining(5, ((0, 1, 3), (1, 2, 4), (2, 0, 4)))
     await scene.edit(count=3)
     (name,) = scene.made("rebalances")
@@ -200,7 +200,7 @@ async def test_drain_of_two_brokers_is_one_object_to_its_end() -> None:
     assert (found["metadata"]["uid"], found["status"]["phase"]) == (uid, "Completed")
 
 
-async def test_fill_of_a_broker_that_leaves_is_cancelled_by_its_removal() -> None:
+async def test_removal_cancels_leaving_brokers_fill() -> None:
     """It may never end, where a disk is full: the drain would wait for it."""
     scene = Draining(4, ((0, 1, 2), (1, 2, 0), (2, 0, 1), (0, 1, 2)))
     scene.declare(brokers={"count": 4}, autoRebalance="Automatic")

@@ -36,7 +36,7 @@ async def first_fill(scene: Growing) -> None:
     await scene.look()
 
 
-async def test_growing_again_before_the_first_fill_is_approved_leaves_one_for_all(
+async def test_growth_before_approval_leaves_one_fill(
     scene: Growing,
 ) -> None:
     await first_fill(scene)
@@ -53,9 +53,7 @@ async def test_growing_again_before_the_first_fill_is_approved_leaves_one_for_al
 
 
 @pytest.mark.parametrize("what", ["edited", "begun", "ended"])
-async def test_fill_that_was_touched_or_begun_or_has_ended_is_left_alone_by_the_next(
-    scene: Growing, what: str
-) -> None:
+async def test_started_or_edited_fill_is_kept(scene: Growing, what: str) -> None:
     await first_fill(scene)
     body = scene.kube.find(REBALANCES, "kafka", "main-fill-3")
     if what == "edited":  # somebody approves of it just now
@@ -73,7 +71,7 @@ async def test_fill_that_was_touched_or_begun_or_has_ended_is_left_alone_by_the_
     assert sorted(scene.rebalances()) == ["main-fill-3", "main-fill-4"]
 
 
-async def test_broker_that_is_being_removed_joins_again_only_when_that_has_ended(
+async def test_broker_being_removed_rejoins_after_removal(
     scene: Growing,
 ) -> None:
     """An operator that slept since it listed the StatefulSets deletes that of the broker when it
@@ -100,7 +98,7 @@ async def test_broker_that_is_being_removed_joins_again_only_when_that_has_ended
     assert scene.blocked() == []
 
 
-async def test_drain_that_left_something_behind_is_made_anew_by_the_api_servers_clock(
+async def test_drain_with_leftovers_is_recreated(
     scene: Growing,
 ) -> None:
     """The operator's host is an hour behind: the broker kept its replicas for so long, and nothing
@@ -131,7 +129,7 @@ def somebody_elses(name: str) -> Object:
         (2, "main-drain-2", ("RemoveBrokers", [2], "Automatic")),
     ],
 )
-async def test_rebalance_of_the_operator_has_another_name_where_its_own_is_somebody_elses(
+async def test_operators_rebalance_avoids_an_occupied_name(
     scene: Growing, count: int, name: str, made: tuple[str, list[int], str]
 ) -> None:
     """That one was taken for it: nothing was proposed, and no broker emptied."""
@@ -147,7 +145,7 @@ async def test_rebalance_of_the_operator_has_another_name_where_its_own_is_someb
     assert scene.image.newcomers == ()
 
 
-async def test_fill_that_is_made_by_another_operator_meanwhile_is_the_only_one(
+async def test_fill_made_by_another_operator_is_reused(
     scene: Growing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create, copies = scene.kube.create, list[Object]()
@@ -167,7 +165,7 @@ async def test_fill_that_is_made_by_another_operator_meanwhile_is_the_only_one(
 
 
 @pytest.mark.parametrize("when", ["create", "get"])
-async def test_fill_that_is_approved_while_another_one_takes_its_place_stays(
+async def test_fill_approved_during_replacement_stays(
     scene: Growing, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await first_fill(scene)
@@ -188,7 +186,7 @@ async def test_fill_that_is_approved_while_another_one_takes_its_place_stays(
     assert sorted(scene.rebalances()) == ["main-fill-3", "main-fill-3-4"]
 
 
-async def test_fill_whose_status_changes_while_another_one_takes_its_place_is_deleted(
+async def test_fill_with_status_change_during_replacement_is_deleted(
     scene: Growing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cluster that grew changes what it proposes."""

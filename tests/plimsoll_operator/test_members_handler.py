@@ -151,9 +151,7 @@ class TestGrowing:
         await scene.look()
         assert scene.rebalances() == {}, "who deleted it does not want it"
 
-    async def test_rebalance_is_not_created_while_there_is_nothing_to_move(
-        self, scene: Growing
-    ) -> None:
+    async def test_rebalance_without_moves_is_not_created(self, scene: Growing) -> None:
         empty = Growing(an_image())
         await empty.look()
         empty.declare(brokers={"count": 4})
@@ -215,9 +213,7 @@ class TestShrinking:
         assert scene.blocked() == []
         assert list(scene.rebalances()) == ["main-drain-1"], "a drain evens out, nothing to fill"
 
-    async def test_drain_below_replication_factor_is_blocked_and_not_started(
-        self, scene: Growing
-    ) -> None:
+    async def test_drain_below_replication_factor_is_blocked(self, scene: Growing) -> None:
         await scene.edit(count=1)
         assert scene.image.leaving == ()
         assert scene.blocked() == [
@@ -270,9 +266,7 @@ class TestShrinking:
         assert scene.rebalances()
         assert scene.blocked() == []
 
-    async def test_drain_blocked_by_its_rebalance_reports_the_rebalance_message(
-        self, scene: Growing
-    ) -> None:
+    async def test_drain_reports_its_rebalances_message(self, scene: Growing) -> None:
         await scene.edit(count=2, excludedIds=[1])
         scene.show("main-drain-1", "Blocked", "Broker 2 is down.")
         await scene.look()
@@ -290,7 +284,7 @@ class TestShrinking:
         await scene.look()
         assert scene.kube.find(REBALANCES, "kafka", "main-drain-1")["metadata"]["uid"] != old
 
-    async def test_drain_made_a_moment_ago_is_not_made_anew(self, scene: Growing) -> None:
+    async def test_recent_drain_is_not_recreated(self, scene: Growing) -> None:
         await scene.edit(count=2, excludedIds=[1])
         made = {"creationTimestamp": timestamp(time.time_ns() // 1_000_000)}
         body = scene.kube.set_metadata(REBALANCES, "kafka", "main-drain-1", **made)
@@ -385,7 +379,7 @@ class TestVolumes:
         await scene.look()
         assert not scene.image.released
 
-    async def test_volume_claim_is_deleted_only_by_its_released_uid(self, scene: Growing) -> None:
+    async def test_volume_claim_is_deleted_by_released_uid(self, scene: Growing) -> None:
         """One that was made since under the same name has another uid."""
         self.released(scene, "an-earlier-one")
         await scene.look()

@@ -25,7 +25,7 @@ async def disabled_and_seen_as_of_before() -> Users:
     return scene
 
 
-async def test_watch_that_is_behind_lets_no_disabled_user_in_again() -> None:
+async def test_late_watch_does_not_readmit_disabled_user() -> None:
     scene = await disabled_and_seen_as_of_before()
     with pytest.raises(Retry):
         await scene.reconciled()
@@ -35,7 +35,7 @@ async def test_watch_that_is_behind_lets_no_disabled_user_in_again() -> None:
     assert logs_in(scene)
 
 
-async def test_user_whose_object_has_gone_meanwhile_is_not_let_in_again() -> None:
+async def test_user_deleted_meanwhile_is_not_readmitted() -> None:
     scene = await disabled_and_seen_as_of_before()
     scene.kube.drop(USERS, *KEY)
     with pytest.raises(Retry):
@@ -43,7 +43,7 @@ async def test_user_whose_object_has_gone_meanwhile_is_not_let_in_again() -> Non
     assert not logs_in(scene)
 
 
-async def test_disabled_user_stays_out_while_the_api_server_is_away() -> None:
+async def test_disabled_user_stays_out_without_api_server() -> None:
     scene = await disabled_and_seen_as_of_before()
     scene.kube.fail = [Unavailable(0, "gone")]
     with pytest.raises(Retry):
@@ -51,7 +51,7 @@ async def test_disabled_user_stays_out_while_the_api_server_is_away() -> None:
     assert not logs_in(scene)
 
 
-async def test_user_who_is_not_disabled_costs_no_read_of_its_object() -> None:
+async def test_enabled_user_costs_no_object_read() -> None:
     scene = Users()
     scene.apply()
     await scene.reconciled()

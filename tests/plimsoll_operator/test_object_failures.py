@@ -127,9 +127,7 @@ async def test_bug_in_a_pass_costs_its_object_alone(task: Task, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("task", OF_THE_CLUSTER, ids=lambda task: task.name)
-async def test_bug_in_a_pass_over_the_cluster_is_shown_by_it_and_costs_no_leader(
-    task: Task, monkeypatch: pytest.MonkeyPatch
-):
+async def test_bug_in_cluster_pass_is_shown_only(task: Task, monkeypatch: pytest.MonkeyPatch):
     bugs = Bugs(monkeypatch, task, None)
     async with led() as scene:
         await made(scene, resources.TOPICS, "good", OF)
@@ -143,7 +141,7 @@ async def test_bug_in_a_pass_over_the_cluster_is_shown_by_it_and_costs_no_leader
         await scene.until(lambda: not says_bug(scene, resources.LOG_CLUSTERS, "main"))
 
 
-async def test_bug_in_the_pass_of_one_broker_leaves_the_other_brokers_objects(
+async def test_bug_in_broker_pass_spares_other_brokers(
     monkeypatch: pytest.MonkeyPatch,
 ):
     bugs = Bugs(monkeypatch, Task.BROKER, "main-1")
@@ -155,12 +153,12 @@ async def test_bug_in_the_pass_of_one_broker_leaves_the_other_brokers_objects(
         await scene.until(lambda: "main-1" in scene.names(resources.LOG_BROKERS))
 
 
-def test_every_kind_of_work_is_tried_with_a_bug_and_counted_from_the_start():
+def test_every_kind_of_work_survives_a_bug():
     assert {*KINDS, *OF_THE_CLUSTER, Task.BROKER} == set(Task) - ENDS_TERM
     assert {word_of(task) for task in set(Task) - ENDS_TERM} <= set(FAILING)
 
 
-async def test_object_of_the_name_made_later_shows_nothing_of_the_bug(
+async def test_later_namesake_shows_no_bug(
     monkeypatch: pytest.MonkeyPatch,
 ):
     Bugs(monkeypatch, Task.USER, "bad")
@@ -179,7 +177,7 @@ async def test_object_of_the_name_made_later_shows_nothing_of_the_bug(
         assert draft is None or "Stalled" not in {c.type for c in draft.status.conditions}
 
 
-async def test_bug_in_the_making_of_one_topics_status_costs_no_other_status(
+async def test_bug_in_topic_status_spares_others(
     monkeypatch: pytest.MonkeyPatch,
 ):
     row = registry.BY_RESOURCE[resources.TOPICS]
@@ -209,7 +207,7 @@ async def test_bug_in_the_making_of_one_topics_status_costs_no_other_status(
         )
 
 
-async def test_bug_in_the_making_of_the_clusters_status_keeps_what_the_operator_chose(
+async def test_bug_in_cluster_status_keeps_choices(
     monkeypatch: pytest.MonkeyPatch,
 ):
     row = registry.BY_RESOURCE[resources.LOG_CLUSTERS]
@@ -237,7 +235,7 @@ async def test_bug_in_the_making_of_the_clusters_status_keeps_what_the_operator_
         assert {part: status()[part] for part in chosen} == chosen
 
 
-async def test_bug_in_the_look_at_one_broker_leaves_the_figures_of_the_others(
+async def test_bug_in_broker_look_spares_others(
     monkeypatch: pytest.MonkeyPatch,
 ):
     shipped, looked = BrokerMemory.look, set()
@@ -255,7 +253,7 @@ async def test_bug_in_the_look_at_one_broker_leaves_the_figures_of_the_others(
         assert not says_bug(scene, resources.LOG_BROKERS, "main-1")
 
 
-async def test_bug_in_the_search_for_absent_objects_of_one_kind_leaves_the_other_kinds(
+async def test_bug_in_absence_search_spares_other_kinds(
     monkeypatch: pytest.MonkeyPatch,
 ):
     searched: set[str] = set()
@@ -278,7 +276,7 @@ async def test_bug_in_the_search_for_absent_objects_of_one_kind_leaves_the_other
         assert searched == {row.resource.kind for row in others}
 
 
-async def test_bug_in_the_writing_of_an_event_costs_no_leader(monkeypatch: pytest.MonkeyPatch):
+async def test_bug_in_event_writing_spares_the_leader(monkeypatch: pytest.MonkeyPatch):
     async def write(*_: object) -> None:
         raise AssertionError("a bug")
 
@@ -287,7 +285,7 @@ async def test_bug_in_the_writing_of_an_event_costs_no_leader(monkeypatch: pytes
         await scene.until(lambda: says_bug(scene, resources.LOG_CLUSTERS, "main"))
 
 
-async def test_status_that_tells_of_a_bug_does_not_have_its_object_tried_at_once(
+async def test_bug_status_does_not_trigger_immediate_retry(
     monkeypatch: pytest.MonkeyPatch,
 ):
     Bugs(monkeypatch, Task.TOPIC, "bad")
@@ -314,7 +312,7 @@ async def ended(scene: Scene, running: asyncio.Task[None]) -> BaseException:
     return await asyncio.wait_for(met, 30)
 
 
-async def test_bug_in_a_decision_that_a_pass_asked_for_ends_the_leader(
+async def test_bug_in_decision_ends_the_leader(
     monkeypatch: pytest.MonkeyPatch,
 ):
     shipped = controller_term.decide
@@ -336,7 +334,7 @@ async def test_bug_in_a_decision_that_a_pass_asked_for_ends_the_leader(
     await scene.end(running)
 
 
-async def test_bug_in_the_repair_of_the_metadata_log_ends_the_leader(
+async def test_bug_in_log_repair_ends_the_leader(
     monkeypatch: pytest.MonkeyPatch,
 ):
     Bugs(monkeypatch, Task.LOG, None)
@@ -352,7 +350,7 @@ async def test_bug_in_the_repair_of_the_metadata_log_ends_the_leader(
     await scene.end(running)
 
 
-def test_place_of_a_bug_is_its_innermost_line_of_ours():
+def test_bug_place_is_our_innermost_line():
     bad: Any = None
     with pytest.raises(AttributeError) as met:
         registry.uid_of(bad, status_writer.Target(resources.TOPICS, "kafka", "orders"))

@@ -57,7 +57,7 @@ async def served(*replies: Reply) -> AsyncIterator[tuple[ScriptedServer, Officia
 
 
 @pytest.mark.parametrize("method", METHODS)
-async def test_official_transport_sends_once_when_a_kept_connection_closes(method: str) -> None:
+async def test_transport_sends_once_when_kept_connection_closes(method: str) -> None:
     async with served(Reply(), CLOSES) as (server, transport):
         assert (await transport.send(HttpRequest(method="GET", path="/first"))).status == 200
         with pytest.raises(Unavailable) as failed:
@@ -68,7 +68,7 @@ async def test_official_transport_sends_once_when_a_kept_connection_closes(metho
 
 
 @pytest.mark.parametrize("method", METHODS)
-async def test_official_transport_sends_once_when_a_new_connection_closes(method: str) -> None:
+async def test_transport_sends_once_when_new_connection_closes(method: str) -> None:
     async with served(CLOSES) as (server, transport):
         with pytest.raises(Unavailable):
             await transport.send(HttpRequest(method=method, path="/a", body=b"{}"))
@@ -116,7 +116,7 @@ async def test_official_transport_asks_no_proxy_of_the_environment(
     ids=["no answer", "no body", "half a body"],
 )
 @pytest.mark.parametrize("method", METHODS)
-async def test_official_transport_gives_up_when_its_time_is_up(method: str, begun: Reply) -> None:
+async def test_transport_gives_up_at_its_timeout(method: str, begun: Reply) -> None:
     async with served(begun) as (server, transport):
         began_s = time.monotonic()
         with pytest.raises(Unavailable) as failed:
@@ -136,14 +136,14 @@ async def test_official_transport_gives_up_when_its_time_is_up(method: str, begu
     ],
     ids=["get", "create", "replace"],
 )
-async def test_kube_takes_no_longer_for_a_lease_than_it_is_given(call: Call) -> None:
+async def test_lease_call_respects_its_timeout(call: Call) -> None:
     async with served(Reply(stalls=True)) as (_, transport):
         with pytest.raises(Unavailable):
             await call(KubeApi(transport))
 
 
 @pytest.mark.parametrize("verb", CALLS)
-async def test_kube_waits_ten_seconds_when_nothing_else_is_said(verb: str) -> None:
+async def test_default_timeout_is_ten_seconds(verb: str) -> None:
     asked: list[HttpRequest] = []
 
     class Kept:
@@ -156,13 +156,13 @@ async def test_kube_waits_ten_seconds_when_nothing_else_is_said(verb: str) -> No
     assert [request.timeout_s for request in asked] == [10.0]
 
 
-async def test_official_transport_gives_up_a_watch_that_does_not_begin() -> None:
+async def test_transport_abandons_watch_that_does_not_begin() -> None:
     async with served(SILENT) as (_, transport):
         with pytest.raises(Unavailable):
             await anext(transport.watch(HttpRequest(method="GET", path="/a", timeout_s=0.1)))
 
 
-async def test_official_transport_ends_a_watch_that_is_silent_for_too_long() -> None:
+async def test_transport_ends_a_silent_watch() -> None:
     line = b'{"type": "ADDED"}\n'
     async with served(Reply(body=line, stalls=True)) as (_, transport):
         watch = transport.watch(HttpRequest(method="GET", path="/a", timeout_s=1))
@@ -212,7 +212,7 @@ async def test_official_transport_tells_the_api_servers_time() -> None:
 # --- reads are evidence ---------------------------------------------------------------------------
 
 
-async def test_kube_follows_every_page_of_a_list_and_asks_for_no_cached_one() -> None:
+async def test_list_follows_every_page_uncached() -> None:
     pages = [
         reply({"metadata": {"resourceVersion": "7", "continue": "p2"}, "items": [{"n": 1}]}),
         reply({"metadata": {"resourceVersion": "7", "continue": "p3"}, "items": None}),
@@ -264,13 +264,13 @@ async def test_kube_says_what_an_answer_proves(status: int, expected: type[ApiEr
     assert type(failed.value) is expected
 
 
-async def test_kube_takes_an_answer_that_is_no_json_for_none() -> None:
+async def test_non_json_answer_counts_as_none() -> None:
     async with served(Reply(body=b"<html>")) as (_, transport):
         with pytest.raises(Unavailable, match="no JSON object"):
             await KubeApi(transport).get(PODS, "n", "a")
 
 
-async def test_kube_hands_on_watch_events_until_the_api_server_ends() -> None:
+async def test_watch_events_are_delivered_until_the_end() -> None:
     events = [{"type": "ADDED", "object": {"n": n}} for n in range(3)]
     body = b"".join(json.dumps(event).encode() + b"\n" for event in events)
     async with served(Reply(body=body)) as (server, transport):
@@ -295,9 +295,7 @@ async def test_kube_hands_on_watch_events_until_the_api_server_ends() -> None:
     ],
     ids=["410", "503", "closed"],
 )
-async def test_official_transport_tells_why_a_watch_did_not_begin(
-    answer: Reply, expected: type[ApiError]
-) -> None:
+async def test_transport_states_why_watch_failed(answer: Reply, expected: type[ApiError]) -> None:
     async with served(answer) as (server, transport):
         with pytest.raises(expected):
             await anext(transport.watch(HttpRequest(method="GET", path="/a")))

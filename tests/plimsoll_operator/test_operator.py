@@ -86,7 +86,7 @@ class Scene:
         assert running.cancelled()
 
 
-async def test_operator_over_an_api_server_in_memory_leads_a_cluster_and_makes_its_children():
+async def test_operator_leads_cluster_over_memory_api_server():
     scene = Scene()
     running = await scene.run()
     brokers = {f"main-broker-{number}" for number in range(3)}
@@ -108,7 +108,7 @@ async def test_operator_whose_cluster_is_deleted_releases_its_lease():
     await scene.end(running)
 
 
-async def test_lease_of_a_cluster_that_never_started_goes_with_it():
+async def test_lease_of_never_started_cluster_is_deleted():
     """Its volume is another cluster's."""
     scene = Scene()
     kube = scene.parts.kube

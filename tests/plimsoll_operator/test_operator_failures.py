@@ -22,7 +22,7 @@ def a_bug(*_: object) -> Any:
     raise AssertionError("a bug")
 
 
-async def test_bug_in_a_request_costs_its_connection_and_nobody_elses(
+async def test_bug_in_request_closes_only_its_connection(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serving() as (server, _):
@@ -41,7 +41,7 @@ async def test_bug_in_a_request_costs_its_connection_and_nobody_elses(
         listener.close()
 
 
-async def test_bug_in_what_a_request_waits_for_costs_its_connection() -> None:
+async def test_bug_in_awaited_work_closes_its_connection() -> None:
     async def enrich(request: RegisterBroker) -> RegisterBroker:
         raise AssertionError("a bug")
 
@@ -53,7 +53,7 @@ async def test_bug_in_what_a_request_waits_for_costs_its_connection() -> None:
         await peer.close()
 
 
-async def test_bug_in_a_callback_of_ours_ends_the_operator() -> None:
+async def test_bug_in_our_callback_ends_the_operator() -> None:
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[BaseException] = loop.create_future()
     surface(loop, ended.set_result)
@@ -82,7 +82,7 @@ async def test_librarys_exception_is_logged_and_left_to_it(
     assert "AssertionError: a bug" in caplog.text
 
 
-def test_failure_counter_of_each_request_exists_before_its_first_failure() -> None:
+def test_failure_counter_exists_before_first_failure() -> None:
     shows = Shows()
     shows.bugs = {"Heartbeat": 2}
     text = metrics_of(shows).render().decode()
@@ -91,7 +91,7 @@ def test_failure_counter_of_each_request_exists_before_its_first_failure() -> No
         assert f'plimsoll_operator_handler_failures_total{{request="{kind}"}} {count}' in text
 
 
-def test_bug_in_one_part_of_the_metrics_leaves_the_other_parts() -> None:
+def test_bug_in_one_metric_spares_the_others() -> None:
     class Broken(Shows):
         def blocked(self) -> list[Any]:
             return a_bug()
@@ -105,7 +105,7 @@ def test_bug_in_one_part_of_the_metrics_leaves_the_other_parts() -> None:
     assert [str(error) for error in shows.errors] == ["a bug"]
 
 
-async def test_bug_that_is_met_again_and_again_is_counted_each_time_and_logged_once_a_second(
+async def test_repeated_bug_is_counted_and_logged_boundedly(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # In one second, however long it takes on a busy machine.

@@ -54,7 +54,7 @@ def test_operator_shows_what_it_states_and_nothing_else():
     assert {row.name for row in ROWS} == {family.name for family in families}
 
 
-def test_labels_of_what_is_led_are_those_that_are_stated():
+def test_labels_of_led_clusters_are_as_stated():
     contact = Contact(broker_epoch=BrokerEpoch(1), last_ms=9_000, applied_offset=MetadataOffset(1))
     image = with_topic(an_image(), ROWS_OF_THREE)
     metrics = metrics_of(shows_led(leading(image, b1=contact)))
@@ -81,7 +81,7 @@ def test_isr_sizes_are_written_once_for_each_image():
     assert f'{line}partition="2"}} 1.0\n'.encode() in metrics.isr_sizes()
 
 
-def test_isr_sizes_of_a_cluster_that_is_large_or_not_led_are_not_shown():
+def test_isr_sizes_of_large_cluster_are_hidden():
     shows = shows_led(leading(with_topic(an_image(), ((0, 1, 2),) * 2_001)))
     metrics = metrics_of(shows)
     assert b"orders" not in metrics.isr_sizes()
@@ -105,7 +105,7 @@ def test_certificates_and_the_history_show_how_they_do():
     assert unlike(families_of(metrics), {row.name: row for row in ROWS}) == []
 
 
-def test_unclean_elections_of_the_last_day_are_shown_by_loss():
+def test_unclean_elections_of_a_day_show_loss():
     shows = shows_led(leading(an_image()))
     known = UncleanElections(partitions=6, certain=2, last_ms=1_800_000_000_000)
     shows.unclean = [(("kafka", "main"), known)]
@@ -132,13 +132,13 @@ def test_partitions_are_counted_by_health_and_margin():
     assert dict(counts.leaders) == {0: 1, 1: 1}
 
 
-def test_topic_that_never_has_more_than_min_isr_is_at_it_and_not_reduced_to_it():
+def test_topic_always_at_min_isr_is_not_reduced():
     image = with_topic(an_image(), ((0, 1), (1, 2)))
     counts = count(image.partitions.values())
     assert (counts.at_min_isr, counts.reduced_to_min_isr) == (2, 0)
 
 
-def test_member_that_is_away_is_fenced_unless_a_grant_covers_it():
+def test_absent_member_is_fenced_unless_granted():
     image = with_topic(an_image(), ROWS_OF_THREE)
     away = image.brokers[BrokerId(2)]
     image = replace(image, brokers=image.brokers.set(away.id, replace(away, fenced=True)))
@@ -158,7 +158,7 @@ def test_member_that_is_away_is_fenced_unless_a_grant_covers_it():
     assert sample(metrics, "plimsoll_restart_grants", **WHERE) == 1
 
 
-def test_backlog_of_a_broker_is_what_was_committed_and_not_applied_when_it_was_heard():
+def test_backlog_metric_is_committed_minus_applied():
     stats = ControllerStats()
     for end, at_ms in ((10, 1_000), (20, 2_000), (30, 3_000)):
         stats.committed(10, 5, Commit(end, at_ms))
@@ -192,7 +192,7 @@ def test_stalled_objects_and_violated_verifications_are_named():
     assert sample(metrics, name, namespace="kafka", name="bad") is None
 
 
-def test_object_whose_spec_cannot_be_read_waits_for_a_person():
+def test_unreadable_object_waits_for_a_person():
     shows = Shows()
     body = a_cluster_body()
     body["spec"] = {"brokers": {"count": "many"}}
@@ -212,7 +212,7 @@ def a_verification(name: str, verdict: str) -> dict[str, Any]:
 # --- reconcilers and the API server ---------------------------------------------------------------
 
 
-async def test_pass_that_hangs_and_object_that_is_never_done_are_seen():
+async def test_hanging_pass_and_unfinished_object_are_visible():
     now = [100.0]
     times = ReconcileTimes(ReconcileCounters(CollectorRegistry()), lambda: now[0])
     hangs, begun, failed = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -245,7 +245,7 @@ async def test_pass_that_hangs_and_object_that_is_never_done_are_seen():
     await asyncio.wait([task])
 
 
-async def test_requests_to_the_api_server_are_counted_by_the_class_of_their_answer():
+async def test_api_requests_are_counted_by_status_class():
     registry = CollectorRegistry()
 
     class Answers:
@@ -275,7 +275,7 @@ async def test_requests_to_the_api_server_are_counted_by_the_class_of_their_answ
 # --- a hundred thousand partitions ----------------------------------------------------------------
 
 
-async def test_a_hundred_thousand_partitions_are_counted_in_slices_and_only_once():
+async def test_hundred_thousand_partitions_are_counted_in_slices():
     image, counted = many(100_000), CountedImage()
     turns: list[float] = []
 
@@ -294,7 +294,7 @@ async def test_a_hundred_thousand_partitions_are_counted_in_slices_and_only_once
     assert counted.read(image) is before
 
 
-async def test_scrape_after_a_commit_counts_anew_unless_it_was_prepared():
+async def test_scrape_after_commit_recounts_unless_prepared():
     old, new = many(3), many(4)
     counted = CountedImage()
     assert counted.read(old).total == 3

@@ -56,7 +56,7 @@ def listed(kind: Kind, *items: dict[str, Any]) -> SeenChildren:
     return seen
 
 
-def test_first_list_tells_nothing_and_a_later_one_what_differs():
+def test_first_list_reports_nothing_and_later_differences():
     seen = listed(SERVICES, an_item("a"), an_item("b"))
     assert seen.changed == []
     seen.list((an_item("a", 2), an_item("c")))
@@ -67,7 +67,7 @@ def test_first_list_tells_nothing_and_a_later_one_what_differs():
     ]
 
 
-def test_status_of_a_stateful_set_is_no_change_and_its_spec_is():
+def test_stateful_set_status_is_no_change():
     seen = listed(STATEFUL_SETS, an_item("x", 1, generation=1))
     seen.event("MODIFIED", an_item("x", 2, generation=1))
     assert seen.changed == []
@@ -75,7 +75,7 @@ def test_status_of_a_stateful_set_is_no_change_and_its_spec_is():
     assert seen.changed == [(("kafka", "x"), "main", False)]
 
 
-def test_batch_that_is_written_is_no_change_and_one_that_is_deleted_is():
+def test_deleted_batch_is_a_change_written_not():
     seen = listed(METADATA_BATCHES, an_item("x"))
     seen.event("MODIFIED", an_item("x", 2))
     assert seen.changed == []
@@ -181,7 +181,7 @@ async def test_deleted_child_is_looked_at_at_once(kind: Kind, task: Task):
     assert all("PartialObjectMetadata" in one for one in server.accepts), "no content is asked for"
 
 
-async def test_label_of_a_namespace_has_its_topics_looked_at_and_no_others():
+async def test_namespace_label_change_requeues_its_topics_only():
     objects = Objects()
     for name, namespace in (("a", "team"), ("b", "other"), ("c", "kafka")):
         spec = {"clusterRef": {"name": "main", "namespace": "kafka"}}
@@ -194,7 +194,7 @@ async def test_label_of_a_namespace_has_its_topics_looked_at_and_no_others():
         assert offers.works.empty()
 
 
-async def test_namespace_that_is_going_has_users_looked_at_whose_objects_are_not_there_any_more():
+async def test_terminating_namespace_requeues_users_with_deleted_objects():
     row = DeclaredUser(object=UserObject(namespace="team", name="a", uid="u"), user_name="team.a")
     term = SimpleNamespace(image=replay(an_image(), UserDeclared(cause="t", user=row)))
     change = an_item("team", 1, namespace="", deletionTimestamp="2026-01-01T00:00:00Z")
@@ -219,7 +219,7 @@ async def a_scene() -> tuple[Scene, list[Occurrence]]:
     return scene, events
 
 
-async def test_child_that_was_deleted_is_made_again_and_told():
+async def test_deleted_child_is_recreated_with_event():
     scene, events = await a_scene()
     scene.kube.drop(SERVICES, "kafka", "main-bootstrap")
     scene.kube.drop(STATEFUL_SETS, "kafka", "main-broker-1")
@@ -230,7 +230,7 @@ async def test_child_that_was_deleted_is_made_again_and_told():
     ]
 
 
-async def test_child_that_was_changed_is_changed_back_and_told():
+async def test_changed_child_is_restored_with_event():
     scene, events = await a_scene()
     found = scene.kube.find(SERVICES, "kafka", "main-bootstrap")
     right = found["spec"]
@@ -240,7 +240,7 @@ async def test_child_that_was_changed_is_changed_back_and_told():
     assert "Service main-bootstrap was changed" in events[0].message
 
 
-async def test_stateful_set_that_lost_its_labels_gets_them_again():
+async def test_stateful_set_without_labels_gets_them_back():
     scene, events = await a_scene()
     found = scene.kube.find(STATEFUL_SETS, "kafka", "main-broker-1")
     right = found["metadata"]["labels"]

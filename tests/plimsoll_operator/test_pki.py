@@ -42,7 +42,7 @@ def authority() -> KeyPair:
 # --- authorities and certificates -----------------------------------------------------------------
 
 
-def test_certificate_has_its_names_and_two_thirds_of_its_life_before_it_is_due(
+def test_certificate_has_names_and_two_thirds_life(
     authority: KeyPair,
 ) -> None:
     found = describe(issue(authority, NAMES, NOW_MS).certificate)
@@ -59,9 +59,7 @@ def test_certificate_never_outlives_its_authority(authority: KeyPair) -> None:
     assert describe(late.certificate).validity.not_after_ms == end
 
 
-def test_openssl_accepts_the_certificate_for_servers_and_for_nothing_else(
-    authority: KeyPair, tmp_path: Path
-) -> None:
+def test_openssl_accepts_certificate_for_servers_only(authority: KeyPair, tmp_path: Path) -> None:
     (tmp_path / "ca").write_bytes(authority.certificate)
     (tmp_path / "leaf").write_bytes(issue(authority, NAMES, NOW_MS).certificate)
     for purpose, accepted in (("sslserver", True), ("sslclient", False)):
@@ -80,9 +78,7 @@ def test_openssl_accepts_the_certificate_for_servers_and_for_nothing_else(
     ],
     ids=["curve", "exchange", "rsa"],
 )
-def test_key_that_somebody_put_beside_a_certificate_is_told_to_be_unusable(
-    authority: KeyPair, make: list[str]
-) -> None:
+def test_mismatched_key_is_reported_unusable(authority: KeyPair, make: list[str]) -> None:
     """Whoever may write a User's Secret chose it, and it ends no term."""
     made = subprocess.run(["openssl", *make], capture_output=True, timeout=30, check=True)
     leaf = issue(authority, NAMES, NOW_MS).certificate
@@ -131,7 +127,7 @@ def test_what_was_signed_by_another_is_told_apart(authority: KeyPair) -> None:
     assert not signed_by(b"nothing", authority.certificate)
 
 
-def test_pairs_that_cannot_be_shown_are_refused_with_a_reason(authority: KeyPair) -> None:
+def test_unusable_pairs_are_refused_with_reason(authority: KeyPair) -> None:
     pair, other = issue(authority, NAMES, NOW_MS), issue(authority, NAMES, NOW_MS)
     assert why_unusable(pair) == ""
     assert "does not match the certificate" in why_unusable(replace(pair, key=other.key))
@@ -149,7 +145,7 @@ def test_library_of_clients_reads_what_is_made(authority: KeyPair) -> None:
 # --- rotation -------------------------------------------------------------------------------------
 
 
-def test_authority_is_announced_then_signs_and_the_one_before_is_trusted_for_as_long() -> None:
+def test_authority_is_announced_signs_and_stays_trusted() -> None:
     begun = step(None, "main", NOW_MS)
     due = describe(begun.current.certificate).validity.due_ms()
     assert step(begun, "main", due - 1) is begun
@@ -167,7 +163,7 @@ def test_authority_is_announced_then_signs_and_the_one_before_is_trusted_for_as_
     assert step(over, "main", due + 2 * OVERLAP_MS) is over
 
 
-def test_every_step_keeps_what_signs_trusted_and_what_was_signed_before_too() -> None:
+def test_every_rotation_step_keeps_signers_trusted() -> None:
     now_ms, known = NOW_MS, step(None, "main", NOW_MS)
     for _ in range(120):
         now_ms += 45 * DAY_MS
@@ -182,7 +178,7 @@ def test_every_step_keeps_what_signs_trusted_and_what_was_signed_before_too() ->
 
 
 @pytest.mark.parametrize("announced_before", [False, True])
-def test_authority_that_ended_while_nobody_looked_is_replaced_at_once(
+def test_authority_expired_unattended_is_replaced(
     announced_before: bool,
 ) -> None:
     """It signed nothing for the 90 days that the next one was announced for."""
@@ -198,7 +194,7 @@ def test_authority_that_ended_while_nobody_looked_is_replaced_at_once(
     assert step(after, "main", validity.not_after_ms) is after
 
 
-def test_announced_authority_that_ended_too_is_replaced_at_once() -> None:
+def test_announced_authority_that_expired_is_replaced() -> None:
     begun = step(None, "main", NOW_MS)
     announced = step(begun, "main", describe(begun.current.certificate).validity.due_ms())
     assert announced.announced is not None
@@ -208,7 +204,7 @@ def test_announced_authority_that_ended_too_is_replaced_at_once() -> None:
     issue(after.current, NAMES, end_ms)
 
 
-def test_former_authority_is_trusted_for_as_long_as_it_is_asked_for() -> None:
+def test_former_authority_is_trusted_while_requested() -> None:
     begun = step(None, "main", NOW_MS)
     due = describe(begun.current.certificate).validity.due_ms()
     signing = step(step(begun, "main", due), "main", due + OVERLAP_MS)
@@ -220,7 +216,7 @@ def test_former_authority_is_trusted_for_as_long_as_it_is_asked_for() -> None:
 # --- asked for ------------------------------------------------------------------------------------
 
 
-def test_each_request_takes_the_next_step_towards_another_authority() -> None:
+def test_each_request_takes_one_rotation_step() -> None:
     begun = step(None, "main", NOW_MS)
     announced = step(begun, "main", NOW_MS + 1, asked="1")
     assert (announced.current, announced.since_ms) == (begun.current, NOW_MS + 1)
@@ -236,7 +232,7 @@ def test_each_request_takes_the_next_step_towards_another_authority() -> None:
     assert again.announced is not None
 
 
-def test_request_behind_a_step_is_that_step_asked_for_twice() -> None:
+def test_repeated_request_of_a_step_is_idempotent() -> None:
     """Also behind a step that was due by itself: brokers hear of each before the next."""
     begun = step(None, "main", NOW_MS)
     announced = step(begun, "main", NOW_MS, asked="1")
@@ -249,7 +245,7 @@ def test_request_behind_a_step_is_that_step_asked_for_twice() -> None:
     assert (by_itself.current, by_itself.served) == (begun.current, "1")
 
 
-def test_steps_that_were_asked_for_go_on_by_themselves() -> None:
+def test_requested_steps_continue_unattended() -> None:
     announced = step(step(None, "main", NOW_MS), "main", NOW_MS, asked="1")
     signing = step(announced, "main", NOW_MS + OVERLAP_MS, asked="1")
     assert (signing.current, signing.served) == (announced.announced, "1")
@@ -257,6 +253,6 @@ def test_steps_that_were_asked_for_go_on_by_themselves() -> None:
     assert over.former == b""
 
 
-def test_authority_that_is_made_serves_no_request_that_was_there_before() -> None:
+def test_new_authority_serves_no_earlier_request() -> None:
     begun = step(None, "main", NOW_MS, asked="1")
     assert step(begun, "main", NOW_MS + DAY_MS, asked="1") is begun

@@ -30,7 +30,7 @@ def asked_about(scene: Scene) -> list[str]:
     return [call[0] for call in scene.kube.calls if call[1] == POD_MONITORS.plural]
 
 
-async def test_pod_monitor_selects_the_brokers_of_its_logcluster_and_names_them():
+async def test_pod_monitor_selects_and_names_its_brokers():
     wanted = {"interval": "15s", "labels": {"release": "prometheus"}}
     scene, told = a_watched_scene(podMonitor=wanted)
     await scene.run(cluster.reconcile)
@@ -47,7 +47,7 @@ async def test_pod_monitor_selects_the_brokers_of_its_logcluster_and_names_them(
     assert told == []
 
 
-async def test_pod_monitor_goes_when_the_spec_asks_for_none_any_more():
+async def test_pod_monitor_is_removed_with_the_spec():
     scene, _ = a_watched_scene(podMonitor={})
     await scene.run(cluster.reconcile)
     assert scene.made(POD_MONITORS.plural) == [NAME]
@@ -63,7 +63,7 @@ async def test_pod_monitor_that_somebody_else_made_stays():
     assert scene.made(POD_MONITORS.plural) == [NAME]
 
 
-async def test_without_the_right_nothing_is_asked_and_the_owner_is_told():
+async def test_missing_pod_monitor_right_is_reported():
     scene, told = a_watched_scene(allowed=False, podMonitor={})
     await scene.run(cluster.reconcile)
     assert asked_about(scene) == []
@@ -72,7 +72,7 @@ async def test_without_the_right_nothing_is_asked_and_the_owner_is_told():
     assert "metrics.podMonitor.perLogCluster" in event.message
 
 
-async def test_cluster_is_served_where_no_prometheus_operator_is_installed():
+async def test_cluster_works_without_prometheus_operator():
     scene, told = a_watched_scene(installed=False, podMonitor={})
     await scene.run(cluster.reconcile)
     (event,) = told

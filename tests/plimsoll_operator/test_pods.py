@@ -35,6 +35,6 @@ def a_pod(uid: str = "u", phase: str = "Running", **state: dict) -> dict:
         "terminating is not dead",
     ],
 )
-def test_pod_is_proof_of_death_only_when_finished_or_replaced(pod, proof):
+def test_pod_proves_death_when_finished_or_replaced(pod, proof):
     sentence = judge(pod, "u")
     assert (sentence is None) if proof is None else proof in sentence

@@ -34,7 +34,7 @@ def test_micro_timestamp_is_read_back_to_the_millisecond():
     assert milliseconds(micro_timestamp(LONG_AGO_MS)) == LONG_AGO_MS
 
 
-async def test_lease_counts_a_vacancy_by_the_clock_that_it_was_handed():
+async def test_lease_vacancy_uses_the_given_clock():
     api, clock = ScriptedKube(), HostClock()
     first = Lease(api, namespace="kafka", name="main-1", identity="a", wall_ms=clock)
     await first.acquire()
@@ -45,7 +45,7 @@ async def test_lease_counts_a_vacancy_by_the_clock_that_it_was_handed():
     assert (await second.acquire()).vacant_ms == 9_000
 
 
-async def test_status_and_event_carry_the_time_of_the_clock_that_they_were_handed():
+async def test_status_and_event_use_the_given_clock():
     api, clock = ScriptedKube(), HostClock()
     meta = {"name": "orders", "namespace": "kafka", "uid": "u1"}
     api.put(TOPICS, {"metadata": meta, "spec": {"clusterRef": {"name": "main"}}})
@@ -61,7 +61,7 @@ async def test_status_and_event_carry_the_time_of_the_clock_that_they_were_hande
     assert made["eventTime"] == micro_timestamp(LONG_AGO_MS)
 
 
-async def test_restart_that_waits_says_since_when_by_the_clock_of_the_term():
+async def test_waiting_restart_uses_the_terms_clock():
     three = await running_cluster((0, 1, 2))
     three.scene.term.now_ms = HostClock()
     declare(three, **NEW, maintenance={"suspended": True})

@@ -54,7 +54,7 @@ async def rack(finder: RackFinder, **fields: Any) -> str | None:
     return found.rack
 
 
-async def test_missing_rack_that_nobody_asked_for_is_no_warning(
+async def test_unrequested_missing_rack_is_no_warning(
     caplog: pytest.LogCaptureFixture,
 ):
     _, finder = a_scene()
@@ -62,14 +62,14 @@ async def test_missing_rack_that_nobody_asked_for_is_no_warning(
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
 
-async def test_rack_is_the_zone_of_the_node_unless_said_otherwise():
+async def test_rack_defaults_to_the_nodes_zone():
     _, finder = a_scene({ZONE: "west-1", "rack": "r7"})
     assert await rack(finder) == "west-1"
     _, finder = a_scene({ZONE: "west-1", "rack": "r7"}, topologyKey="rack")
     assert await rack(finder) == "r7"
 
 
-async def test_rack_of_the_brokers_own_config_wins_and_nobody_is_asked():
+async def test_rack_in_broker_config_wins():
     scene, finder = a_scene({ZONE: "west-1"})
     assert await rack(finder, rack="mine") == "mine"
     assert scene.kube.calls == []
@@ -91,7 +91,7 @@ async def test_ignored_racks_are_not_looked_up():
     ],
     ids=["no label", "another pod", "no pod named", "no such pod"],
 )
-async def test_rack_finder_without_rack_logs_why_or_refuses_when_required(
+async def test_rack_finder_without_rack_logs_or_refuses(
     fields: dict[str, Any], why: str, caplog: pytest.LogCaptureFixture
 ):
     _, finder = a_scene(policy="Preferred")
@@ -106,7 +106,7 @@ async def test_rack_finder_without_rack_logs_why_or_refuses_when_required(
     assert scene.term.shown.notes["Stalled"].message == refusal.message
 
 
-async def test_refused_broker_that_insists_does_not_ask_the_api_server_each_time():
+async def test_insisting_refused_broker_causes_no_api_calls():
     scene, finder = a_scene(policy="Required")
     for _ in range(5):
         assert isinstance(await finder.fill_in(a_registration()), Refused)
@@ -121,7 +121,7 @@ async def test_status_forgets_the_rack_that_was_missing():
     assert "Stalled" not in scene.term.shown.notes
 
 
-async def test_status_forgets_a_refused_broker_that_is_a_member_no_more():
+async def test_status_forgets_refused_former_member():
     scene, finder = a_scene(policy="Required")
     await finder.fill_in(a_registration())
     finder.review()
@@ -133,7 +133,7 @@ async def test_status_forgets_a_refused_broker_that_is_a_member_no_more():
 
 
 @pytest.mark.parametrize("error", [Unavailable(0, "timeout"), Rejected(403, "may not")])
-async def test_known_rack_of_the_very_pod_outlasts_a_failed_look_up(error: Exception):
+async def test_known_rack_outlasts_a_failed_lookup(error: Exception):
     scene, finder = a_scene({ZONE: "west-1"})
     known = msgspec.structs.replace(registered(0), rack="west-1")
     scene.controller.image = replay(scene.controller.image, known)

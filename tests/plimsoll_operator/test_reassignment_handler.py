@@ -55,7 +55,7 @@ async def test_running_one_shows_how_far_it_is():
     assert (first.copied, first.total) == ("50Mi", "200Mi")
 
 
-async def test_reassignment_whose_topic_is_deleted_fails_and_counts_nothing_as_done():
+async def test_reassignment_of_deleted_topic_fails_undone():
     scene = Moves()
     await scene.look()
     await scene.deciding.request(DeleteTopics(names=("orders",)))
@@ -99,7 +99,7 @@ async def test_completed_is_final_and_for_ever():
     assert later.deciding.records == [], "the operator has restarted; nothing begins again"
 
 
-async def test_reassignment_that_has_ended_is_not_begun_in_another_cluster_of_the_name():
+async def test_ended_reassignment_is_not_restarted_in_namesake():
     """A LogCluster that is made anew has an empty log, and its owner's objects are still there."""
     scene = Moves()
     await scene.look()
@@ -147,7 +147,7 @@ async def test_topic_that_comes_later_is_waited_for():
     assert (await scene.look()).phase == "Running"
 
 
-async def test_reassignment_of_replication_factor_owned_by_topic_object_fails():
+async def test_reassignment_of_declared_replication_factor_fails():
     image = with_topic(an_image((0, 1, 2, 3, 4)), ((0, 1, 2),))
     scene = Moves(image=image, moves=[{"topic": "orders", "replicationFactor": 4}])
     status = await scene.look()
@@ -198,9 +198,7 @@ async def test_target_that_dies_is_named():
         ({"moves": [{"topic": "orders", "replicationFactor": 4}]}, True),
     ],
 )
-async def test_target_that_stays_away_is_replaced_where_that_is_wished(
-    spec: dict[str, Any], replans: bool
-):
+async def test_absent_target_is_replaced_when_requested(spec: dict[str, Any], replans: bool):
     scene = Moves(**spec)
     await scene.look()
     lost = scene.p().adding[0]
@@ -226,7 +224,7 @@ async def test_cancelled_is_rolled_back():
     assert (await scene.look()).phase == "Cancelled"
 
 
-async def test_reassignment_away_from_where_nothing_is_left_is_complete_and_says_so():
+async def test_move_off_empty_broker_is_complete():
     scene = Moves(moves=[{"topic": "orders", "awayFrom": [4]}])
     status = await scene.look()
     assert status.phase == "Completed"
@@ -244,7 +242,7 @@ async def test_reassignment_of_unknown_topic_stays_pending_and_blocked():
     assert conditions(status)["Blocked"] == ("True", "UnknownTopicOrPartition")
 
 
-async def test_cancelled_reassignment_is_blocked_until_original_replica_rejoins_isr():
+async def test_cancelled_reassignment_waits_for_original_replica():
     scene = Moves()
     await scene.look()
     scene.in_sync(0, 0, 3)
@@ -272,7 +270,7 @@ class TestDeletion:
         assert not scene.deciding.image.reassignments
         assert Target(REASSIGNMENTS, *KEY) not in scene.term.shown.statuses
 
-    async def test_object_missing_from_the_watch_is_not_taken_for_deleted(self):
+    async def test_object_missing_from_watch_is_not_deleted(self):
         scene = Moves()
         await scene.look()
         await self.gone(scene)
@@ -305,7 +303,7 @@ class TestDeletion:
         assert set(scene.deciding.image.reassignments) == {"r2"}
         assert 2 in scene.p().removing
 
-    async def test_controller_removes_rebalance_deleted_while_no_controller_was_active(self):
+    async def test_rebalance_deleted_without_controller_is_removed(self):
         scene = Moves()
         await scene.look()
         later = Moves(image=scene.deciding.image)
@@ -315,7 +313,7 @@ class TestDeletion:
         await later.run(reassignment.reconcile, KEY)
         assert not later.deciding.image.reassignments
 
-    async def test_deleted_reassignment_retries_rollback_until_original_replica_rejoins_isr(self):
+    async def test_deleted_reassignment_retries_rollback_until_possible(self):
         scene = Moves()
         await scene.look()
         scene.in_sync(0, 0, 3)
@@ -356,7 +354,7 @@ async def test_resync_drops_reassignment_whose_deletion_the_watch_missed():
     assert scene.objects.reassignments.get(KEY) is None
 
 
-async def test_missing_topic_is_waited_for_a_minute_by_the_clock_that_the_object_has_its_time_of():
+async def test_missing_topic_is_awaited_by_api_servers_clock():
     """The operator's host is two minutes ahead: what was applied together failed for good."""
     scene = Moves(moves=[{"topic": "later", "replicationFactor": 2}])
     body, made_ms = scene.kube.find(REASSIGNMENTS, *KEY), 1_800_000_000_000

@@ -8,7 +8,7 @@ from plimsoll_operator.status.record_events import occurrences
 MIB = 2**20
 
 
-async def test_events_tell_of_the_beginning_the_pause_and_the_end():
+async def test_events_report_start_pause_and_end():
     scene = Rebalancings(approval="Automatic")
     before = scene.deciding.image
     await scene.look()

@@ -53,7 +53,7 @@ async def test_plan_is_shown_and_waits():
     assert scene.work == [LOOK]
 
 
-async def test_rebalance_plan_names_partitions_under_min_isr_if_a_broker_dies():
+async def test_rebalance_plan_names_partitions_at_risk():
     scene = Rebalancings()
     await scene.kill(0)
     status = await scene.look()
@@ -62,7 +62,7 @@ async def test_rebalance_plan_names_partitions_under_min_isr_if_a_broker_dies():
     assert risks[1].examples == ("orders-0", "orders-1", "orders-2")
 
 
-async def test_whole_plan_is_in_a_config_map_that_goes_with_the_object():
+async def test_whole_plan_is_in_owned_config_map():
     scene = Rebalancings()
     status = await scene.look()
     assert status.plan.details_config_map == "fill-plan"
@@ -126,7 +126,7 @@ async def test_hash_that_was_never_shown_is_called_unknown():
     assert not scene.deciding.image.rebalances
 
 
-async def test_approving_what_does_not_hold_any_more_asks_again():
+async def test_approval_of_outdated_plan_asks_again():
     """Between the plan and its approval another object moved a partition."""
     scene = Rebalancings()
     name = (await scene.look()).plan.hash
@@ -144,7 +144,7 @@ async def test_approving_what_does_not_hold_any_more_asks_again():
     assert not scene.deciding.image.rebalances
 
 
-async def test_plan_that_the_operator_before_showed_is_not_called_unknown():
+async def test_plan_of_previous_operator_is_known():
     status = await Rebalancings().look()
     before = msgspec.structs.replace(status.plan, hash="sha256:before")
     later = Rebalancings()
@@ -173,7 +173,7 @@ async def test_completed_is_final_and_for_ever():
     assert later.work == []
 
 
-async def test_rebalance_that_has_ended_is_not_begun_in_another_cluster_of_the_name():
+async def test_ended_rebalance_is_not_restarted_in_namesake():
     ended = [{"type": "Complete", "status": "True", "reason": "Done", "message": ""}]
     scene = Rebalancings(approval="Automatic")
     scene.put({**an_object(approval="Automatic"), "status": {"conditions": ended}})
@@ -198,7 +198,7 @@ async def test_rebalance_without_moves_reports_it_and_has_ended():
     assert again.work == []
 
 
-async def test_restart_of_the_operator_goes_on_and_still_shows_the_plan():
+async def test_operator_restart_keeps_rebalance_and_plan():
     scene = Rebalancings(approval="Automatic", limits={"concurrentMovesPerBroker": 1})
     before = await scene.look()
     draft = draft_of(scene.term, Target(REBALANCES, *KEY))
@@ -221,7 +221,7 @@ async def test_users_objects_stay_as_they_are():
     assert scene.kube.find(REBALANCES, *KEY) == before
 
 
-async def test_rebalance_that_names_unregistered_broker_is_blocked_and_retried():
+async def test_rebalance_with_unregistered_broker_is_blocked():
     scene = Rebalancings(brokers=[9], approval="Automatic")
     with pytest.raises(Retry, match="broker 9"):
         await scene.look()
@@ -330,7 +330,7 @@ class TestBack:
         assert not rebalance.rebalances_of(scene.term).rebalancing.sketches
         assert not rebalances_of(scene.term).plans
 
-    async def test_object_missing_from_the_watch_is_not_taken_for_deleted(self):
+    async def test_rebalance_missing_from_watch_is_not_deleted(self):
         scene = Rebalancings(approval="Automatic")
         await scene.look()
         await self.gone(scene)
@@ -353,7 +353,7 @@ class TestBack:
         assert "b1" not in scene.deciding.image.rebalances
         assert status.phase in ("AwaitingApproval", "NothingToDo")
 
-    async def test_controller_removes_rebalance_deleted_while_no_controller_was_active(self):
+    async def test_controller_removes_rebalance_deleted_meanwhile(self):
         scene = Rebalancings(approval="Automatic")
         await scene.look()
         later = Rebalancings(image=scene.deciding.image)

@@ -10,7 +10,7 @@ from plimsoll_operator.reconcile.rebalance.rebalance_status import View, eta_sec
 from plimsoll_operator.status.copy_meter import Meter
 
 
-async def test_approving_the_plan_that_is_shown_never_asks_for_the_same_again():
+async def test_approved_plan_is_never_asked_again():
     """The approval and what it leads to are seen one after the other."""
     scene = Rebalancings()
     status = await scene.look()
@@ -29,7 +29,7 @@ async def test_approving_the_plan_that_is_shown_never_asks_for_the_same_again():
     assert conditions(shown)["Ready"] == ("False", "Starting")
 
 
-async def test_plan_that_what_moves_now_will_change_says_so():
+async def test_plan_affected_by_running_moves_says_so():
     scene = Rebalancings()
     await scene.look()
     key = next(iter(scene.deciding.image.partitions))
@@ -39,7 +39,7 @@ async def test_plan_that_what_moves_now_will_change_says_so():
     assert "approve it when they are done" in says(await scene.look(), "Ready")
 
 
-def test_time_left_is_that_of_the_many_small_ones_too():
+def test_time_left_includes_many_small_partitions():
     """Their bytes are nothing; each round of moves takes its time."""
     row = Row(
         object=RebalanceObject(namespace="kafka", name="fill", uid="b1"),

@@ -22,7 +22,7 @@ from plimsoll_operator.status.commit_counters import (
 from plimsoll_operator.status.record_events import occurrences
 
 
-def test_isr_changes_count_who_left_and_how_many_joined():
+def test_isr_changes_count_departures_and_joins():
     image = with_topic(an_image(), ((0, 1, 2), (0, 2, 1)))
     records = (isr_changed(0, (0, 1)), isr_changed(0, (0, 1, 2), cause="IsrExpand"))
     changes = isr_changes(image, image, records)
@@ -54,14 +54,14 @@ def granted(broker: int) -> RestartGranted:
         ),
     ],
 )
-def test_shrink_is_planned_only_by_what_is_committed_about_that_broker(committed, cause):
+def test_shrink_is_planned_only_by_committed_facts(committed, cause):
     """A SIGTERM says nothing of who wanted it."""
     image = replay(with_topic(an_image(), ((0, 1, 2),)), *committed)
     changes = isr_changes(image, image, (isr_changed(0, (0, 1), cause="shutdown"),))
     assert changes.shrinks == {left(2, cause): 1}
 
 
-def test_shrink_of_what_is_moved_off_is_planned_for_that_partition_alone():
+def test_moved_off_partitions_shrink_is_planned():
     image = with_topic(an_image((0, 1, 2, 3)), ((0, 1, 2), (0, 1, 2)))
     move = {"replicas": (0, 1, 2, 3), "adding": (3,), "removing": (2,)}
     image = replay(image, isr_changed(0, (0, 1, 2), cause="reassignment", **move))
@@ -90,7 +90,7 @@ def test_shrink_of_what_is_moved_off_is_planned_for_that_partition_alone():
         ("something new", LeaderChange.UNKNOWN),
     ],
 )
-def test_change_of_leader_is_counted_by_a_word_for_its_cause(cause, change):
+def test_leader_change_is_counted_by_cause(cause, change):
     image = with_topic(an_image(), ((0, 1, 2),))
     record = isr_changed(0, (1, 2), leader=BrokerId(1), leader_epoch_step=1, cause=cause)
     assert leader_changes(image, (record,)) == {change: 1}
@@ -104,7 +104,7 @@ def test_partition_that_loses_its_leader_has_no_election():
     assert leader_changes(image, (isr_changed(0, (), leader=None, leader_epoch_step=1),)) == {}
 
 
-def test_dead_broker_is_one_event_however_many_partitions_it_led():
+def test_dead_broker_is_one_event():
     old = with_topic(an_image(), ((0, 1, 2),) * 5)
     records = (
         isr_changed(0, (1, 2), leader=BrokerId(1), leader_epoch_step=1, cause="fenced on proof"),
@@ -120,7 +120,7 @@ def test_dead_broker_is_one_event_however_many_partitions_it_led():
 
 
 @pytest.mark.parametrize("cause", UNCLEAN_CAUSES)
-def test_unclean_election_is_a_warning_that_names_what_may_be_lost_and_is_counted(cause):
+def test_unclean_election_warns_of_possible_loss(cause):
     old = with_topic(an_image(), ((0, 1, 2),) * 3)
     records = (
         isr_changed(1, (), leader=None, leader_epoch_step=1, cause="registration"),

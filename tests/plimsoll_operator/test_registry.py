@@ -21,7 +21,7 @@ def put_topic(scene: Scene, generation: int) -> None:
     scene.objects.topics.put({"metadata": metadata, "spec": {"clusterRef": {"name": "main"}}})
 
 
-def test_registry_has_one_row_for_each_kind_that_users_apply_or_read():
+def test_registry_has_one_row_per_kind():
     assert tuple(kind.resource for kind in registry.KINDS) == WATCHED_KINDS
     objects = Objects()
     assert {id(kind.shelf(objects)) for kind in registry.KINDS} == {
@@ -33,7 +33,7 @@ def test_registry_knows_a_reconciler_for_every_task():
     assert set(registry.RECONCILERS) == set(Task)
 
 
-def test_resync_queues_the_cluster_its_objects_absent_topics_and_brokers_without_an_object():
+def test_resync_queues_everything_including_absent_topics():
     scene = Scene(an_image())
     put_topic(scene, generation=1)
     other = {"name": "other", "namespace": "kafka", "uid": "u2", "generation": 1}
@@ -46,7 +46,7 @@ def test_resync_queues_the_cluster_its_objects_absent_topics_and_brokers_without
     ]
 
 
-async def test_topic_and_verification_of_one_name_each_show_their_own_generation():
+async def test_topic_and_verification_of_one_name_differ():
     held = TopicObject(namespace="kafka", name="orders", uid="u1")
     scene = Scene(with_topic(an_image(), ((0, 1, 2),), held))
     scene.controller.reply = lambda _: TopicsAnswer(

@@ -75,7 +75,7 @@ class TestTheReleaseThatBrokersRun:
         assert brokers_version(made.scene.term) == RELEASE
         assert made.template(0)["spec"]["containers"][0]["image"] == IMAGES[RELEASE]
 
-    async def test_release_is_kept_under_a_newer_operator_and_no_broker_is_restarted(self) -> None:
+    async def test_release_is_kept_under_newer_operator(self) -> None:
         """Before: a helm upgrade with another broker image rolled every broker of every cluster."""
         made = a_scene()
         await made_by_the_release_before(made)
@@ -92,14 +92,14 @@ class TestTheReleaseThatBrokersRun:
         await look(made)
         assert brokers_version(made.scene.term) == BEFORE
 
-    async def test_release_is_kept_when_the_spec_no_longer_states_one(self) -> None:
+    async def test_release_is_kept_when_no_longer_stated(self) -> None:
         made = a_scene(version=BEFORE)
         await look(made)
         made.scene.declare(brokers={"count": 1})
         await look(made)
         assert brokers_version(made.scene.term) == BEFORE
 
-    async def test_release_is_read_from_the_stateful_sets_when_the_status_was_lost(self) -> None:
+    async def test_release_is_recovered_from_stateful_sets(self) -> None:
         made = a_scene(version=BEFORE)
         await look(made)
         made.scene.declare(brokers={"count": 1})
@@ -107,7 +107,7 @@ class TestTheReleaseThatBrokersRun:
         await pinned_choices.read(made.scene.term)
         assert brokers_version(made.scene.term) == BEFORE
 
-    async def test_release_is_not_guessed_while_the_api_server_does_not_answer(self) -> None:
+    async def test_release_is_not_guessed_without_api_server(self) -> None:
         made = a_scene()
         made.kube.fail = [Unavailable(503, "away")]
         with pytest.raises(Retry, match="which release"):
@@ -123,7 +123,7 @@ class TestTheReleaseThatBrokersRun:
         assert list(made.image.grants) == [0]
         assert made.template(0)["spec"]["containers"][0]["image"] == IMAGES[RELEASE]
 
-    async def test_release_that_the_operator_cannot_run_stalls_the_cluster_and_changes_nothing(
+    async def test_unsupported_release_stalls_and_changes_nothing(
         self,
     ) -> None:
         made = a_scene()
@@ -138,9 +138,7 @@ class TestTheReleaseThatBrokersRun:
         assert not made.image.grants
 
     @pytest.mark.parametrize("refused", ["9.9", BEFORE])
-    async def test_release_that_was_refused_is_not_kept_once_the_spec_no_longer_states_it(
-        self, refused: str
-    ) -> None:
+    async def test_refused_release_is_not_kept(self, refused: str) -> None:
         made = a_scene(append(an_image((0,)), FINALIZED))
         await look(made)
         made.scene.declare(brokers={"count": 1}, version=refused)
@@ -154,7 +152,7 @@ class TestTheReleaseThatBrokersRun:
         assert "Stalled" not in made.scene.term.shown.notes
         assert brokers_version(made.scene.term) == RELEASE
 
-    async def test_release_that_cannot_read_the_log_stalls_the_cluster_and_restarts_no_broker(
+    async def test_release_unable_to_read_log_stalls(
         self,
     ) -> None:
         made = a_scene(append(an_image((0,)), FINALIZED))
@@ -172,15 +170,15 @@ class TestTheReleaseThatBrokersRun:
 
 
 class TestTheMetadataVersion:
-    def test_metadata_version_is_not_pinned_unless_the_spec_states_it(self) -> None:
+    def test_metadata_version_is_pinned_only_when_stated(self) -> None:
         assert settings_of(a_cluster()).metadata_version is None
         assert settings_of(a_cluster(metadataVersion="0.1")).metadata_version == 1
         assert settings_of(a_cluster(metadataVersion="0.2")).metadata_version == NEWEST
 
-    def test_unknown_metadata_version_counts_as_newer_than_all_known_ones(self) -> None:
+    def test_unknown_metadata_version_counts_as_newest(self) -> None:
         assert settings_of(a_cluster(metadataVersion="9.9")).metadata_version == NEWEST + 1
 
-    async def test_pinned_metadata_version_waits_and_names_the_broker_that_lacks_it(self) -> None:
+    async def test_pinned_metadata_version_names_lacking_broker(self) -> None:
         made = a_scene(metadataVersion="0.2")
         made.deciding.settings = settings_of(a_cluster(metadataVersion="0.2"))
         self._heard(made, (1, 1), BEFORE)
@@ -198,7 +196,7 @@ class TestTheMetadataVersion:
         await look(made)
         assert made.scene.term.shown.blocked.get("FinalizeMetadata", ()) == ()
 
-    async def test_metadata_version_below_the_finalised_one_is_refused_with_the_remedy(
+    async def test_metadata_version_below_finalised_is_refused(
         self,
     ) -> None:
         made = a_scene(append(an_image((0,)), FINALIZED), metadataVersion="0.1")
@@ -208,14 +206,14 @@ class TestTheMetadataVersion:
         assert "Set it to 0.2, or remove it" in stalled.message
         assert made.image.metadata_version == 2
 
-    async def test_unknown_metadata_version_is_refused_with_the_known_ones(self) -> None:
+    async def test_unknown_metadata_version_lists_known_ones(self) -> None:
         made = a_scene(metadataVersion="9.9")
         await look(made)
         stalled = made.scene.term.shown.notes["Stalled"]
         assert stalled.reason == "UnknownMetadataVersion"
         assert ", ".join(dict.fromkeys(RELEASES.values())) in stalled.message
 
-    async def test_metadata_version_and_releases_are_shown_in_the_status(self) -> None:
+    async def test_metadata_version_and_releases_are_shown(self) -> None:
         made = a_scene(append(an_image((0, 1)), FINALIZED), brokers={"count": 2})
         self._heard(made, (1, 2), RELEASE)
         found = release_versions.versions(made.scene.term)
@@ -223,7 +221,7 @@ class TestTheMetadataVersion:
         assert found.brokers == {RELEASE: 1}, "broker 1 has said nothing in this term"
         assert (found.metadata, found.metadata_finalizable) == ("0.2", "0.2")
 
-    async def test_no_broker_heard_of_in_this_term_leaves_their_map_out_of_the_status(self) -> None:
+    async def test_unheard_brokers_are_omitted_from_status(self) -> None:
         """An API server makes null of a map that had entries and is applied again as {}."""
         made = a_scene(append(an_image((0, 1)), FINALIZED), brokers={"count": 2})
         found = msgspec.to_builtins(release_versions.versions(made.scene.term))
@@ -240,7 +238,7 @@ class TestTheMetadataVersion:
 
 
 class TestABrokerThatDoesNotUnderstandTheMetadata:
-    async def test_broker_that_does_not_understand_the_metadata_stalls_the_cluster_until_it_does(
+    async def test_broker_with_unknown_metadata_stalls_cluster(
         self,
     ) -> None:
         made = a_scene()
@@ -273,7 +271,7 @@ class TestTheChartsImages:
             from_environment({**self.ENV, "PLIMSOLL_BROKER_IMAGES": "b:1"})
 
 
-def test_release_is_stated_alike_in_chart_images_and_packages() -> None:
+def test_release_is_equal_in_chart_and_packages() -> None:
     root = Path(__file__).parents[2]
     chart = yaml.safe_load((root / "helm/plimsoll/Chart.yaml").read_text())
     values = yaml.safe_load((root / "helm/plimsoll/values.yaml").read_text())

@@ -84,7 +84,7 @@ class Renaming(Scene):
 
 
 @pytest.mark.parametrize("grace_s", [0, 40])
-async def test_object_applied_before_the_rename_takes_topic_over_at_once(grace_s: int):
+async def test_object_applied_before_rename_takes_topic_over(grace_s: int):
     scene = Renaming(grace_s)
     before = scene.topic
     scene.apply(NEW, "new")
@@ -99,7 +99,7 @@ async def test_object_applied_before_the_rename_takes_topic_over_at_once(grace_s
     assert scene.told() == ["TopicHandedOver"]
 
 
-async def test_object_applied_after_the_rename_takes_topic_over_at_once():
+async def test_object_applied_after_rename_takes_topic_over():
     scene = Renaming()
     before = scene.topic
     scene.delete(OLD)
@@ -112,7 +112,7 @@ async def test_object_applied_after_the_rename_takes_topic_over_at_once():
     assert scene.told() == ["TopicPendingDeletion", "TopicHandedOver"]
 
 
-async def test_object_that_no_watch_has_shown_keeps_its_topic():
+async def test_unseen_object_keeps_its_topic():
     """The list is made after the absence was proven, and says so."""
     scene = Renaming()
     before = scene.topic
@@ -161,7 +161,7 @@ async def test_topic_of_another_namespace_waits_for_the_annotation():
     assert scene.topic.object == TopicObject(namespace="other", name="orders", uid="moved")
 
 
-async def test_object_that_may_not_declare_topics_holds_nothing_up():
+async def test_forbidden_object_delays_nothing():
     scene = Renaming()
     scene.apply(("other", "orders"), "not allowed")
     scene.delete(OLD)

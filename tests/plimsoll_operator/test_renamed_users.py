@@ -69,7 +69,7 @@ class Renaming(Users):
         return [one.reason for one in found]
 
 
-async def test_object_applied_before_the_rename_takes_user_over_with_its_password():
+async def test_object_before_rename_takes_user_with_password():
     scene = await Renaming.begin()
     password, rules = scene.secret()["password"], dict(scene.security.acls)
     scene.apply_new()
@@ -94,7 +94,7 @@ async def test_object_applied_before_the_rename_takes_user_over_with_its_passwor
     assert scene.told().count("UserHandedOver") == 1
 
 
-async def test_object_applied_after_the_rename_keeps_old_password_good_for_the_grace():
+async def test_object_after_rename_keeps_password_for_grace():
     """The Secret went with its object, so that there is another password."""
     scene = await Renaming.begin()
     old = scene.credential().stored_key
@@ -113,7 +113,7 @@ async def test_object_applied_after_the_rename_keeps_old_password_good_for_the_g
     assert "User" + "Removed" not in [type(r).__name__ for r in scene.decided.records]
 
 
-async def test_secret_of_the_same_name_is_kept_with_its_password():
+async def test_secret_of_same_name_keeps_its_password():
     scene = await Renaming.begin(secretName="login")
     password = scene.password("login")
     scene.delete_old()
@@ -126,7 +126,7 @@ async def test_secret_of_the_same_name_is_kept_with_its_password():
     assert scene.credential().previous is None
 
 
-async def test_object_made_again_keeps_its_secret_and_its_password():
+async def test_recreated_object_keeps_secret_and_password():
     scene = await Renaming.begin()
     password = scene.secret()["password"]
     scene.delete_old()
@@ -136,7 +136,7 @@ async def test_object_made_again_keeps_its_secret_and_its_password():
     assert scene.knows(password)
 
 
-async def test_secret_of_a_live_user_is_taken_by_no_other():
+async def test_live_users_secret_is_taken_by_nobody():
     scene = await Renaming.begin(secretName="login")
     scene.apply_new(secretName="login")
     assert await scene.reason() == "SecretForeign"

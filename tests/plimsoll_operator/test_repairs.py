@@ -40,7 +40,7 @@ def uids(found: Cluster) -> list[str]:
     return [found.pod(broker)["metadata"]["uid"] for broker in range(3)]
 
 
-async def test_stateful_set_that_was_scaled_away_is_scaled_back_and_told(three: Cluster):
+async def test_scaled_stateful_set_is_restored_with_event(three: Cluster):
     events = told(three)
     edit(three, replicas=0)
     await three.look()
@@ -50,7 +50,7 @@ async def test_stateful_set_that_was_scaled_away_is_scaled_back_and_told(three: 
     assert f"{NAME}: replicas" in event.message
 
 
-async def test_image_that_was_set_by_hand_is_set_back_and_restarts_nobody(three: Cluster):
+async def test_hand_set_image_is_restored_without_restart(three: Cluster):
     before = uids(three)
     edit(three, template=with_image(three.template(0), "nonsense:1"))
     await three.look()
@@ -71,14 +71,14 @@ async def test_revision_that_was_changed_by_hand_restarts_nobody(three: Cluster)
     assert not three.image.grants
 
 
-async def test_volumes_policy_that_was_changed_by_hand_is_changed_back(three: Cluster):
+async def test_changed_volume_policy_is_restored(three: Cluster):
     edit(three, persistentVolumeClaimRetentionPolicy={"whenDeleted": "Delete"})
     await three.look()
     found = three.kube.find(STATEFUL_SETS, "kafka", NAME)["spec"]
     assert found["persistentVolumeClaimRetentionPolicy"]["whenDeleted"] == "Retain"
 
 
-async def test_template_of_a_broker_that_waits_for_its_restart_is_restored_as_it_was(
+async def test_template_awaiting_restart_is_restored_unchanged(
     three: Cluster,
 ):
     declare(three, **NEW)
@@ -92,7 +92,7 @@ async def test_template_of_a_broker_that_waits_for_its_restart_is_restored_as_it
     assert three.runs(1) == OLD["image"]
 
 
-async def test_operator_sends_no_dry_run_or_replace_for_unchanged_children(three: Cluster):
+async def test_unchanged_children_cost_no_writes(three: Cluster):
     await three.look()
     three.kube.calls.clear()
     await three.look()

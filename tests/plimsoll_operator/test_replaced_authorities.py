@@ -23,7 +23,7 @@ async def scene() -> Certified:
     return made
 
 
-async def test_authority_is_replaced_step_by_step_when_that_is_asked_for(
+async def test_client_authority_is_replaced_step_by_step(
     scene: Certified,
 ) -> None:
     (first,), before = scene.believed[OWN_AUTHORITY], scene.shown
@@ -43,7 +43,7 @@ async def test_authority_is_replaced_step_by_step_when_that_is_asked_for(
     assert scene.believed[OWN_AUTHORITY] == (announced,)
 
 
-async def test_end_of_the_authority_is_known_for_metrics_while_certificates_are_asked_for(
+async def test_authority_expiry_is_a_metric_while_used(
     scene: Certified,
 ) -> None:
     ((listener, kind, ends_ms),) = certificate_times(scene.term).shown()
@@ -54,9 +54,7 @@ async def test_end_of_the_authority_is_known_for_metrics_while_certificates_are_
 
 
 @pytest.mark.parametrize("days", [61, 3 * 365, 4 * 365])
-async def test_clock_that_is_ahead_replaces_nothing_and_is_told(
-    scene: Certified, days: int
-) -> None:
+async def test_operator_clock_ahead_replaces_nothing(scene: Certified, days: int) -> None:
     authority, shown = scene.authority, scene.shown
     scene.kube.said_ms = BEGIN_MS
     scene.time_ms += days * DAY_MS
@@ -70,7 +68,7 @@ async def test_clock_that_is_ahead_replaces_nothing_and_is_told(
     assert StallSource.CLOCK not in scene.term.shown.stall_causes
 
 
-async def test_clock_of_the_api_server_that_is_ahead_replaces_nothing(scene: Certified) -> None:
+async def test_api_server_clock_ahead_replaces_nothing(scene: Certified) -> None:
     authority, shown = scene.authority, scene.shown
     scene.kube.said_ms = BEGIN_MS + 4 * 365 * DAY_MS
     await scene.reconciled()

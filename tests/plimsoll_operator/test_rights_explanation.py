@@ -39,17 +39,17 @@ def committed(*owners: str, user: DeclaredUser = ROW, mode: Mode = Mode.ENFORCE)
     )
 
 
-def test_rule_that_a_client_made_is_told_as_a_clients() -> None:
+def test_clients_rule_is_shown_as_such() -> None:
     found = explanation(committed(BY_CLIENT), READ)
     assert found.sentence == f"It may: a client (CreateAcls) states: {STATES}"
 
 
-def test_rule_of_a_client_and_of_an_object_is_told_as_both() -> None:
+def test_rule_of_client_and_object_shows_both() -> None:
     found = explanation(committed(BY_CLIENT, "u1"), READ)
     assert found.sentence == f"It may: a client (CreateAcls) and User kafka/writer state: {STATES}"
 
 
-def test_rule_of_a_deleted_user_within_its_grace_lets_in_and_says_that_it_goes() -> None:
+def test_rule_of_deleted_user_shows_its_grace() -> None:
     found = explanation(committed("u1", user=replace(ROW, gone_since_ms=60_000)), READ)
     assert found.sentence == (
         "It may: User kafka/writer (its object was deleted at 1970-01-01T00:01:00Z, its rights end"

@@ -74,7 +74,7 @@ async def test_changed_config_reaches_no_pod_that_merely_restarts(three: Cluster
     assert three.scene.made("configmaps") == [mounts(0)], "the old one is deleted once it is unused"
 
 
-async def test_broker_whose_stateful_set_lost_its_number_is_restarted_as_any_other(three: Cluster):
+async def test_broker_without_stateful_set_label_is_restarted(three: Cluster):
     """An edited label ends no term."""
     found = three.kube.find(STATEFUL_SETS, "kafka", "main-broker-0")
     found["metadata"]["labels"][BROKER_ID] = "zero"
@@ -92,7 +92,7 @@ async def test_invalid_config_rolls_nothing(three: Cluster):
     assert not three.image.grants
 
 
-async def test_bad_image_stops_after_one_broker_and_says_so(three: Cluster):
+async def test_bad_image_stops_after_one_broker(three: Cluster):
     declare(three, image="broker:bad")
     await three.look()
     assert three.start_pods() == [0]
@@ -115,7 +115,7 @@ async def test_bad_image_stops_after_one_broker_and_says_so(three: Cluster):
     assert "Broker 0 is being restarted (ImagePullBackOff: no such image)" in found.message
 
 
-async def test_correcting_the_spec_replaces_the_pod_that_is_stuck(three: Cluster):
+async def test_corrected_spec_replaces_the_stuck_pod(three: Cluster):
     declare(three, image="broker:bad")
     await three.look()
     three.start_pods()
@@ -130,7 +130,7 @@ async def test_correcting_the_spec_replaces_the_pod_that_is_stuck(three: Cluster
     assert three.start_pods() == [1]
 
 
-async def test_going_back_restarts_nobody_but_the_one_that_went(three: Cluster):
+async def test_revert_restarts_only_the_changed_broker(three: Cluster):
     declare(three, **NEW)
     await three.look()
     three.take_part(*three.start_pods())
@@ -156,7 +156,7 @@ async def test_disjoint_brokers_go_together_after_the_first():
     assert {row[1] for row in six.blocked} == {"AnotherBrokerIsAway"}
 
 
-async def test_restart_at_the_margin_waits_and_names_its_condition(three: Cluster):
+async def test_restart_at_margin_names_its_condition(three: Cluster):
     three.stop(2)
     told: list[Any] = []
     three.scene.effects.tell = told.append
@@ -168,7 +168,7 @@ async def test_restart_at_the_margin_waits_and_names_its_condition(three: Cluste
     assert "RestartBlocked" in [event.reason for event in told]
 
 
-async def test_blocked_restart_names_the_partition_and_goes_on_by_itself():
+async def test_blocked_restart_names_partition_and_resumes():
     two = await a_cluster((0, 1), maintenance={"exposedTopics": "Block"})
     two.deciding.settings = two.deciding.settings.__class__(exposed_topics="Block")
     declare(two, **NEW, maintenance={"exposedTopics": "Block"})
@@ -233,7 +233,7 @@ async def test_template_that_somebody_wrote_meanwhile_is_not_overwritten(three: 
     assert three.start_pods() == []
 
 
-async def test_restart_refused_by_api_server_sets_stalled_until_retry_succeeds(three: Cluster):
+async def test_refused_restart_stalls_until_retry_succeeds(three: Cluster):
     declare(three, **NEW)
     three.kube.refuse["delete"] = Rejected(403, "pods is forbidden")
     with pytest.raises(Retry):
@@ -244,7 +244,7 @@ async def test_restart_refused_by_api_server_sets_stalled_until_retry_succeeds(t
     assert "Stalled" not in three.scene.term.shown.notes
 
 
-async def test_grant_for_a_pod_that_is_gone_already_deletes_nothing(three: Cluster):
+async def test_grant_for_missing_pod_deletes_nothing(three: Cluster):
     """Another client deleted it meanwhile."""
     grant = RestartGranted(cause="x", broker_id=0, broker_epoch=None, pod_uid="gone", revision="r")
     three.deciding.image = replay(three.image, grant)
@@ -270,7 +270,7 @@ async def test_refused_spec_that_is_taken_back_restarts_nobody(three: Cluster):
     assert "Stalled" not in three.scene.term.shown.notes
 
 
-async def test_restart_that_was_taken_back_is_not_carried_out_by_who_wakes_late(three: Cluster):
+async def test_revoked_restart_is_not_carried_out_late(three: Cluster):
     declare(three, **NEW)
     three.kube.refuse["replace"] = Rejected(422, "no")
     with pytest.raises(Retry):
@@ -283,7 +283,7 @@ async def test_restart_that_was_taken_back_is_not_carried_out_by_who_wakes_late(
     assert found["metadata"]["resourceVersion"] != seen
 
 
-async def test_restart_that_was_begun_is_finished_under_its_grant_when_the_spec_is_taken_back(
+async def test_started_restart_is_finished_after_revert(
     three: Cluster,
 ):
     """An operator that sleeps before it deletes the pod deletes it when it wakes, by its uid: no

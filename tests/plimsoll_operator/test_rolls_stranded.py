@@ -29,7 +29,7 @@ def going_since(found: Cluster, when_ms: int) -> None:
     found.kube.set_metadata(PODS, "kafka", "main-broker-2-0", **deleted)
 
 
-async def test_stranded_pod_is_left_alone_and_says_what_would_help(stranded: Cluster):
+async def test_stranded_pod_is_kept_and_explained(stranded: Cluster):
     await stranded.look()
     assert ("force", "pods", "main-broker-2-0") not in stranded.kube.calls
     (row,) = stranded.scene.term.shown.blocked["ReplacePod"]
@@ -40,7 +40,7 @@ async def test_stranded_pod_is_left_alone_and_says_what_would_help(stranded: Clu
 
 
 @pytest.mark.parametrize("how", ["node deleted", "node out of service"])
-async def test_stranded_pod_is_replaced_when_it_is_dead_for_certain(stranded: Cluster, how: str):
+async def test_stranded_pod_is_replaced_when_certainly_dead(stranded: Cluster, how: str):
     if how == "node deleted":
         stranded.kube.drop(NODES, None, "far")
     else:
@@ -51,7 +51,7 @@ async def test_stranded_pod_is_replaced_when_it_is_dead_for_certain(stranded: Cl
     assert stranded.start_pods() == [2]
 
 
-async def test_stranded_pod_is_not_replaced_while_its_broker_takes_part(stranded: Cluster):
+async def test_stranded_pod_of_active_broker_is_kept(stranded: Cluster):
     stranded.kube.drop(NODES, None, "far")
     broker = replace(stranded.image.brokers[2], fenced=False)
     stranded.deciding.image = replace(stranded.image, brokers=stranded.image.brokers.set(2, broker))

@@ -116,7 +116,7 @@ async def handed_over(controller: Controller) -> None:
 
 
 @pytest.mark.usefixtures("clock")
-async def test_next_term_after_a_hand_over_may_fence_whom_it_too_finds_silent() -> None:
+async def test_next_term_may_fence_silent_broker() -> None:
     log = MemoryLog()
     controller = a_controller(log)
     await handed_over(controller)
@@ -213,7 +213,7 @@ class FullLog(MemoryLog):
         self.full = False
 
 
-async def test_take_over_of_a_full_log_makes_room_first_and_keeps_everything() -> None:
+async def test_take_over_of_full_log_makes_room() -> None:
     before = MemoryLog()
     controller = a_controller(before)
     task = asyncio.create_task(controller.run())
@@ -258,7 +258,7 @@ class LogWithoutRoom(MemoryLog):
         return await asyncio.get_running_loop().create_future()  # the API server takes its time
 
 
-async def test_long_decision_is_not_made_over_and_over_while_the_log_is_full() -> None:
+async def test_long_decision_is_not_repeated_when_full() -> None:
     """Found by simulation: the first part of a sliced registration could not be committed, was
     dropped, and was decided again at once, without end."""
     log = LogWithoutRoom()
@@ -291,7 +291,7 @@ class LogThatFillsUp(LogWithoutRoom):
         self.full = any(isinstance(one, TopicConfigured) for one in decode_records(batch))
 
 
-async def test_min_isr_reaches_all_partitions_though_the_log_was_full_half_way() -> None:
+async def test_min_isr_change_survives_a_full_log() -> None:
     """Found by simulation (seeds 1612436, 1613885): the term went on, and nobody else did."""
     log = LogThatFillsUp()
     controller = a_controller(log)
@@ -321,7 +321,7 @@ async def test_min_isr_reaches_all_partitions_though_the_log_was_full_half_way()
         await task
 
 
-async def test_fence_that_is_dropped_by_a_full_log_leaves_no_memory_of_its_elections() -> None:
+async def test_fence_dropped_by_full_log_leaves_nothing() -> None:
     """What the controller remembers of a decision that was dropped is put right."""
     log = LogWithoutRoom()
     controller = a_controller(log)
@@ -359,7 +359,7 @@ class HalfLog(MemoryLog):
         await super().append(batch)
 
 
-async def test_group_that_is_refused_half_way_ends_the_term_and_never_happened() -> None:
+async def test_group_refused_halfway_never_happened() -> None:
     log = HalfLog()
     controller = a_controller(log)
     task = asyncio.create_task(controller.run())
@@ -396,7 +396,7 @@ async def test_group_that_is_refused_half_way_ends_the_term_and_never_happened()
         await task
 
 
-async def test_operator_older_than_the_log_does_not_lead_and_says_why() -> None:
+async def test_operator_older_than_log_does_not_lead() -> None:
     """Before: it opened the log again and again, held the Lease, and said nothing in the status."""
     log = MemoryLog()
     async with asyncio.timeout(WAIT_S):

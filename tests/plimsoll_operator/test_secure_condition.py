@@ -20,7 +20,7 @@ from plimsoll_operator.reconcile.cluster.access import secure_condition
         (Mode.OFF, InsideMode.REQUIRED, False, "AuthorizationOff"),
     ],
 )
-def test_secure_condition_is_true_only_where_everything_is_closed(
+def test_secure_condition_requires_everything_closed(
     mode: Mode, inside: InsideMode, everyone: bool, reason: str
 ) -> None:
     listener = Listener(
@@ -43,7 +43,7 @@ def test_secure_condition_is_true_only_where_everything_is_closed(
     assert waits.status == "False"
 
 
-def test_listener_without_tls_is_a_hole_though_it_asks_for_a_login() -> None:
+def test_listener_without_tls_is_a_hole() -> None:
     image = an_image()
     plain = Listener(name="sasl", port=9094, authentication=("ScramSha512",))
     image = replace(

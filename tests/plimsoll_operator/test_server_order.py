@@ -58,7 +58,7 @@ def send(
     peer.writer.write(control.encode_request(correlation_id, "test", command))
 
 
-async def test_clients_requests_that_wait_never_keep_a_heartbeat_from_being_heard() -> None:
+async def test_waiting_client_requests_never_delay_heartbeats() -> None:
     """The API server hangs: a broker that is alive must not look silent for its clients' sake."""
     log = MemoryLog()
     async with serving(log=log) as (server, controller):
@@ -91,7 +91,7 @@ async def test_clients_requests_that_wait_never_keep_a_heartbeat_from_being_hear
         await peer.close()
 
 
-async def test_client_with_many_connections_leaves_room_for_another_clients_request() -> None:
+async def test_many_connections_leave_room_for_others() -> None:
     log = MemoryLog()
     async with serving(log=log) as (server, controller):
         heard = listening(controller)
@@ -119,7 +119,7 @@ async def test_client_with_many_connections_leaves_room_for_another_clients_requ
         await peer.close()
 
 
-async def test_proposal_on_an_older_connection_is_never_decided_after_its_newer_copy() -> None:
+async def test_older_proposal_is_never_decided_after_newer() -> None:
     """The leader was answered over the newer one; what it left behind must change nothing."""
     async with serving() as (server, controller):
         older, newer = await Peer.to(server), await Peer.to(server)
@@ -150,7 +150,7 @@ async def test_proposal_on_an_older_connection_is_never_decided_after_its_newer_
         await newer.close()
 
 
-async def test_proposal_sent_to_an_earlier_term_is_not_decided() -> None:
+async def test_proposal_to_earlier_term_is_not_decided() -> None:
     """A copy that was delayed over failovers comes after its leader was told "not applied"."""
     async with serving() as (server, controller):
         peer, listener = await Peer.to(server), await a_listener()

@@ -48,7 +48,7 @@ async def until(server: servers.ControllerServer, strangers: int) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_registration_of_another_broker_on_a_brokers_connection_is_refused() -> None:
+async def test_registration_over_another_brokers_connection_is_refused() -> None:
     async with serving() as (server, controller):
         peer = await Peer.to(server)
         assert isinstance((await peer.command(a_registration(9))).answer, Registered)
@@ -59,7 +59,7 @@ async def test_registration_of_another_broker_on_a_brokers_connection_is_refused
         await peer.close()
 
 
-async def test_commands_that_name_another_broker_or_lifetime_are_refused() -> None:
+async def test_commands_for_other_broker_or_epoch_are_refused() -> None:
     async with serving() as (server, controller):
         first, second = await Peer.to(server), await Peer.to(server)
         mine = (await first.command(a_registration(9))).answer
@@ -96,7 +96,7 @@ async def test_heartbeat_of_a_registered_lifetime_shows_who_reconnects() -> None
         listener.close()
 
 
-async def test_clients_request_over_a_strangers_connection_is_not_decided(
+async def test_clients_request_from_stranger_is_not_decided(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(servers, "SHOWN_MS_MAX", 20)
@@ -110,7 +110,7 @@ async def test_clients_request_over_a_strangers_connection_is_not_decided(
         await peer.close()
 
 
-async def test_clients_request_that_overtakes_the_heartbeat_of_a_reconnect_waits_for_it() -> None:
+async def test_request_ahead_of_reconnect_heartbeat_waits() -> None:
     async with serving() as (server, controller):
         listener = await a_listener()
         first, second = await Peer.to(server), await Peer.to(server)
@@ -147,7 +147,7 @@ async def test_metadata_is_for_registered_brokers_only() -> None:
 
 
 @pytest.mark.parametrize("kind", ["registrations", "streams", "bytes"])
-async def test_controller_server_closes_connection_on_request_no_broker_sends(kind: str) -> None:
+async def test_connection_with_unexpected_request_is_closed(kind: str) -> None:
     async with serving() as (server, controller):
         peer, good = await Peer.to(server), await Peer.to(server)
         registration = a_registration(9)
@@ -213,7 +213,7 @@ async def test_half_requests_of_strangers_are_bounded_together(
             await peer.close()
 
 
-async def test_stranger_who_never_shows_who_it_is_is_sent_away(
+async def test_unidentified_connection_is_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with serving() as (server, controller):
@@ -235,7 +235,7 @@ async def test_stranger_who_never_shows_who_it_is_is_sent_away(
         listener.close()
 
 
-async def test_position_of_an_absurd_controller_epoch_ends_no_term() -> None:
+async def test_absurd_controller_epoch_ends_no_term() -> None:
     """A made-up epoch would be the next term's, plus one, for good."""
     async with serving() as (server, controller):
         listener = await a_listener()
@@ -255,7 +255,7 @@ async def test_position_of_an_absurd_controller_epoch_ends_no_term() -> None:
         listener.close()
 
 
-async def test_next_metadata_fetch_right_behind_an_answer_keeps_the_connection() -> None:
+async def test_metadata_fetch_behind_answer_keeps_connection() -> None:
     """A broker may have the answer before the controller's event loop looks at what has ended."""
     async with serving() as (server, controller):
         peer = await Peer.to(server)

@@ -72,7 +72,7 @@ def test_topic_at_min_isr_is_still_ready():
     assert status.conditions[0].status == "True"
 
 
-def test_partition_under_min_isr_names_the_replicas_it_waits_for():
+def test_under_min_isr_partition_names_awaited_replicas():
     image = replay(with_topic(an_image(), ROWS), isr_changed(1, (0,)))
     status = shown(image)
     assert status.conditions[0].reason == "UnderMinISR"
@@ -80,7 +80,7 @@ def test_partition_under_min_isr_names_the_replicas_it_waits_for():
     assert (status.unhealthy[0].partition, status.unhealthy[0].waits_for) == (1, (2, 1))
 
 
-def test_offline_partition_comes_first_and_names_its_eligible_leaders():
+def test_offline_partition_is_first_with_eligible_leaders():
     image = replay(
         with_topic(an_image(), ROWS),
         isr_changed(0, (0,)),
@@ -93,7 +93,7 @@ def test_offline_partition_comes_first_and_names_its_eligible_leaders():
     assert (worst.partition, worst.leader, worst.waits_for) == (2, -1, (2,))
 
 
-def test_partition_that_lacks_one_replica_is_listed_after_those_that_lack_more():
+def test_partitions_are_listed_by_missing_replicas():
     image = replay(
         with_topic(an_image(), ROWS), isr_changed(2, (1, 2)), isr_changed(0, (1,), leader=1)
     )
@@ -125,7 +125,7 @@ def test_lists_are_shown_where_they_are_not_empty():
     assert not other.keys() & {"elr", "lastKnownElr", "estimatedLoss"}
 
 
-def test_partition_that_waits_for_a_human_shows_what_naming_a_leader_would_cost():
+def test_partition_awaiting_human_shows_the_cost():
     image = replay(
         with_topic(an_image(), ROWS),
         isr_changed(
@@ -196,7 +196,7 @@ def test_cluster_stays_ready_in_a_planned_roll():
     assert (reconciling.status, reconciling.reason) == ("True", "WaitingForBrokers")
 
 
-def test_cluster_without_leaders_says_how_many_brokers_have_come_so_far():
+def test_leaderless_cluster_counts_arrived_brokers():
     image = with_topic(an_image(), ROWS)
     lost = {"leader": None, "leader_epoch_step": 1, "elr": (BrokerId(0),)}
     image = replay(image, *(isr_changed(index, (), **lost) for index in range(3)))
@@ -242,14 +242,14 @@ def lacking(image: ClusterImage, **spec: Any) -> tuple[str, ...] | None:
     return None if found is None else found.under_replicated
 
 
-def test_internal_topic_is_named_while_an_isr_of_it_lacks_a_replica():
+def test_internal_topic_with_incomplete_isr_is_named():
     image = with_topic(an_image(), ROWS, None, GROUP_OFFSETS)
     assert lacking(image) == ()
     image = replay(image, isr_changed(1, (0, 2)))
     assert lacking(image) == (GROUP_OFFSETS,)
 
 
-def test_internal_topic_is_named_while_it_could_have_more_replicas():
+def test_internal_topic_below_possible_replicas_is_named():
     """Until the controller has raised them: the broker that holds it alone may not be lost."""
     rows = ((0,), (1,), (2,))
     image = with_topic(an_image(), rows, None, GROUP_OFFSETS)
@@ -259,11 +259,11 @@ def test_internal_topic_is_named_while_it_could_have_more_replicas():
     assert lacking(alone) == ()
 
 
-def test_nothing_is_said_of_internal_topics_while_there_are_none():
+def test_missing_internal_topics_are_not_mentioned():
     assert lacking(with_topic(an_image(), ((0,),))) is None
 
 
-def test_groups_are_those_that_brokers_count_and_unknown_while_none_does():
+def test_group_count_is_unknown_without_reports():
     assert groups_status([]) is None
     assert groups_status([None, None]) is None
     found = groups_status([3, None, 4])
@@ -271,7 +271,7 @@ def test_groups_are_those_that_brokers_count_and_unknown_while_none_does():
     assert found.total == 7
 
 
-def test_cluster_that_grows_stays_ready_and_says_what_it_does():
+def test_growing_cluster_stays_ready_saying_so():
     image = replay(
         with_topic(an_image(), ROWS),
         MembersChanged(cause="declared", broker_ids=tuple(BrokerId(b) for b in range(5))),
@@ -299,7 +299,7 @@ def test_cluster_that_shrinks_says_what_is_left():
     assert reconciling.message == "Broker 3 leaves: it is empty and being removed."
 
 
-def test_cluster_that_cannot_shrink_is_not_done_and_counts_the_brokers_that_run():
+def test_unshrinkable_cluster_counts_running_brokers():
     image = with_topic(an_image(), ROWS)
     status = cluster_status(image, a_cluster(brokers={"count": 2}))
     assert status.brokers is not None
@@ -334,7 +334,7 @@ def with_listener(*open_on: int) -> ClusterImage:
     return image
 
 
-def test_listener_that_some_brokers_have_not_opened_makes_the_cluster_unready_with_their_reasons():
+def test_unopened_listener_makes_cluster_unready():
     image = with_listener(0)
     why = {BrokerId(2): {"plain": "port 9094 cannot be used: Address already in use"}}
     ready, reconciling = cluster_conditions(image, cluster_status(image, a_cluster()), told=why)
@@ -346,7 +346,7 @@ def test_listener_that_some_brokers_have_not_opened_makes_the_cluster_unready_wi
     assert (reconciling.status, reconciling.reason) == ("True", "OpeningListeners")
 
 
-def test_listener_for_clients_outside_shows_addresses_and_which_brokers_have_none():
+def test_outside_listener_shows_addresses_and_gaps():
     told = Advertised(broker_id=BrokerId(1), host="203.0.113.7", port=31_001)
     outside = replace(LISTENER, advertised=(told,), bootstrap_servers="kafka.example.com:31000")
     image = replay(with_listener(1), ListenersConfigured(cause="x", listeners=(outside,)))
@@ -363,7 +363,7 @@ def test_listener_for_clients_outside_shows_addresses_and_which_brokers_have_non
     assert (reconciling.status, reconciling.reason) == ("True", "WaitingForAddresses")
 
 
-def test_listener_where_nobody_can_begin_makes_the_cluster_unready():
+def test_unusable_listener_makes_cluster_unready():
     told = tuple(Advertised(broker_id=BrokerId(b), host="h", port=31_001 + b) for b in range(3))
     for begin, reason in ((None, "ListenerWithoutAddress"), ("h:31000", "Serving")):
         outside = replace(LISTENER, advertised=told, bootstrap_servers=begin)
@@ -372,7 +372,7 @@ def test_listener_where_nobody_can_begin_makes_the_cluster_unready():
         assert ready.reason == reason
 
 
-def test_listener_that_is_open_wherever_a_broker_takes_part_changes_no_condition():
+def test_fully_open_listener_changes_no_condition():
     image = with_listener(0, 1)
     epoch = image.brokers[BrokerId(2)].broker_epoch
     image = replay(image, BrokerFenced(cause="x", broker_id=BrokerId(2), broker_epoch=epoch))
@@ -380,7 +380,7 @@ def test_listener_that_is_open_wherever_a_broker_takes_part_changes_no_condition
     assert (ready.status, ready.reason) == ("True", "Serving")
 
 
-def test_internal_topics_are_not_counted_as_made_by_clients():
+def test_internal_topics_are_not_client_created():
     image = with_topic(an_image(), ROWS, holder=None, name=GROUP_OFFSETS)
     status = cluster_status(image, a_cluster())
     assert status.topics is not None

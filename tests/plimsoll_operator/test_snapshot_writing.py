@@ -56,7 +56,7 @@ def a_controller(log: DirectoryLog) -> Controller:
     )
 
 
-async def test_snapshot_is_committed_before_it_releases_and_carries_the_next_term(
+async def test_snapshot_is_committed_before_it_releases(
     tmp_path: Path,
 ) -> None:
     log = EagerLog(tmp_path)
@@ -101,7 +101,7 @@ async def test_snapshot_is_committed_before_it_releases_and_carries_the_next_ter
     await again.close()
 
 
-async def test_history_is_settled_after_the_commit_and_before_the_release(tmp_path: Path) -> None:
+async def test_history_settles_between_commit_and_release(tmp_path: Path) -> None:
     log = EagerLog(tmp_path / "log")
     controller = a_controller(log)
 

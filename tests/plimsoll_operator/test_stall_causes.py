@@ -54,7 +54,7 @@ def a_serving_scene(**spec: Any) -> Scene:
 
 
 @pytest.mark.parametrize("source", StallSource, ids=lambda source: source.name)
-def test_single_stall_cause_is_shown_with_its_own_reason_and_message(source: StallSource):
+def test_single_stall_cause_shows_its_reason(source: StallSource):
     scene = a_serving_scene()
     before = shown(scene)[1]
     scene.effects.stall(source, a_cause(source))
@@ -81,7 +81,7 @@ def test_later_stall_cause_never_hides_a_worse_one():
             assert found.message == f"About {worse.name}. About {lesser.name}."
 
 
-def test_end_of_a_stall_cause_shows_the_other_at_once():
+def test_ended_stall_cause_reveals_the_other():
     for ended, left in (pair for both in PAIRS for pair in permutations(both)):
         scene = a_serving_scene()
         for source in sorted((ended, left), key=list(StallSource).index):
@@ -93,7 +93,7 @@ def test_end_of_a_stall_cause_shows_the_other_at_once():
         assert scene.marked == [Target(LOG_CLUSTERS, *scene.term.key)], "the status is rendered"
 
 
-def test_stall_cause_that_stays_the_same_renders_no_status():
+def test_unchanged_stall_cause_renders_no_status():
     scene = a_serving_scene()
     scene.effects.stall(StallSource.RACKS, a_cause(StallSource.RACKS))
     scene.marked.clear()
@@ -102,7 +102,7 @@ def test_stall_cause_that_stays_the_same_renders_no_status():
     assert scene.marked == []
 
 
-def test_cause_that_stops_the_service_makes_the_cluster_unready_below_a_worse_one():
+def test_service_stopping_cause_makes_cluster_unready():
     scene = a_serving_scene()
     scene.effects.stall(StallSource.CONFIG, a_cause(StallSource.CONFIG, serves=False))
     scene.effects.stall(StallSource.DELETED_VOLUMES, a_cause(StallSource.DELETED_VOLUMES))
@@ -125,7 +125,7 @@ def hold_volume(scene: Scene, size: str) -> None:
     scene.kube.put(VOLUME_CLAIMS, {"metadata": meta, "spec": spec})
 
 
-async def test_volume_that_cannot_grow_does_not_hide_that_it_was_deleted():
+async def test_ungrowable_volume_does_not_hide_deletion():
     scene = a_serving_scene(storage={"size": "2Gi"})
     hold_volume(scene, "1Gi")
     scene.kube.refuse["merge"] = Rejected(403, "no expansion")
@@ -141,7 +141,7 @@ async def test_volume_that_cannot_grow_does_not_hide_that_it_was_deleted():
     assert scene.term.shown.notes["Stalled"].reason == "VolumeCannotGrow"
 
 
-async def test_config_mended_while_the_version_is_unknown_is_not_said_any_more():
+async def test_mended_config_is_no_longer_reported():
     scene = a_serving_scene()
     scene.declare(version="9.9", config={"log.retention.houres": 1})
     await scene.run(cluster.reconcile)
@@ -154,7 +154,7 @@ async def test_config_mended_while_the_version_is_unknown_is_not_said_any_more()
     assert "Ready" not in scene.term.shown.notes
 
 
-async def test_spec_that_cannot_be_read_stands_before_what_was_found_in_the_one_before():
+async def test_unreadable_spec_precedes_older_findings():
     scene = a_serving_scene()
     scene.declare(config={"log.retention.houres": 1})
     await scene.run(cluster.reconcile)
@@ -186,7 +186,7 @@ def test_blocked_actions_all_have_a_rank():
 
 
 @pytest.mark.parametrize("action", [action for action in ORDER if action != STALLED])
-def test_single_blocked_action_is_shown_with_its_own_reason(action: Action):
+def test_single_blocked_action_shows_its_reason(action: Action):
     scene = a_serving_scene()
     scene.effects.block("x", [a_row(action)])
     status, conditions = shown(scene)
@@ -211,7 +211,7 @@ def test_worse_blocked_action_stands_first_whoever_wrote_it(worse: Action, lesse
         assert shown(scene)[1]["Blocked"].reason == left
 
 
-def test_action_that_waited_under_the_operator_before_has_waited_since_then():
+def test_waiting_action_keeps_time_across_operators():
     scene = a_serving_scene()
     earlier = msgspec.to_builtins(a_row("Drain", 2))
     scene.objects.clusters.put({**a_cluster_body(), "status": {"blocked": [earlier]}})

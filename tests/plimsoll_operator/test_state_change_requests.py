@@ -13,7 +13,7 @@ from plimsoll_operator.status.commit_counters import CommitCounters
 KEY = ("kafka", "main")
 
 
-def test_requests_are_counted_by_broker_and_told_with_their_cluster(caplog):
+def test_state_changes_are_counted_by_broker(caplog):
     caplog.set_level(logging.INFO, "plimsoll.state_changes")
     registry = CollectorRegistry()
     counters = CommitCounters(registry)

@@ -82,7 +82,7 @@ def test_status_of_extreme_values_fits_its_schema(model: type[msgspec.Struct], s
     assert not wrong, wrong[:5]
 
 
-def test_status_within_its_bounds_is_left_as_it_is():
+def test_status_within_bounds_is_unchanged():
     for model, size in itertools.product(STATUSES, (3, 4)):
         body = fitted(timely(extreme(inspect.type_info(model), size)), model)
         assert fitted(body, model) == body
@@ -92,7 +92,7 @@ def test_status_within_its_bounds_is_left_as_it_is():
 
 
 @pytest.mark.parametrize("length", [*range(246, 254)])
-async def test_topic_with_a_name_of_any_length_shows_its_condition(length: int):
+async def test_topic_with_any_name_shows_condition(length: int):
     scene = Scene(an_image(), Deciding(an_image()))
     key = ("kafka", "t" * length)
     body = {
@@ -113,7 +113,7 @@ async def test_topic_with_a_name_of_any_length_shows_its_condition(length: int):
 
 
 @pytest.mark.parametrize("length", [*range(246, 254)])
-async def test_user_with_a_name_of_any_length_shows_its_condition(length: int):
+async def test_user_with_any_name_shows_condition(length: int):
     scene = Users()
     key = ("kafka", "u" * length)
     body = declared_user()
@@ -177,7 +177,7 @@ async def test_refused_status_is_tried_ever_more_rarely(monkeypatch: pytest.Monk
     assert max(waits) <= status_writer.FAILED_MS / 1000
 
 
-async def test_field_that_the_crd_refuses_is_left_out_and_the_rest_is_written():
+async def test_field_refused_by_crd_is_omitted():
     kube, target = ScriptedKube(), Target(TOPICS, "kafka", "orders")
     kube.put(
         TOPICS,

@@ -73,7 +73,7 @@ async def test_status_that_another_process_overwrote_is_written_again():
     assert not await scene.writer.write(TARGET)
 
 
-async def test_first_status_that_lacks_a_figure_does_not_wait_with_the_refreshes():
+async def test_first_status_is_not_delayed_by_refreshes():
     """As of a LogCluster whose operator of an earlier release wrote no `brokers.active`."""
     scene = Scene()
     pressing = True
@@ -109,7 +109,7 @@ async def test_status_writer_omits_unset_fields():
     assert "etaSeconds" not in written
 
 
-async def test_object_that_was_made_again_gets_the_same_status_once_more():
+async def test_recreated_object_gets_the_status_again():
     scene = Scene()
     await scene.writer.write(TARGET)
     scene.uid = "u2"
@@ -117,7 +117,7 @@ async def test_object_that_was_made_again_gets_the_same_status_once_more():
     assert scene.writes == 2
 
 
-async def test_changed_status_is_written_again_with_its_own_transition_times():
+async def test_changed_status_keeps_its_transition_times():
     scene = Scene()
     await scene.writer.write(TARGET)
     first = scene.api.find(TOPICS, "kafka", "orders")["status"]["conditions"][0]
@@ -158,7 +158,7 @@ class OlderCrd(ScriptedKube):
         return await super().apply_status(kind, namespace, name, status, version=version)
 
 
-async def test_field_that_the_crd_does_not_know_is_left_out_and_the_rest_is_written():
+async def test_field_unknown_to_crd_is_omitted():
     scene = Scene()
     body = scene.api.find(TOPICS, "kafka", "orders")
     scene.api = OlderCrd()
@@ -290,7 +290,7 @@ async def test_changed_condition_does_not_wait_behind_refreshes(crowd: Crowd):
     await crowd.api.until(lambda: crowd.api.begun == ["a", "c"])
 
 
-async def test_urgent_mark_whose_conditions_are_as_they_were_becomes_a_refresh(crowd: Crowd):
+async def test_urgent_mark_without_change_becomes_refresh(crowd: Crowd):
     await crowd.settle("a", "b")
     crowd.show("a", "True", partitions=2)
     await crowd.api.until(lambda: crowd.api.begun == ["a"])
@@ -300,7 +300,7 @@ async def test_urgent_mark_whose_conditions_are_as_they_were_becomes_a_refresh(c
     assert list(crowd.api.waiting) == ["a"]
 
 
-async def test_object_that_changes_while_it_is_written_is_written_again(crowd: Crowd):
+async def test_object_changed_during_write_is_rewritten(crowd: Crowd):
     crowd.show("a", "True")
     await crowd.api.until(lambda: crowd.api.begun == ["a"])
     crowd.show("a", "False")
@@ -308,9 +308,7 @@ async def test_object_that_changes_while_it_is_written_is_written_again(crowd: C
     await crowd.api.until(lambda: crowd.api.begun == ["a", "a"])
 
 
-async def test_write_that_the_api_server_throttles_is_made_again(
-    crowd: Crowd, monkeypatch: pytest.MonkeyPatch
-):
+async def test_throttled_write_is_retried(crowd: Crowd, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(status_writer, "THROTTLED_SECONDS", 0)
     monkeypatch.setattr(status_writer, "RETRY_MS", 0)
     crowd.api.fail = [error(429, "too many requests")]
@@ -333,7 +331,7 @@ def made_again(scene: Scene) -> None:
     scene.api.put(TOPICS, {"metadata": {"name": "orders", "namespace": "kafka"}, "spec": spec})
 
 
-async def test_late_status_of_a_deleted_object_does_not_reach_the_later_one_of_its_name():
+async def test_late_status_does_not_reach_a_namesake():
     scene = Scene()
     seen(scene)
     assert await scene.writer.write(TARGET)
@@ -347,7 +345,7 @@ async def test_late_status_of_a_deleted_object_does_not_reach_the_later_one_of_i
     assert shown(scene)["partitions"] == 7
 
 
-async def test_first_status_of_a_writer_does_not_reach_another_object_than_was_seen():
+async def test_first_status_requires_the_seen_object():
     scene = Scene()
     seen(scene)
     made_again(scene)
@@ -355,7 +353,7 @@ async def test_first_status_of_a_writer_does_not_reach_another_object_than_was_s
     assert "status" not in scene.api.find(TOPICS, "kafka", "orders")
 
 
-async def test_writes_follow_each_other_before_a_watch_tells_of_the_first():
+async def test_writes_proceed_before_the_watch():
     scene = Scene()
     seen(scene)
     for partitions in (1, 2, 3):
@@ -364,7 +362,7 @@ async def test_writes_follow_each_other_before_a_watch_tells_of_the_first():
     assert shown(scene)["partitions"] == 3
 
 
-async def test_status_that_met_another_state_of_its_object_is_written_once_that_is_seen(
+async def test_conflicting_status_is_rewritten_once_seen(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr(status_writer, "CONFLICT_MS", 1)
@@ -383,7 +381,7 @@ async def test_status_that_met_another_state_of_its_object_is_written_once_that_
     await asyncio.wait([running])
 
 
-async def test_writer_that_stood_still_takes_nothing_back_from_the_one_after_it():
+async def test_stalled_writer_reverts_nothing():
     scene = Scene()
     seen(scene)
     await scene.writer.write(TARGET)

@@ -50,7 +50,7 @@ NONE = {"allowedNamespaces": {"from": "Same"}}
 
 
 @pytest.mark.parametrize("acls", [(DAILY,), (DAILY, *MANY)], ids=["no secret", "too many rules"])
-async def test_disabled_user_is_cut_off_whatever_else_of_its_object_is_refused(acls: Any) -> None:
+async def test_disabled_user_is_disconnected_despite_other_errors(acls: Any) -> None:
     scene = Tenants(**ALL, shared=[SHARED])
     scene.apply(DAILY)
     await scene.reconciled()
@@ -69,7 +69,7 @@ async def test_disabled_user_is_cut_off_whatever_else_of_its_object_is_refused(a
     ],
     ids=["no secret", "too many rules", "rule without a form"],
 )
-async def test_share_is_withdrawn_whatever_of_the_object_is_refused(
+async def test_revoked_share_applies_despite_other_errors(
     acls: Any, spec: Any, reason: str
 ) -> None:
     scene = Tenants(**ALL, shared=[SHARED])
@@ -94,7 +94,7 @@ async def test_quota_is_lowered_though_the_object_is_refused() -> None:
     assert row.values.consumer_byte_rate == 10.0
 
 
-async def test_rule_that_denies_stays_until_what_follows_it_is_taken() -> None:
+async def test_deny_rule_stays_until_successor_applies() -> None:
     scene = Tenants(**ALL)
     deny = on("Topic", "shop.orders", "Write", permission="Deny")
     scene.apply(on("Topic", "shop.", "All", pattern="Prefixed"), deny)
@@ -104,7 +104,7 @@ async def test_rule_that_denies_stays_until_what_follows_it_is_taken() -> None:
     assert not scene.may(AclOperation.WRITE, "shop.orders")
 
 
-async def test_user_with_the_longest_rules_that_are_taken_is_cut_off() -> None:
+async def test_user_with_longest_rules_is_disconnected() -> None:
     scene = Tenants(**ALL)
     await _fill(scene)
     assert len(scene.decided.image.security.acls) > 2_500
@@ -128,7 +128,7 @@ async def _fill(scene: Tenants) -> None:
 
 
 @pytest.mark.parametrize("change", ["grant", "label", "disabled", "namespace", "share"])
-async def test_object_that_is_going_is_followed_for_what_it_may_not_have(change: str) -> None:
+async def test_terminating_object_still_withdraws_rights(change: str) -> None:
     scene = Tenants(allowedNamespaces=LABELLED, shared=[SHARED])
     scene.apply(DAILY)
     await scene.reconciled()
@@ -152,7 +152,7 @@ async def test_object_that_is_going_is_followed_for_what_it_may_not_have(change:
 
 
 @pytest.mark.parametrize("change", ["grant", "label"])
-async def test_withdrawal_counts_while_a_grace_runs_or_many_are_gone(change: str) -> None:
+async def test_withdrawal_applies_during_grace_or_mass_deletion(change: str) -> None:
     scene = Tenants(allowedNamespaces=LABELLED, deletion={"maxPerHour": 0})
     scene.apply(WRITES)
     await scene.reconciled()
@@ -177,7 +177,7 @@ async def test_withdrawal_counts_while_a_grace_runs_or_many_are_gone(change: str
     assert "Stalled" not in scene.term.shown.notes
 
 
-async def test_user_whose_namespace_is_going_is_cut_off_and_its_row_stays() -> None:
+async def test_user_of_terminating_namespace_is_disconnected() -> None:
     scene = Tenants()
     scene.apply(WRITES)
     await scene.reconciled()
@@ -193,7 +193,7 @@ async def test_user_whose_namespace_is_going_is_cut_off_and_its_row_stays() -> N
 
 
 @pytest.mark.parametrize("had", ["password", "rule", "all"])
-async def test_user_that_somebody_else_made_is_not_taken_over(had: str) -> None:
+async def test_user_made_by_others_is_not_adopted(had: str) -> None:
     scene = Tenants(**ALL)
     acl = from_object(a_user(WRITES), User).acls[0]
     made: dict[str, Record] = {
@@ -211,9 +211,7 @@ async def test_user_that_somebody_else_made_is_not_taken_over(had: str) -> None:
     assert ("secrets", "shop", "app-kafka") not in scene.kube.objects
 
 
-async def test_rule_of_kafkas_tools_for_a_user_that_is_declared_does_not_refuse_its_object() -> (
-    None
-):
+async def test_client_rule_does_not_refuse_declared_user() -> None:
     scene = Tenants(**ALL)
     scene.apply(WRITES)
     await scene.reconciled()
@@ -222,7 +220,7 @@ async def test_rule_of_kafkas_tools_for_a_user_that_is_declared_does_not_refuse_
     assert (await scene.reconciled()).status == "True"
 
 
-async def test_quota_that_kafkas_tools_gave_a_tenants_user_stays() -> None:
+async def test_client_quota_of_tenants_user_stays() -> None:
     scene, entity = Tenants(**ALL), QuotaEntity(user="shop.app")
     scene.apply(WRITES)
     await scene.reconciled()
@@ -236,7 +234,7 @@ async def test_quota_that_kafkas_tools_gave_a_tenants_user_stays() -> None:
     assert scene.decided.image.quotas.rows[entity] == theirs
 
 
-async def test_quota_is_held_to_that_of_any_client_id_of_everybody() -> None:
+async def test_quota_is_capped_by_default_quota() -> None:
     scene = Tenants(**ALL)
     row = QuotaRow(
         entity=QuotaEntity(user=DEFAULT, client_id="bulk"),
@@ -255,7 +253,7 @@ ACCOUNT = "system:serviceaccount:shop:orders"
 IS_ACCOUNT = {"authentication": {"serviceAccount": {"name": "orders"}}}
 
 
-async def test_account_that_its_owner_cut_off_does_not_come_back_with_another_object() -> None:
+async def test_disabled_account_stays_out_under_another_object() -> None:
     scene = Tenants()
     scene.apply(WRITES, **IS_ACCOUNT)
     await scene.reconciled()
@@ -273,7 +271,7 @@ async def test_account_that_its_owner_cut_off_does_not_come_back_with_another_ob
     assert scene.may(AclOperation.WRITE, "shop.orders", ACCOUNT)
 
 
-async def test_account_that_is_disabled_and_deleted_stays_so_until_an_object_has_it_again() -> None:
+async def test_disabled_deleted_account_stays_until_redeclared() -> None:
     scene = Tenants()
     scene.apply(WRITES, disabled=True, **IS_ACCOUNT)
     await scene.reconciled()
@@ -294,7 +292,7 @@ async def test_account_that_is_disabled_and_deleted_stays_so_until_an_object_has
     assert not scene.decided.image.security.is_disabled(ACCOUNT)
 
 
-async def test_user_whose_namespace_is_gone_is_not_kept_where_there_are_many(
+async def test_users_of_gone_namespace_are_removed_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tenants, "KEPT_MAX", 0)
@@ -309,7 +307,7 @@ async def test_user_whose_namespace_is_gone_is_not_kept_where_there_are_many(
     assert not scene.decided.image.security.credentials
 
 
-async def test_object_that_names_another_user_is_followed_for_what_its_first_may_not_have() -> None:
+async def test_object_renaming_its_user_withdraws_the_first() -> None:
     scene = Tenants(**ALL, shared=[SHARED])
     scene.apply(DAILY, WRITES)
     await scene.reconciled()

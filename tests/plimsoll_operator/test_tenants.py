@@ -103,12 +103,12 @@ def test_rules_within_the_namespaces_prefix_count() -> None:
     ],
     ids=lambda rule: "-".join(map(str, (*rule["resource"].values(), *rule["operations"]))),
 )
-def test_rule_outside_of_the_namespaces_prefix_does_not_count(rule: Rule) -> None:
+def test_rule_outside_namespace_prefix_is_refused(rule: Rule) -> None:
     assert len(refused(WRITES, rule)) == 1
 
 
 @pytest.mark.parametrize("name", ["*", "billing.orders"])
-def test_rule_that_denies_is_held_to_the_prefix_for_it_takes_what_everybody_may(name: str) -> None:
+def test_deny_rule_is_held_to_prefix(name: str) -> None:
     assert refused(on("Topic", name, "Read", permission="Deny"))
     assert not refused(on("Topic", "shop.orders", "Read", permission="Deny"))
     assert not refused(
@@ -117,7 +117,7 @@ def test_rule_that_denies_is_held_to_the_prefix_for_it_takes_what_everybody_may(
     )
 
 
-def test_shared_prefix_of_a_star_does_not_give_every_name() -> None:
+def test_shared_star_prefix_does_not_share_everything() -> None:
     assert refused(on("Topic", "*", "Read"), shared=[shared("Read", name="*", pattern="Prefixed")])
     assert not refused(on("Topic", "*", "Read"), shared=[shared("Read", name="*")])
 
@@ -147,7 +147,7 @@ def test_shared_name_is_given_with_its_operations_alone(rule: Rule, *, counts: b
     assert bool(refused(rule, shared=[shared("Read")])) is not counts
 
 
-def test_shared_prefix_covers_names_and_narrower_prefixes_and_no_wider_one() -> None:
+def test_shared_prefix_covers_only_narrower_names() -> None:
     entry = shared("Read", name="bi.", pattern="Prefixed")
     within = on("Topic", "bi.daily", "Read"), on("Topic", "bi.eu.", "Read", pattern="Prefixed")
     assert not refused(*within, shared=[entry])
@@ -155,7 +155,7 @@ def test_shared_prefix_covers_names_and_narrower_prefixes_and_no_wider_one() -> 
     assert refused(wider, on("Topic", "*", "Read"), shared=[entry]) == ["b", "*"]
 
 
-def test_what_is_shared_with_other_namespaces_is_not_given() -> None:
+def test_share_of_other_namespaces_is_not_given() -> None:
     entry = shared("Read") | {"namespaces": {"matchLabels": {"team": "ops"}}}
     assert refused(on("Topic", "bi.daily", "Read"), shared=[entry])
 
@@ -167,7 +167,7 @@ def test_shared_resource_without_a_name_gives_nothing() -> None:
 
 
 @pytest.mark.parametrize("prefix", ["{namespace}-", "{namespace}", "all.", "{namespace}x."])
-def test_prefix_that_another_namespaces_could_begin_with_is_not_taken(prefix: str) -> None:
+def test_prefix_overlapping_other_namespaces_is_refused(prefix: str) -> None:
     body = {"metadata": {"name": "m", "namespace": "k"}, "spec": {"storage": {"size": "1Gi"}}}
     body["spec"]["users"] = {"prefix": prefix}
     with pytest.raises(Exception, match="prefix"):
@@ -227,9 +227,7 @@ class Tenants(Scene):
         return found is not None
 
 
-async def test_user_of_an_allowed_namespace_has_its_secret_there_and_its_prefix_in_its_name() -> (
-    None
-):
+async def test_allowed_namespaces_user_gets_secret_and_prefix() -> None:
     scene = Tenants()
     scene.apply(WRITES)
     ready = await scene.reconciled()
@@ -241,7 +239,7 @@ async def test_user_of_an_allowed_namespace_has_its_secret_there_and_its_prefix_
     assert not scene.may(AclOperation.WRITE, "billing.orders")
 
 
-async def test_namespaces_are_not_let_in_by_default_and_nothing_is_made() -> None:
+async def test_namespaces_are_not_allowed_by_default() -> None:
     scene = Tenants(prefix="{namespace}.")
     scene.apply(WRITES)
     ready = await scene.reconciled()
@@ -251,7 +249,7 @@ async def test_namespaces_are_not_let_in_by_default_and_nothing_is_made() -> Non
     assert ("secrets", "shop", "app-kafka") not in scene.kube.objects
 
 
-async def test_name_without_the_namespaces_prefix_is_refused_and_nothing_is_made() -> None:
+async def test_name_without_namespace_prefix_is_refused() -> None:
     scene = Tenants()
     scene.apply(WRITES, userName="admin")
     ready = await scene.reconciled()
@@ -271,7 +269,7 @@ async def test_rule_outside_is_told_and_the_others_count() -> None:
     assert not scene.may(AclOperation.READ, "billing.orders")
 
 
-async def test_namespace_that_is_not_allowed_any_more_is_cut_off_and_comes_back_as_it_was() -> None:
+async def test_disallowed_namespace_is_disconnected_and_returns_unchanged() -> None:
     scene = Tenants()
     scene.apply(WRITES)
     await scene.reconciled()
@@ -297,9 +295,7 @@ def follow_grants(scene: Tenants) -> None:
     scene.effects.carry_out(found)
 
 
-async def test_right_that_is_shared_no_more_is_taken_back_and_the_change_is_followed_at_once() -> (
-    None
-):
+async def test_revoked_share_is_withdrawn_at_once() -> None:
     daily = on("Topic", "bi.daily", "Read")
     entry = {key: value for key, value in shared("Read").items() if key != "namespaces"}
     scene = Tenants(**ALL, shared=[entry])
@@ -318,7 +314,7 @@ async def test_right_that_is_shared_no_more_is_taken_back_and_the_change_is_foll
     assert not scene.may(AclOperation.READ, "bi.daily")
 
 
-async def test_quota_above_everybodys_is_held_to_that_and_one_below_counts() -> None:
+async def test_quota_above_default_is_capped() -> None:
     scene = Tenants()
     scene.apply(WRITES, quotas={"producerBytesPerSecond": "1Gi", "consumerBytesPerSecond": "1Gi"})
     assert (await scene.reconciled()).reason == "QuotaNotAllowed"
@@ -331,7 +327,7 @@ async def test_quota_above_everybodys_is_held_to_that_and_one_below_counts() -> 
     assert row.values.producer_byte_rate == 100.0
 
 
-async def test_user_whose_namespace_is_gone_is_cut_off_and_its_row_stays() -> None:
+async def test_user_of_gone_namespace_is_disconnected() -> None:
     scene = Tenants()
     scene.apply(WRITES)
     await scene.reconciled()
@@ -345,7 +341,7 @@ async def test_user_whose_namespace_is_gone_is_cut_off_and_its_row_stays() -> No
     assert scene.decided.image.security.users["shop.app"].disabled
 
 
-async def test_users_that_a_cluster_cannot_say_anything_of_are_left_as_they_are() -> None:
+async def test_users_of_unknown_cluster_are_left_alone() -> None:
     scene = Tenants()
     scene.apply(WRITES)
     await scene.reconciled()
@@ -378,7 +374,7 @@ def test_declared_rights_are_the_rules_that_count() -> None:
     assert not declared(cluster, found).allows(may), "its namespace is not let in"
 
 
-def test_account_of_the_objects_own_namespace_needs_no_prefix() -> None:
+def test_own_namespaces_account_needs_no_prefix() -> None:
     cluster = a_cluster(users=ALL)
     account = {"authentication": {"serviceAccount": {"name": "orders"}}}
     found = from_object(a_user(WRITES, **account), User)

@@ -84,7 +84,7 @@ def test_wait_writes_one_event_and_marks_the_cluster() -> None:
     assert scene.marked == [CLUSTER]
 
 
-def test_blocked_object_is_a_wait_until_it_is_deleted() -> None:
+def test_blocked_object_waits_until_its_deletion() -> None:
     scene, _ = a_scene()
     waits = condition("Blocked", True, "TargetDown", "Broker 4 is down.")
     result = PassResult()

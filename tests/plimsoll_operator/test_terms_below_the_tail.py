@@ -85,7 +85,7 @@ async def grown(path: Path) -> tuple[EagerLog, tuple[ControllerTerm, ...]]:
         return log, controller.image.terms
 
 
-async def test_position_of_the_logs_own_term_gets_a_snapshot(tmp_path: Path) -> None:
+async def test_position_of_own_term_gets_a_snapshot(tmp_path: Path) -> None:
     log, terms = await grown(tmp_path)
     (term,) = terms
     async with leading(log) as controller:

@@ -81,7 +81,7 @@ def put_gateway(made: Outside, *listeners: dict[str, Any], name: str = "edge") -
     made.scene.kube.put(GATEWAYS, {"metadata": meta, "spec": {"listeners": list(listeners)}})
 
 
-async def test_routes_pass_each_name_on_to_its_brokers_service() -> None:
+async def test_routes_forward_names_to_broker_services() -> None:
     made = with_gateways(ROUTED)
     await made.look()
     route = made.scene.kube.find(TLS_ROUTES, "kafka", "main-broker-1-ext")
@@ -95,7 +95,7 @@ async def test_routes_pass_each_name_on_to_its_brokers_service() -> None:
     assert made.service("main-broker-1-ext")["spec"]["type"] == "ClusterIP"
 
 
-async def test_route_is_told_at_the_gateways_port_once_a_gateway_accepted_it() -> None:
+async def test_accepted_route_is_announced_at_gateway_port() -> None:
     made = with_gateways(ROUTED)
     await made.look()
     assert made.addresses == {}
@@ -114,7 +114,7 @@ async def test_route_is_told_at_the_gateways_port_once_a_gateway_accepted_it() -
     assert "b0.kafka.example.com" in describe(made.pair(0, "ext").certificate).names
 
 
-async def test_port_of_a_gateway_is_the_named_listeners_or_the_stated_one() -> None:
+async def test_gateway_port_is_named_or_stated() -> None:
     made = with_gateways({**ROUTED, "parentRefs": [{"name": "edge", "sectionName": "two"}]})
     put_gateway(made, passing("one", 443), passing("two", 8443))
     await made.look()
@@ -127,7 +127,7 @@ async def test_port_of_a_gateway_is_the_named_listeners_or_the_stated_one() -> N
     assert made.addresses[0].endswith(":9443")
 
 
-async def test_port_of_a_gateway_is_that_of_a_listener_which_passes_the_name_on() -> None:
+async def test_gateway_port_belongs_to_passthrough_listener() -> None:
     made = with_gateways(ROUTED)
     put_gateway(made, passing("ends", 442, mode="Terminate"), passing("bare", 444, tls=None),
                 passing("others", 445, hostname="*.example.org"),
@@ -138,7 +138,7 @@ async def test_port_of_a_gateway_is_that_of_a_listener_which_passes_the_name_on(
     assert made.committed.bootstrap_servers == "b0.kafka.example.com:443,b1.kafka.example.com:443"
 
 
-async def test_gateway_that_ends_tls_is_named_and_its_port_is_not_told() -> None:
+async def test_gateway_terminating_tls_is_named() -> None:
     made = with_gateways({**ROUTED, "parentRefs": [{"name": "edge", "sectionName": "tls"}]})
     put_gateway(made, passing("tls", 443, mode="Terminate"))
     await made.look()
@@ -147,7 +147,7 @@ async def test_gateway_that_ends_tls_is_named_and_its_port_is_not_told() -> None
     assert "Gateway kafka/edge has no TLS passthrough listener for b0.kafka" in made.why
 
 
-async def test_port_is_of_the_gateway_that_accepted_the_route() -> None:
+async def test_port_comes_from_the_accepting_gateway() -> None:
     parents = [{"name": "edge", "port": 443}, {"name": "other", "port": 8443}]
     made = with_gateways({**ROUTED, "parentRefs": parents})
     await made.look()
@@ -158,7 +158,7 @@ async def test_port_is_of_the_gateway_that_accepted_the_route() -> None:
     assert made.addresses[0] == "b0.kafka.example.com:8443"
 
 
-async def test_acceptance_of_a_route_that_was_changed_since_counts_no_more() -> None:
+async def test_acceptance_of_changed_route_is_stale() -> None:
     made = with_gateways(ROUTED)
     put_gateway(made, passing("tls", 443))
     await made.look()
@@ -170,7 +170,7 @@ async def test_acceptance_of_a_route_that_was_changed_since_counts_no_more() -> 
     assert made.addresses[0] == "c0.kafka.example.com:443"
 
 
-async def test_gateway_that_accepts_a_route_no_more_is_told_and_addresses_stay() -> None:
+async def test_revoked_acceptance_is_reported_and_addresses_stay() -> None:
     made = with_gateways(ROUTED)
     put_gateway(made, passing("tls", 443))
     await made.look()
@@ -184,7 +184,7 @@ async def test_gateway_that_accepts_a_route_no_more_is_told_and_addresses_stay()
     assert "not reached" not in made.stalled
 
 
-async def test_route_whose_service_a_gateway_does_not_find_is_not_told() -> None:
+async def test_route_with_unresolved_service_is_not_announced() -> None:
     made = with_gateways(ROUTED)
     put_gateway(made, passing("tls", 443))
     await made.look()
@@ -193,7 +193,7 @@ async def test_route_whose_service_a_gateway_does_not_find_is_not_told() -> None
     assert "cannot resolve the route's backend: no such Service" in made.why
 
 
-async def test_what_a_gateways_controller_says_is_passed_on_up_to_a_length() -> None:
+async def test_gateway_message_is_passed_on_bounded() -> None:
     made = with_gateways(ROUTED)
     await made.look()
     await accept_all(made, "False", "x" * 32_768)
@@ -201,7 +201,7 @@ async def test_what_a_gateways_controller_says_is_passed_on_up_to_a_length() -> 
 
 
 @pytest.mark.parametrize("kind", TLS_ROUTE_KINDS[1:], ids=lambda kind: kind.api_version)
-async def test_routes_are_of_the_newest_version_that_is_served(kind: Kind) -> None:
+async def test_routes_use_the_newest_served_version(kind: Kind) -> None:
     oldest = TLS_ROUTE_KINDS[-1]
     made = with_gateways(ROUTED, installed=tuple(dict.fromkeys((kind, oldest))))
     put_gateway(made, passing("tls", 443))
@@ -215,7 +215,7 @@ async def test_routes_are_of_the_newest_version_that_is_served(kind: Kind) -> No
 
 
 @pytest.mark.parametrize("lacking", ["kind", "value"])
-async def test_routes_that_cannot_be_made_are_refused_with_a_sentence(lacking: str) -> None:
+async def test_impossible_routes_are_refused(lacking: str) -> None:
     installed = () if lacking == "kind" else (TLS_ROUTES,)
     made = with_gateways(PLAIN, ROUTED, installed=installed, allowed=lacking != "value")
     await made.look()

@@ -67,14 +67,14 @@ class Declared:
         return "" if cause is None else cause.message
 
 
-async def test_cluster_whose_listeners_ask_for_no_token_believes_nobody_and_reads_nothing() -> None:
+async def test_cluster_without_token_listeners_trusts_no_issuer() -> None:
     made = Declared()
     assert await made.look() == ()
     assert made.deciding.asked == []
     assert made.scene.work == []
 
 
-async def test_token_of_a_service_account_is_believed_by_the_keys_that_are_committed() -> None:
+async def test_service_account_token_is_trusted_by_keys() -> None:
     made = Declared(listeners=[PODS])
     (issuer,) = await made.look()
     cluster_id = kafka_id(made.scene.term.cluster_id)
@@ -91,7 +91,7 @@ async def test_token_of_a_service_account_is_believed_by_the_keys_that_are_commi
         assert proof.user == "system:serviceaccount:kafka:orders"
 
 
-async def test_nothing_is_committed_again_while_the_keys_are_the_same() -> None:
+async def test_unchanged_keys_are_not_recommitted() -> None:
     made = Declared(listeners=[PODS])
     await made.look()
     before = len(made.deciding.records)
@@ -100,7 +100,7 @@ async def test_nothing_is_committed_again_while_the_keys_are_the_same() -> None:
     assert made.scene.work, "it is looked at again"
 
 
-async def test_new_key_is_added_and_one_that_is_withdrawn_goes() -> None:
+async def test_keys_are_added_and_withdrawn() -> None:
     made = Declared(listeners=[PODS])
     (first,) = await made.look()
     old = made.tokens.documents[OPENID_KEYS]["keys"]
@@ -115,7 +115,7 @@ async def test_new_key_is_added_and_one_that_is_withdrawn_goes() -> None:
     assert ids(await made.look()) == ["zzz"]
 
 
-async def test_api_servers_that_publish_different_keys_in_turn_end_no_session() -> None:
+async def test_alternating_key_sets_end_no_session() -> None:
     made = Declared(listeners=[PODS])
     await made.look()
     (one,), (two,) = (AnIssuer(ISSUER, key_id=name).key_set()["keys"] for name in "ab")
@@ -130,7 +130,7 @@ async def test_api_servers_that_publish_different_keys_in_turn_end_no_session() 
     assert len(gone) == 1, "the first key, which nobody published any more"
 
 
-async def test_keys_that_are_kept_a_while_take_no_new_keys_place() -> None:
+async def test_retained_keys_displace_no_new_key() -> None:
     made = Declared(listeners=[PODS])
     for name in "ab":
         (row,) = AnIssuer(ISSUER).key_set()["keys"]
@@ -146,7 +146,7 @@ def ids(issuers: tuple[TokenIssuer, ...]) -> list[str]:
 
 
 @pytest.mark.parametrize("published", [{}, {"keys": []}, {"keys": 7}, {"keys": [{"kty": "oct"}]}])
-async def test_answer_without_a_usable_key_changes_nothing_and_stalls(published: Any) -> None:
+async def test_answer_without_usable_key_stalls_unchanged(published: Any) -> None:
     made = Declared(listeners=[PODS])
     before = await made.look()
     made.tokens.documents[OPENID_KEYS] = {"x": 1, **published}
@@ -157,7 +157,7 @@ async def test_answer_without_a_usable_key_changes_nothing_and_stalls(published:
     assert made.stalled == ""
 
 
-async def test_operator_that_may_not_read_the_keys_says_so_and_an_api_server_that_is_away_waits(
+async def test_unreadable_keys_are_reported_and_absence_awaited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = Declared(listeners=[PODS])
@@ -176,7 +176,7 @@ async def test_operator_that_may_not_read_the_keys_says_so_and_an_api_server_tha
     assert OPENID_KEYS in right.urls
 
 
-async def test_declared_issuers_keys_are_those_of_its_config_map() -> None:
+async def test_declared_issuer_uses_config_map_keys() -> None:
     made = Declared(listeners=[{**PODS, "authentication": ["OAuth"]}], tokenIssuers=[DECLARED])
     assert await made.look() == ()
     assert "ConfigMap corp-keys does not exist" in made.stalled
@@ -189,7 +189,7 @@ async def test_declared_issuers_keys_are_those_of_its_config_map() -> None:
     assert "no valid JSON" in made.stalled
 
 
-async def test_what_is_declared_counts_at_once_whatever_becomes_of_the_keys() -> None:
+async def test_declaration_applies_independently_of_keys() -> None:
     made = Declared(tokenIssuers=[{**DECLARED, "principalPrefix": ""}])
     made.give(CORP.key_set())
     (issuer,) = await made.look()
@@ -211,7 +211,7 @@ async def test_what_is_declared_counts_at_once_whatever_becomes_of_the_keys() ->
         {"keysConfigMap": {"name": "corp-keys", "key": "not-there"}},
     ],
 )
-async def test_keys_are_not_kept_for_another_issuer_nor_from_another_config_map(
+async def test_keys_are_not_kept_for_another_issuer(
     other: dict[str, Any],
 ) -> None:
     made = Declared(tokenIssuers=[DECLARED])
@@ -235,7 +235,7 @@ async def test_next_leader_keeps_keys_that_it_cannot_read() -> None:
     assert await made.look() == before
 
 
-async def test_issuer_that_is_not_declared_any_more_is_not_believed() -> None:
+async def test_undeclared_issuer_is_no_longer_trusted() -> None:
     made = Declared(tokenIssuers=[DECLARED])
     made.give(CORP.key_set())
     assert len(await made.look()) == 1
@@ -243,7 +243,7 @@ async def test_issuer_that_is_not_declared_any_more_is_not_believed() -> None:
     assert await made.look() == ()
 
 
-async def test_key_that_no_broker_takes_holds_up_the_withdrawal_of_no_other_key() -> None:
+async def test_unusable_key_delays_no_withdrawal() -> None:
     listeners = [PODS, {**PODS, "name": "corp", "port": 9095, "authentication": ["OAuth"]}]
     made = Declared(listeners=listeners, tokenIssuers=[DECLARED])
     made.give(CORP.key_set())
@@ -258,7 +258,7 @@ async def test_key_that_no_broker_takes_holds_up_the_withdrawal_of_no_other_key(
     assert "no usable key" in made.stalled
 
 
-async def test_second_issuer_with_an_issuer_that_is_taken_is_left_out_alone() -> None:
+async def test_duplicate_issuer_is_left_out_alone() -> None:
     twin = {**DECLARED, "name": "corp2", "audience": "other"}
     made = Declared(listeners=[PODS], tokenIssuers=[DECLARED, twin])
     made.give(CORP.key_set())
@@ -271,7 +271,7 @@ async def test_second_issuer_with_an_issuer_that_is_taken_is_left_out_alone() ->
     assert made.stalled == ""
 
 
-async def test_api_server_whose_issuer_is_too_long_holds_up_no_declared_issuer() -> None:
+async def test_overlong_issuer_of_api_server_is_isolated() -> None:
     made = Declared(listeners=[PODS], tokenIssuers=[DECLARED])
     made.give(CORP.key_set())
     right = made.tokens.documents[OPENID_CONFIGURATION]
@@ -285,7 +285,7 @@ async def test_api_server_whose_issuer_is_too_long_holds_up_no_declared_issuer()
     assert await made.look() == both
 
 
-async def test_metadata_version_that_does_not_know_tokens_is_waited_for() -> None:
+async def test_tokens_wait_for_the_metadata_version() -> None:
     made = Declared(version=2, listeners=[PODS])
     assert await made.look() == ()
     assert made.stalled == ""
@@ -334,12 +334,12 @@ RSA = AnIssuer(rsa=True)
         ("no object", None),
     ],
 )
-def test_key_verifies_by_one_algorithm_or_not_at_all(row: Any, algorithm: str | None) -> None:
+def test_key_verifies_by_one_algorithm(row: Any, algorithm: str | None) -> None:
     found = keys_of({"keys": [row]})
     assert [key.algorithm for key in found] == ([] if algorithm is None else [algorithm])
 
 
-def test_keys_are_so_many_at_most_and_each_id_stands_once() -> None:
+def test_keys_are_bounded_and_unique() -> None:
     rows = [a_row(CORP, kid=f"k{number:03}") for number in range(3 * KEYS_MAX)]
     found = keys_of({"keys": [*rows, a_row(RSA, kid="k000")]})
     assert len(found) == KEYS_MAX

@@ -79,7 +79,7 @@ async def test_refusal_is_shown_and_asked_again():
     assert KEY not in topics_of(scene.term).refusals
 
 
-async def test_topic_of_a_namespace_that_is_not_allowed_any_more_is_detached_and_told():
+async def test_topic_of_disallowed_namespace_is_detached():
     holder = TopicObject(namespace="team", name="orders", uid="u1")
     image = with_topic(an_image(), ((0, 1, 2),), holder)
     deciding = Deciding(image)

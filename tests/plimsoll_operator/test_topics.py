@@ -73,13 +73,13 @@ def test_configs_are_strings_as_kafka_carries_them():
         ("unclean.leader.election.enable", "spec.uncleanRecovery.strategy"),
     ],
 )
-def test_topic_config_that_has_its_own_spec_field_is_rejected(key: str, field: str):
+def test_topic_config_with_spec_field_is_rejected(key: str, field: str):
     refusal = refused(a_topic(config={key: 2}), a_cluster())
     assert refusal.reason is Reason.InvalidConfig
     assert field in refusal.message
 
 
-def test_strategy_is_stated_for_the_topic_or_left_to_the_cluster():
+def test_strategy_is_stated_or_left_to_cluster():
     stated = declared(a_topic(uncleanRecovery={"strategy": "Manual"}), a_cluster())
     assert stated.configs == {"unclean.recovery.strategy": "Manual"}
     left = declared(a_topic(), a_cluster(uncleanRecovery="Proactive"))
@@ -94,7 +94,7 @@ def test_cluster_tells_its_strategy_to_the_controller(spec: dict[str, str], stra
     assert settings_of(a_cluster(**spec)).unclean_recovery == strategy
 
 
-def test_cluster_says_what_clients_may_create_and_how_large_topics_become():
+def test_cluster_bounds_client_topics():
     plain = settings_of(a_cluster())
     assert plain.client_created_topics
     assert (plain.partitions_per_topic_max, plain.partitions_per_namespace_max) == (10_000, None)
@@ -112,7 +112,7 @@ def test_cluster_tells_its_strategy_to_its_brokers_too():
 
 
 @pytest.mark.parametrize("key", ["unclean.recovery.strategy", "unclean.leader.election.enable"])
-def test_clusters_strategy_is_a_field_and_not_a_config(key: str):
+def test_cluster_strategy_is_no_config(key: str):
     refusal = broker_configs_of(a_cluster(config={key: "Manual"}))
     assert isinstance(refusal, Refusal)
     assert "spec.uncleanRecovery" in refusal.message
@@ -146,7 +146,7 @@ def test_namespaces_are_let_in_by_the_clusters_owner(allowed, labels, ok):
     assert isinstance(answer, DeclareTopic) is ok
 
 
-def test_names_of_other_namespaces_begin_as_the_clusters_owner_says() -> None:
+def test_foreign_namespace_names_follow_the_owners_prefix() -> None:
     cluster = a_cluster(
         topics={"allowedNamespaces": {"from": "All"}, "prefix": "team.{namespace}."}
     )
@@ -223,7 +223,7 @@ def test_typo_in_a_file_is_named(old, new, sentence):
 @pytest.mark.parametrize(
     "stated", ["AAAAAAAAAAAAAAAAAAAABw", None, "", "orders", "A" * 21, "*" * 22]
 )
-def test_topic_to_adopt_is_the_id_in_the_annotation(stated: str | None):
+def test_adopted_topic_is_named_by_annotation(stated: str | None):
     annotations = {} if stated is None else {"plimsoll.dev/adopt": stated}
     body = {
         "metadata": {"name": "orders", "namespace": "kafka", "uid": "u1",
@@ -234,7 +234,7 @@ def test_topic_to_adopt_is_the_id_in_the_annotation(stated: str | None):
     assert declared(from_object(body, Topic), a_cluster()).adopt == expected
 
 
-def test_configs_values_are_what_their_owner_wrote_whatever_their_type():
+def test_config_values_keep_their_written_form():
     written = {"a": "7d", "b": 1, "c": True, "d": False, "e": 0.5, "f": 2.0, "g": 2**63 - 1}
     assert config_strings(written) == {
         "a": "7d",

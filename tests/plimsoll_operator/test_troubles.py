@@ -56,7 +56,7 @@ async def test_pod_that_cannot_be_made_says_why(three: Cluster):
     assert f"Broker 0: FailedCreate: {QUOTA}." in shown(three)["Reconciling"]
 
 
-async def test_granted_restart_whose_pod_cannot_be_made_says_why(three: Cluster):
+async def test_granted_restart_without_pod_says_why(three: Cluster):
     declare(three, **NEW)
     await three.look()
     three.stop(0)
@@ -65,7 +65,7 @@ async def test_granted_restart_whose_pod_cannot_be_made_says_why(three: Cluster)
     assert f"Broker 0 is being restarted (FailedCreate: {QUOTA})" in shown(three)["Reconciling"]
 
 
-async def test_broker_that_waits_for_its_image_says_so_without_a_roll(three: Cluster):
+async def test_broker_awaiting_image_says_so(three: Cluster):
     three.stop(0)
     waiting = {"reason": "ErrImagePull", "message": "not found"}
     pod = three.pod(0)
@@ -78,7 +78,7 @@ async def test_broker_that_waits_for_its_image_says_so_without_a_roll(three: Clu
     assert rolls_of(three.scene.term).troubles == {}
 
 
-async def test_broker_that_is_away_is_looked_at_again_until_it_is_back(three: Cluster):
+async def test_absent_broker_is_checked_until_back(three: Cluster):
     three.stop(0)
     three.scene.work.clear()
     await three.scene.run(restarts.reconcile)
@@ -89,7 +89,7 @@ async def test_broker_that_is_away_is_looked_at_again_until_it_is_back(three: Cl
     assert three.scene.work == []
 
 
-async def test_broker_that_is_being_restarted_does_not_count_as_running_the_revision(
+async def test_restarting_broker_does_not_run_revision(
     three: Cluster,
 ):
     declare(three, **NEW)
@@ -101,7 +101,7 @@ async def test_broker_that_is_being_restarted_does_not_count_as_running_the_revi
     assert (rolling.current, rolling.total) == (0, 3)
 
 
-def test_broker_that_comes_back_with_another_volume_is_told():
+def test_broker_with_another_volume_is_reported():
     image = with_topic(an_image(), ((0, 1, 2),) * 4)
     again = replace(registered(1), directory_ids=(UUID(int=999),))
     (event,) = occurrences(image, replay(image, again), [again])

@@ -70,7 +70,7 @@ class TestCondition:
         assert memory.condition(NOW_MS + SHOWN_MS - 1).status == "True"
         assert memory.condition(NOW_MS + SHOWN_MS).status == "False"
 
-    def test_each_further_one_is_counted_and_shown_for_its_own_day(self):
+    def test_further_elections_are_counted_by_day(self):
         memory = an_election()
         told(memory, with_topic(an_image(), ROWS), lost_and_elected(0), NOW_MS + 1_000)
         shown = memory.condition(NOW_MS + SHOWN_MS)
@@ -82,7 +82,7 @@ class TestCondition:
         told(memory, with_topic(an_image(), ROWS), (isr_changed(0, (0, 1)),), NOW_MS)
         assert memory.condition(NOW_MS).status == "False"
 
-    def test_next_controller_goes_on_with_what_it_finds_shown(self):
+    def test_next_controller_continues_shown_elections(self):
         before = replace(an_election().condition(NOW_MS), last_transition_time=timestamp(NOW_MS))
         memory = UncleanRecovery()
         memory.begin(an_image(), [before], NOW_MS + 60_000)
@@ -97,7 +97,7 @@ class TestCondition:
         memory.begin(an_image(), [before], NOW_MS)
         assert memory.condition(NOW_MS + SHOWN_MS - 1).status == "True"
 
-    def test_election_that_was_never_shown_is_known_by_its_recovery(self):
+    def test_unshown_election_is_known_by_recovery(self):
         image = replay(with_topic(an_image(), ROWS), *lost_and_elected())
         memory = UncleanRecovery()
         memory.begin(image, (), NOW_MS)
@@ -125,7 +125,7 @@ CLEAN = (isr_changed(0, (0, 1)),)
 
 
 class TestNextController:
-    def test_election_that_nobody_showed_is_read_of_the_log(self):
+    def test_unshown_election_is_read_from_log(self):
         log = log_of((NOW_MS, CLEAN), (NOW_MS + 500, lost_and_elected()))
         memory = UncleanRecovery()
         memory.begin(an_image(), (), NOW_MS + 60_000, log)
@@ -137,7 +137,7 @@ class TestNextController:
         assert known == UncleanElections(partitions=1, certain=0, last_ms=NOW_MS + 500)
         assert memory.elections(NOW_MS + 500 + SHOWN_MS) == UncleanElections()
 
-    def test_election_of_the_log_that_was_shown_counts_once(self):
+    def test_shown_election_in_log_counts_once(self):
         before = replace(
             an_election(NOW_MS + 400).condition(NOW_MS), last_transition_time=timestamp(NOW_MS)
         )
@@ -157,7 +157,7 @@ class TestNextController:
         memory.begin(an_image(), (), NOW_MS + SHOWN_MS, log_of((NOW_MS, lost_and_elected())))
         assert memory.condition(NOW_MS + SHOWN_MS).status == "False"
 
-    def test_certain_loss_goes_on_from_one_controller_to_the_next(self):
+    def test_certain_loss_passes_to_next_controller(self):
         first = UncleanRecovery()
         told(first, with_topic(an_image(), ROWS), lost_and_elected(0, CERTAIN), NOW_MS)
         told(first, with_topic(an_image(), ROWS), lost_and_elected(1, CERTAIN), NOW_MS)
@@ -175,7 +175,7 @@ def since(memory: Unhealthy, index: int) -> int:
 
 
 class TestSince:
-    def test_unhealthy_since_is_when_the_partition_lost_its_full_isr(self):
+    def test_unhealthy_since_counts_from_incomplete_isr(self):
         old = with_topic(an_image(), ROWS)
         memory = Unhealthy()
         memory.begin(old, NOW_MS)
@@ -218,7 +218,7 @@ class TestSince:
         with pytest.raises(KeyError):
             since(memory, 0)
 
-    def test_topic_status_changes_by_itself_only_while_it_moves_or_lacks_a_leader(self):
+    def test_topic_status_refreshes_only_while_changing(self):
         image = replay(with_topic(an_image(), ROWS), isr_changed(0, (0, 1)))
         memory = Unhealthy()
         memory.begin(image, NOW_MS)

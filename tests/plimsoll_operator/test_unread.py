@@ -33,14 +33,14 @@ def a_topic_body(uid: str = "u1", **spec: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", [LOG_CLUSTER, TOPIC], ids=lambda kind: kind.name)
-def test_schema_takes_no_map_and_no_list_as_a_configs_value(kind: Kind):
+def test_schema_refuses_structured_config_values(kind: Kind):
     values = spec_schema(kind)["properties"]["config"]["additionalProperties"]
     assert values["maxLength"] == 4096
     assert values["minProperties"] > values["maxProperties"]
     assert values["minItems"] > values["maxItems"]
 
 
-def test_cluster_that_cannot_be_read_stays_as_it_was_last_read():
+def test_unreadable_cluster_stays_as_last_read():
     objects = Objects()
     objects.clusters.put(a_cluster_body(brokers={"count": 5}))
     edited = a_cluster_body(brokers={"count": 1}, config=NESTED)
@@ -57,7 +57,7 @@ def test_cluster_that_cannot_be_read_stays_as_it_was_last_read():
     assert objects.clusters.unread(kept.key) is None
 
 
-def test_cluster_that_was_never_read_is_led_by_what_can_be_read():
+def test_never_read_cluster_uses_readable_part():
     objects = Objects()
     body = a_cluster_body(brokers={"count": 5}, config=NESTED, racks={"policy": "New"})
     found = objects.clusters.put(body)
@@ -67,13 +67,13 @@ def test_cluster_that_was_never_read_is_led_by_what_can_be_read():
 
 
 @pytest.mark.parametrize("spec", [{"clusterId": 7}, {"clusterId": "?", "config": NESTED}])
-def test_cluster_with_unreadable_cluster_id_is_lost_and_not_loaded(spec: dict[str, Any]):
+def test_cluster_with_unreadable_id_is_not_loaded(spec: dict[str, Any]):
     objects = Objects()
     assert objects.clusters.put(a_cluster_body(**spec)) is None
     assert [unread.key for unread in objects.clusters.lost()] == [("kafka", "main")]
 
 
-def test_another_object_of_the_name_is_not_gone_by_what_the_earlier_one_said():
+def test_namesake_is_not_gone_by_predecessor():
     objects = Objects()
     objects.topics.put(a_topic_body(partitions=9))
     other = objects.topics.put(a_topic_body("u2", config={"retention": {"ms": 1}}))
@@ -81,7 +81,7 @@ def test_another_object_of_the_name_is_not_gone_by_what_the_earlier_one_said():
     assert (other.metadata.uid, other.spec.partitions) == ("u2", None)
 
 
-def test_readable_part_drops_whole_spec_field_with_unreadable_value():
+def test_readable_part_drops_unreadable_fields_whole():
     expressions = [{"key": "team", "operator": "Like"}]
     selector = {"matchLabels": {"a": "b"}, "matchExpressions": expressions}
     allowed = {"from": "Selector", "selector": selector}
@@ -92,7 +92,7 @@ def test_readable_part_drops_whole_spec_field_with_unreadable_value():
     assert readable_part(a_topic_body(clusterRef={}), Topic) is None
 
 
-async def test_cluster_that_cannot_be_read_says_so_and_changes_nothing():
+async def test_unreadable_cluster_says_so_unchanged():
     scene = Scene(an_image(), config=NESTED)
     scene.kube.calls.clear()
     await scene.run(cluster.reconcile)
@@ -106,7 +106,7 @@ async def test_cluster_that_cannot_be_read_says_so_and_changes_nothing():
     assert "Stalled" not in scene.term.shown.notes
 
 
-async def test_cluster_that_was_read_before_is_looked_after_as_it_was():
+async def test_previously_read_cluster_is_maintained():
     scene = Scene(an_image())
     await scene.run(cluster.reconcile)
     scene.kube.drop(SERVICES, "kafka", "main-bootstrap")
@@ -116,7 +116,7 @@ async def test_cluster_that_was_read_before_is_looked_after_as_it_was():
     assert scene.term.shown.notes["Stalled"].reason == "InvalidSpec"
 
 
-async def test_new_topic_that_cannot_be_read_says_so_and_is_not_declared():
+async def test_unreadable_new_topic_is_not_declared():
     scene = Scene(an_image())
     scene.objects.topics.put(a_topic_body(config={"retention": {"ms": 1}}))
     await scene.run(topic.reconcile, KEY)
@@ -126,7 +126,7 @@ async def test_new_topic_that_cannot_be_read_says_so_and_is_not_declared():
     assert scene.controller.asked == []
 
 
-async def test_topics_go_on_while_the_clusters_config_cannot_be_read():
+async def test_topics_continue_under_unreadable_cluster_config():
     scene = Scene(an_image(), config=NESTED)
     scene.objects.topics.put(a_topic_body())
     scene.controller.reply = lambda _: TopicsAnswer(
@@ -136,7 +136,7 @@ async def test_topics_go_on_while_the_clusters_config_cannot_be_read():
     assert [type(one) for one in scene.controller.asked] == [DeclareTopic]
 
 
-async def test_topics_are_left_alone_while_the_clusters_topic_fields_cannot_be_read():
+async def test_topics_are_left_under_unreadable_topic_fields():
     image = with_topic(an_image(), ((0, 1, 2),))
     scene = Scene(image, topics={"deletion": {"graceSeconds": 0.5}})
     await scene.run(deletion_proof.reconcile)
@@ -146,7 +146,7 @@ async def test_topics_are_left_alone_while_the_clusters_topic_fields_cannot_be_r
     assert topics_of(scene.term).refusals[KEY].reason == "InvalidSpec"
 
 
-def test_status_of_an_object_that_cannot_be_read_is_not_ready():
+def test_unreadable_object_is_not_ready():
     scene = Scene(an_image())
     scene.objects.topics.put(a_topic_body())
     edited = a_topic_body(config={"retention": {"ms": 1}})

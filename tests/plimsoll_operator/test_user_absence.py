@@ -27,7 +27,7 @@ async def gone(scene: Users) -> None:
     await scene.run(user.reconcile, KEY)
 
 
-async def test_user_whose_object_is_gone_has_no_login_and_no_rules_once_its_grace_is_over() -> None:
+async def test_deleted_user_loses_rights_after_grace() -> None:
     scene, now_ms = Users(), [1_000_000]
     scene.term.now_ms = lambda: now_ms[0]
     told: list[Occurrence] = []
@@ -49,7 +49,7 @@ async def test_user_whose_object_is_gone_has_no_login_and_no_rules_once_its_grac
     assert not security.acls
 
 
-async def test_user_without_a_grace_goes_as_soon_as_its_absence_is_proven() -> None:
+async def test_user_without_grace_goes_when_proven_absent() -> None:
     scene = Users()
     scene.declare(users={"deletion": {"graceSeconds": 0}})
     scene.apply()
@@ -58,7 +58,7 @@ async def test_user_without_a_grace_goes_as_soon_as_its_absence_is_proven() -> N
     assert not scene.decided.image.security.users
 
 
-async def test_object_that_takes_the_place_of_another_needs_no_grace() -> None:
+async def test_replacing_object_needs_no_grace() -> None:
     scene = Users()
     scene.apply()
     await scene.reconciled()
@@ -76,7 +76,7 @@ async def test_object_that_takes_the_place_of_another_needs_no_grace() -> None:
     assert scene.knows(scene.secret()["password"])
 
 
-async def test_many_objects_that_go_at_once_cut_off_nobody_until_that_was_meant() -> None:
+async def test_mass_user_deletion_needs_confirmation() -> None:
     scene, now_ms = Users(), [1_795_550_000_000]
     scene.term.now_ms = lambda: now_ms[0]
     users = {"deletion": {"graceSeconds": 60, "maxPerHour": 1}}
@@ -118,7 +118,7 @@ async def test_many_objects_that_go_at_once_cut_off_nobody_until_that_was_meant(
 
 
 @pytest.mark.parametrize("going", [(CRDS, None, "users.plimsoll.dev"), (NAMESPACES, None, "kafka")])
-async def test_user_whose_object_goes_with_its_crd_or_namespace_stays(going: Any) -> None:
+async def test_user_deleted_with_crd_or_namespace_stays(going: Any) -> None:
     scene = Users()
     scene.apply()
     await scene.reconciled()
@@ -128,7 +128,7 @@ async def test_user_whose_object_goes_with_its_crd_or_namespace_stays(going: Any
 
 
 @pytest.mark.parametrize("again", [False, True])
-async def test_user_whose_object_went_with_a_crd_that_was_applied_again_stays(again: bool) -> None:
+async def test_user_of_reapplied_crd_stays(again: bool) -> None:
     """A CRD that was deleted takes all Users with it, and one that is applied again brings none
     back: five minutes later nobody could log in.  `again`: another operator leads by then."""
     scene = Users()
@@ -173,7 +173,7 @@ async def test_absence_that_cannot_be_read_is_no_proof() -> None:
     assert "writer" in scene.decided.image.security.users
 
 
-async def test_object_that_is_applied_again_as_disabled_is_cut_off_while_many_are_gone() -> None:
+async def test_user_reapplied_disabled_is_disconnected() -> None:
     scene = Users()
     scene.declare(users={"deletion": {"maxPerHour": 0}})
     scene.apply()
@@ -205,7 +205,7 @@ def under_the_next_operator(scene: Users) -> Users:
     return found
 
 
-async def test_grace_of_a_user_whose_object_is_gone_goes_on_under_the_next_operator() -> None:
+async def test_grace_continues_under_next_operator() -> None:
     scene, now_ms = Users(), [1_000_000]
     scene.term.now_ms = lambda: now_ms[0]
     scene.apply()
@@ -224,7 +224,7 @@ async def test_grace_of_a_user_whose_object_is_gone_goes_on_under_the_next_opera
 
 
 @pytest.mark.parametrize("ahead_ms", [240_000, -240_000])
-async def test_grace_is_as_long_under_an_operator_whose_hosts_clock_differs(ahead_ms: int) -> None:
+async def test_grace_is_independent_of_host_clocks(ahead_ms: int) -> None:
     """By the API server's clock, which all operators have: one whose host was four minutes ahead
     ended the grace after one, one that was behind began it anew."""
     scene, host_ms, server_ms = Users(), [1_000_000_000], 1_000_000_000
@@ -246,7 +246,7 @@ async def test_grace_is_as_long_under_an_operator_whose_hosts_clock_differs(ahea
     assert not scene.decided.image.security.users
 
 
-async def test_grace_begins_anew_where_the_next_operators_clock_is_behind() -> None:
+async def test_grace_restarts_under_slower_clock() -> None:
     scene, now_ms = Users(), [90_000_000]
     scene.term.now_ms = lambda: now_ms[0]
     scene.apply()
@@ -260,7 +260,7 @@ async def test_grace_begins_anew_where_the_next_operators_clock_is_behind() -> N
     assert not scene.decided.image.security.users
 
 
-async def test_object_that_is_back_under_the_next_operator_has_its_whole_grace_again() -> None:
+async def test_returned_object_regains_its_whole_grace() -> None:
     scene = Users()
     scene.apply()
     await scene.reconciled()
@@ -290,7 +290,7 @@ async def users_go(scene: Users, *keys: tuple[str, str]) -> None:
         await scene.run(user.reconcile, key)
 
 
-async def test_users_that_went_within_the_hour_count_under_the_next_operator() -> None:
+async def test_recent_deletions_count_under_next_operator() -> None:
     scene, now_ms = Users(), [1_795_550_000_000]
     scene.term.now_ms = lambda: now_ms[0]
     users = {"deletion": {"graceSeconds": 0, "maxPerHour": 2}}
@@ -307,7 +307,7 @@ async def test_users_that_went_within_the_hour_count_under_the_next_operator() -
     assert not scene.decided.image.security.users
 
 
-async def test_users_made_only_to_go_hold_up_no_other_namespaces_deletions() -> None:
+async def test_disposable_users_delay_no_other_deletions() -> None:
     scene, now_ms = Users(), [1_795_550_000_000]
     scene.term.now_ms = lambda: now_ms[0]
     scene.declare(
@@ -327,7 +327,7 @@ async def test_users_made_only_to_go_hold_up_no_other_namespaces_deletions() -> 
     assert any(name.startswith("shop.") for name in scene.decided.image.security.users)
 
 
-def test_user_that_is_offered_to_its_leader_is_noted_with_the_time_that_it_was_made() -> None:
+def test_offered_user_keeps_its_creation_time() -> None:
     scene = Users()
     scene.apply()
     leader = object.__new__(LedCluster)

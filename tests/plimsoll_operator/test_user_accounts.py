@@ -12,7 +12,7 @@ from plimsoll_operator.kube.resources import USERS
 from plimsoll_operator.status.status_writer import Target
 
 
-async def test_user_that_is_a_service_account_has_its_rights_and_no_secret() -> None:
+async def test_service_account_user_has_rights_without_secret() -> None:
     scene = Users(Listener(name="pods", port=9094, authentication=("ServiceAccount",)))
     scene.apply(authentication={"serviceAccount": {"name": "orders"}})
     ready = await scene.reconciled()
@@ -26,7 +26,7 @@ async def test_user_that_is_a_service_account_has_its_rights_and_no_secret() -> 
     assert scene.decided.image.security.allows(question)
 
 
-async def test_user_that_is_a_service_account_says_which_listener_is_missing() -> None:
+async def test_service_account_user_names_missing_listener() -> None:
     scene = Users()
     scene.apply(authentication={"serviceAccount": {"name": "orders"}})
     assert (await scene.reconciled()).reason == "ListenerMissing"

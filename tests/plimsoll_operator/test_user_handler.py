@@ -27,7 +27,7 @@ from plimsoll_operator.reconcile.user import reconcile as user
 from plimsoll_operator.status.status_writer import Target
 
 
-async def test_user_gets_a_secret_with_ready_files_and_what_is_committed_fits_it() -> None:
+async def test_user_secret_matches_committed_credentials() -> None:
     scene = Users()
     scene.apply()
     ready = await scene.reconciled()
@@ -47,7 +47,7 @@ async def test_user_gets_a_secret_with_ready_files_and_what_is_committed_fits_it
     assert {acl.pattern for acl in scene.decided.image.security.acls} == set(Pattern)
 
 
-async def test_user_of_a_listener_with_tls_is_told_what_to_trust() -> None:
+async def test_tls_user_secret_states_the_authority() -> None:
     tls = Listener(name="tls", port=9094, authentication=("ScramSha512",), tls_version_min="1.2")
     scene = Users(tls)
     authority = "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----\n"
@@ -71,7 +71,7 @@ async def test_user_of_a_listener_with_tls_is_told_what_to_trust() -> None:
     assert f"{line}\n" in secret["java.properties"]
 
 
-async def test_secret_is_a_service_binding_and_its_files_name_all_that_a_client_needs() -> None:
+async def test_secret_is_a_complete_service_binding() -> None:
     endpoints = tuple(
         Endpoint(name="secured", host=f"main-broker-{number}-0", port=9094) for number in range(2)
     )
@@ -120,7 +120,7 @@ def lines_of(text: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in text.splitlines())
 
 
-async def test_password_of_any_characters_is_in_the_files_as_their_readers_take_it() -> None:
+async def test_password_is_escaped_for_each_reader() -> None:
     """JAAS's quotes within, Java's properties around them; librdkafka takes a line as it is."""
     scene, password = Users(), 'q"b\\s =é😀'
     scene.apply()
@@ -146,7 +146,7 @@ async def test_user_looked_at_again_changes_nothing() -> None:
     assert [verb for verb, *_ in scene.kube.calls[calls:]] == ["get"]
 
 
-async def test_operator_that_died_between_secret_and_commit_is_followed_by_another() -> None:
+async def test_successor_completes_after_secret_without_commit() -> None:
     scene = Users()
     scene.apply()
     await scene.reconciled()
@@ -160,7 +160,7 @@ async def test_operator_that_died_between_secret_and_commit_is_followed_by_anoth
     assert later.knows(password)
 
 
-async def test_secret_that_was_edited_or_deleted_is_another_password() -> None:
+async def test_edited_or_deleted_secret_changes_password() -> None:
     scene = Users()
     scene.apply()
     await scene.reconciled()
@@ -177,7 +177,7 @@ async def test_secret_that_was_edited_or_deleted_is_another_password() -> None:
     assert scene.credential().previous is None
 
 
-async def test_password_before_is_good_for_as_long_as_they_overlap() -> None:
+async def test_previous_password_is_valid_during_overlap() -> None:
     scene = Users()
     scene.apply(authentication={"scram": {"overlapSeconds": 600}})
     await scene.reconciled()
@@ -192,7 +192,7 @@ async def test_password_before_is_good_for_as_long_as_they_overlap() -> None:
     assert 590_000 < left_ms <= 600_000
 
 
-async def test_password_of_ones_own_secret_is_taken_and_not_copied() -> None:
+async def test_password_from_own_secret_is_not_copied() -> None:
     scene = Users()
     scene.kube.put(
         SECRETS,
@@ -209,9 +209,7 @@ async def test_password_of_ones_own_secret_is_taken_and_not_copied() -> None:
     assert "password" not in scene.secret()
 
 
-async def test_secret_that_is_missing_or_somebody_elses_is_said_and_nothing_is_overwritten() -> (
-    None
-):
+async def test_foreign_or_missing_secret_is_reported() -> None:
     scene = Users()
     scene.apply(authentication={"scram": {"passwordSecret": {"name": "own"}}})
     assert (await scene.reconciled()).reason == "SecretMissing"
@@ -228,7 +226,7 @@ async def test_secret_that_is_missing_or_somebody_elses_is_said_and_nothing_is_o
     assert not scene.decided.image.security.credentials
 
 
-async def test_user_made_again_looks_soon_whether_its_namesakes_secret_is_gone() -> None:
+async def test_recreated_user_rechecks_namesakes_secret_soon() -> None:
     scene, soon = Users(), []
     scene.effects.add_later = lambda work, ms: soon.append((work.key, ms))
     scene.apply()
@@ -242,7 +240,7 @@ async def test_user_made_again_looks_soon_whether_its_namesakes_secret_is_gone()
     assert (await scene.reconciled()).reason == "Serving"
 
 
-async def test_rules_that_are_not_stated_any_more_go_and_a_bad_one_changes_nothing() -> None:
+async def test_unstated_rules_go_and_bad_changes_nothing() -> None:
     scene = Users()
     scene.apply()
     await scene.reconciled()
@@ -260,7 +258,7 @@ def _without_a_name(body: dict[str, Any]) -> dict[str, Any]:
     return {**body, "spec": {**body["spec"], "acls": [rule]}}
 
 
-async def test_disabled_user_is_said_to_be_and_keeps_its_rules() -> None:
+async def test_disabled_user_is_shown_with_its_rules() -> None:
     scene = Users()
     scene.apply(disabled=True)
     assert (await scene.reconciled()).reason == "Disabled"
@@ -269,7 +267,7 @@ async def test_disabled_user_is_said_to_be_and_keeps_its_rules() -> None:
     assert security.acls
 
 
-async def test_user_without_a_listener_that_asks_for_its_login_is_not_ready() -> None:
+async def test_user_without_matching_listener_is_unready() -> None:
     scene = Users(Listener(name="open", port=9094))
     scene.apply()
     assert (await scene.reconciled()).reason == "ListenerMissing"
@@ -302,9 +300,7 @@ async def declared(scene: Scene) -> None:
     await scene.run_part(access.declare_authorization, cluster)
 
 
-async def test_key_that_disguises_unknown_users_is_committed_once_a_listener_asks_for_logins() -> (
-    None
-):
+async def test_disguise_key_is_committed_with_login_listener() -> None:
     """Without it each broker has its own, and two of them tell who is known."""
     scene = Users()
     await declared(scene)
@@ -312,7 +308,7 @@ async def test_key_that_disguises_unknown_users_is_committed_once_a_listener_ask
     assert (committed.mode, len(committed.disguise)) == (Mode.OFF, 32)
 
 
-async def test_authorization_is_committed_once_with_a_key_that_stays() -> None:
+async def test_authorization_is_committed_once() -> None:
     scene = Users(Listener(name="open", port=9094))
     await declared(scene)
     assert not scene.decided.asked
@@ -329,7 +325,7 @@ async def test_authorization_is_committed_once_with_a_key_that_stays() -> None:
     assert len(scene.decided.records) == records
 
 
-async def test_authorization_at_an_older_metadata_version_stalls_with_the_remedy() -> None:
+async def test_authorization_at_older_version_stalls() -> None:
     image = replay(an_image(), MetadataVersionFinalized(cause="t", metadata_version=2))
     scene = Scene(image, Deciding(image), authorization={"mode": "Enforce"})
     await declared(scene)
@@ -338,9 +334,7 @@ async def test_authorization_at_an_older_metadata_version_stalls_with_the_remedy
     assert "metadata version" in stalled.message
 
 
-async def test_secure_condition_names_the_widest_hole_and_is_not_shown_where_nothing_is_asked() -> (
-    None
-):
+async def test_secure_condition_names_the_widest_hole() -> None:
     scene = Users(SECURED, Listener(name="open", port=9092))
     shown = secure_condition(scene.decided.image)
     assert shown is not None
@@ -357,7 +351,7 @@ async def test_secure_condition_names_the_widest_hole_and_is_not_shown_where_not
     assert secure_condition(an_image()) is None
 
 
-def test_operator_asks_for_no_secret_but_by_its_name() -> None:
+def test_operator_reads_secrets_by_name_only() -> None:
     assert SECRETS not in {kind.resource for kind in KINDS}
 
 

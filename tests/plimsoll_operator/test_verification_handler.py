@@ -100,7 +100,7 @@ async def test_driver_waits_for_its_topic(image, reason):
     assert scene.made("jobs") == []
 
 
-async def test_verification_without_an_image_says_how_to_get_one():
+async def test_verification_without_image_says_how_to_get():
     status = await step(a_scene(spark_image=""))
     assert status.conditions[0].reason == "VerificationDisabled"
     assert "verification.enabled" in status.conditions[0].message
@@ -114,7 +114,7 @@ async def test_progress_is_shown():
     assert (status.phase, status.counts.acked, status.verdict) == ("Verifying", 4, "")
 
 
-async def test_reading_back_says_what_it_does_and_until_when():
+async def test_verifying_phase_shows_its_deadline():
     scene = a_scene()
     await step(scene)
     report(scene, progress_json={"phase": "Verifying", "counts": {}})
@@ -123,7 +123,7 @@ async def test_reading_back_says_what_it_does_and_until_when():
     assert "kubectl logs job/check-driver" in message
 
 
-async def test_driver_that_ended_without_a_verdict_names_the_place_of_its_output():
+async def test_driver_without_verdict_names_its_output():
     output = "the newest /data/logs/{job}-*.log"
     scene = a_scene(driver_output=output)
     await step(scene)
@@ -143,7 +143,7 @@ def add(scene: Scene, name: str, made: str, **more: Any) -> None:
     scene.objects.verifications.put(body)
 
 
-async def test_verifications_of_one_topic_run_one_after_the_other_and_report_it():
+async def test_verifications_of_one_topic_run_in_turn():
     scene = a_scene()
     add(scene, "later", "2026-11-22T00:00:02Z")
     add(scene, "earlier", "2026-11-22T00:00:01Z")
@@ -162,7 +162,7 @@ async def test_verifications_of_one_topic_run_one_after_the_other_and_report_it(
     assert scene.made("jobs") == ["earlier-driver", "later-driver"]
 
 
-async def test_verification_completed_before_the_term_does_not_block_the_next():
+async def test_previously_completed_verification_blocks_nothing():
     scene = a_scene()
     ended = {"type": "Complete", "status": "True", "reason": "Passed", "message": "x"}
     add(scene, "earlier", "", status={"conditions": [ended]})
@@ -173,9 +173,7 @@ async def test_verification_completed_before_the_term_does_not_block_the_next():
 
 
 @pytest.mark.parametrize(("rate", "starts"), [(9, False), (10, True)])
-async def test_rate_at_which_the_records_are_never_written_fails_before_a_pod_starts(
-    rate: int, starts: bool
-):
+async def test_impossible_rate_fails_before_a_pod(rate: int, starts: bool):
     scene = a_scene()
     meta = {"name": "check", "namespace": "kafka", "uid": "v1", "generation": 1}
     spec = {
@@ -193,7 +191,7 @@ async def test_rate_at_which_the_records_are_never_written_fails_before_a_pod_st
         assert "1000 records at 9 per second take 111 s" in status.conditions[0].message
 
 
-async def test_verdict_is_final_and_no_second_run_is_started():
+async def test_verdict_is_final():
     scene = a_scene()
     await step(scene)
     report(scene, verdict_json=VERDICT)
@@ -227,7 +225,7 @@ async def test_every_fate_that_the_driver_counted_is_shown():
     assert {name: shown[name] for name in fates} == fates
 
 
-async def test_verdict_is_told_once_with_the_verification_and_not_by_a_later_term():
+async def test_verdict_is_reported_once():
     scene, told = a_scene(), []
     scene.effects.tell = told.append
     await step(scene)
@@ -268,9 +266,7 @@ def bare(kind: Kind, name: str, **more: Any) -> dict[str, Any]:
     ],
     ids=lambda one: one.kind if isinstance(one, Kind) else "",
 )
-async def test_objects_of_others_are_not_taken_for_a_driver(
-    kind: Kind, name: str, parts: dict[str, Any]
-) -> None:
+async def test_foreign_objects_are_no_driver(kind: Kind, name: str, parts: dict[str, Any]) -> None:
     """Who may write Verifications may have no right to Roles, or to run as that account."""
     scene = a_scene()
     scene.kube.put(kind, bare(kind, name, **parts))
@@ -284,7 +280,7 @@ async def test_objects_of_others_are_not_taken_for_a_driver(
     assert (await step(scene)).conditions[0].reason == "DriverStarted"
 
 
-async def test_driver_that_was_half_made_is_made_as_it_is_to_be_now() -> None:
+async def test_half_made_driver_is_completed() -> None:
     scene = a_scene()
     await step(scene)
     job = scene.kube.find(JOBS, "kafka", "check-driver")
@@ -354,7 +350,7 @@ class TestALogin:
         assert (status.phase, status.conditions[0].reason) == ("Pending", reason)
         assert scene.made("jobs") == []
 
-    async def test_driver_finds_the_secret_of_its_user_and_the_listener_that_asks_for_it(
+    async def test_driver_finds_user_secret_and_listener(
         self,
     ) -> None:
         scene = self.scene()

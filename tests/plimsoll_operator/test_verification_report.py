@@ -37,7 +37,7 @@ def end_job(scene: Scene, condition: str) -> None:
     scene.kube.put(JOBS, {**job, "status": ended})
 
 
-async def test_verification_whose_job_was_deleted_in_mid_run_ends_and_runs_no_second_time():
+async def test_verification_with_deleted_job_ends():
     scene = a_scene()
     await step(scene)
     report(scene, progress_json={"phase": "Producing", "counts": {"sent": 5, "acked": 4}})
@@ -50,7 +50,7 @@ async def test_verification_whose_job_was_deleted_in_mid_run_ends_and_runs_no_se
     assert scene.made("jobs") == []
 
 
-async def test_job_that_is_listed_late_is_not_called_deleted():
+async def test_late_listed_job_is_not_deleted():
     """It was made between the read of the Job and that of the report."""
     scene = a_scene()
     await step(scene)
@@ -59,7 +59,7 @@ async def test_job_that_is_listed_late_is_not_called_deleted():
     assert (await step(scene)).phase == "Producing"
 
 
-async def test_driver_that_ends_well_without_a_verdict_is_inconclusive():
+async def test_successful_driver_without_verdict_is_inconclusive():
     scene = a_scene()
     await step(scene)
     end_job(scene, "Complete")
@@ -69,7 +69,7 @@ async def test_driver_that_ends_well_without_a_verdict_is_inconclusive():
 
 
 @pytest.mark.parametrize("left", ["job", "report", "nothing"])
-async def test_verification_that_shows_its_end_is_left_alone_whatever_becomes_of_its_children(
+async def test_ended_verification_ignores_its_children(
     left: str,
 ):
     scene = a_scene()
@@ -89,7 +89,7 @@ async def test_verification_that_shows_its_end_is_left_alone_whatever_becomes_of
     assert scene.made("jobs") == before
 
 
-async def test_verification_that_shows_the_end_of_its_deleted_namesake_runs():
+async def test_verification_with_namesakes_end_still_runs():
     scene = a_scene()
     shown(scene, "Complete", "Passed", made="2026-11-26T10:00:00Z", at="2026-11-26T09:59:59Z")
     assert (await step(scene)).conditions[0].reason == "DriverStarted"
@@ -108,7 +108,7 @@ NO_VERDICT = [
 
 
 @pytest.mark.parametrize("text", NO_VERDICT)
-async def test_verdict_that_cannot_be_read_is_inconclusive_and_ends_no_term(text: str):
+async def test_unreadable_verdict_is_inconclusive(text: str):
     scene = a_scene()
     await step(scene)
     found = scene.kube.find(CONFIG_MAPS, "kafka", "check-report")
@@ -119,7 +119,7 @@ async def test_verdict_that_cannot_be_read_is_inconclusive_and_ends_no_term(text
 
 
 @pytest.mark.parametrize("text", ["", "no JSON", "[]", "7", '{"phase": 7, "counts": [1]}'])
-async def test_progress_that_cannot_be_read_shows_a_run_without_counts(text: str):
+async def test_unreadable_progress_shows_no_counts(text: str):
     scene = a_scene()
     await step(scene)
     found = scene.kube.find(CONFIG_MAPS, "kafka", "check-report")
@@ -128,7 +128,7 @@ async def test_progress_that_cannot_be_read_shows_a_run_without_counts(text: str
     assert (status.phase, status.counts.sent) == ("Producing", 0)
 
 
-async def test_verdict_of_a_report_is_a_whole_sentence_in_the_condition():
+async def test_verdict_sentence_is_whole_in_condition():
     scene = a_scene()
     await step(scene)
     report(scene, verdict_json=VERDICT | {"message": "all 9 acknowledged records were read back"})
@@ -152,7 +152,7 @@ async def test_verdict_of_a_report_is_a_whole_sentence_in_the_condition():
         {"message": "m" * 100_000},
     ],
 )
-async def test_status_that_follows_from_odd_fields_of_a_report_is_one_that_can_be_stored(
+async def test_odd_report_yields_a_storable_status(
     odd: dict[str, Any],
 ):
     scene = a_scene()

@@ -68,7 +68,7 @@ def sent(token: str, name: str = HEADER) -> dict[str, str]:
     return {name: f"Bearer {token}"}
 
 
-async def test_token_is_reviewed_for_its_audience_and_its_bearer_for_that_cluster() -> None:
+async def test_token_is_reviewed_for_audience_and_cluster() -> None:
     reviews = Reviews()
     assert await access(reviews).check(sent("good"), KEY) is None
     token, subject = (one["spec"] for one in reviews.asked)
@@ -116,7 +116,7 @@ async def test_token_for_the_api_server_opens_nothing_here() -> None:
     assert denied.status == 401
 
 
-async def test_verdict_is_remembered_for_seconds_and_not_for_ever() -> None:
+async def test_verdict_is_remembered_for_seconds() -> None:
     reviews, now = Reviews(), [0]
     checked = access(reviews, now)
     for _ in range(3):
@@ -129,7 +129,7 @@ async def test_verdict_is_remembered_for_seconds_and_not_for_ever() -> None:
     assert denied.status == 403
 
 
-async def test_api_server_that_does_not_review_lets_nobody_in_and_is_asked_again() -> None:
+async def test_api_server_without_reviews_admits_nobody() -> None:
     reviews = Reviews()
     reviews.down = True
     checked = access(reviews)
@@ -157,7 +157,7 @@ async def test_flood_of_tokens_is_bounded() -> None:
     await asyncio.gather(*asking)
 
 
-async def test_false_tokens_of_one_address_keep_out_no_other_address() -> None:
+async def test_false_tokens_block_no_other_address() -> None:
     reviews = Reviews()
     reviews.gate.clear()
     checked = access(reviews)
@@ -175,7 +175,7 @@ async def test_false_tokens_of_one_address_keep_out_no_other_address() -> None:
     assert sum(one.status == 401 for one in denied) <= FIRST_MAX
 
 
-async def test_of_one_address_few_tokens_are_reviewed_at_a_time() -> None:
+async def test_reviews_per_address_are_bounded() -> None:
     reviews = Reviews()
     reviews.gate.clear()
     checked = access(reviews)
@@ -188,7 +188,7 @@ async def test_of_one_address_few_tokens_are_reviewed_at_a_time() -> None:
     assert (told.count(401), told.count(503)) == (OF_SOURCE_MAX, 100 - OF_SOURCE_MAX)
 
 
-async def test_token_that_was_let_in_is_reviewed_again_whatever_false_ones_wait() -> None:
+async def test_admitted_token_is_reviewed_before_false_ones() -> None:
     reviews, now = Reviews(), [0]
     checked = access(reviews, now)
     assert await checked.check(sent("good"), KEY) is None
@@ -209,9 +209,7 @@ async def test_token_that_was_let_in_is_reviewed_again_whatever_false_ones_wait(
 
 
 @pytest.mark.parametrize(("token", "reviews_each"), [("good", 2), ("unknown", 1)])
-async def test_who_waits_with_a_token_that_is_reviewed_meanwhile_is_told_the_same(
-    token: str, reviews_each: int
-) -> None:
+async def test_waiters_with_one_token_share_the_review(token: str, reviews_each: int) -> None:
     reviews, now = Reviews(), [0]
     checked = access(reviews, now)
     for _ in range(2):  # the second time a good token has reviews of its own
@@ -231,7 +229,7 @@ async def test_who_waits_with_a_token_that_is_reviewed_meanwhile_is_told_the_sam
         now[0] += 10_001
 
 
-async def test_false_tokens_displace_no_verdict_of_who_was_let_in() -> None:
+async def test_false_tokens_displace_no_admitted_verdict() -> None:
     reviews = Reviews()
     checked = access(reviews)
     assert await checked.check(sent("good"), KEY) is None
@@ -250,7 +248,7 @@ def a_leader() -> Any:
     return SimpleNamespace(controller=controller, term=SimpleNamespace(key=KEY))
 
 
-async def test_operators_view_is_never_open_and_metrics_are_as_they_were() -> None:
+async def test_view_is_never_open_and_metrics_unchanged() -> None:
     reviews = Reviews()
     leaders = {KEY: a_leader()}
     parts: Any = SimpleNamespace(

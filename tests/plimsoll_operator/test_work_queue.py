@@ -36,7 +36,7 @@ async def test_keys_added_while_waiting_are_handled_once():
     assert handled == ["a", "b", "last"]
 
 
-async def test_key_added_while_it_runs_runs_again_and_never_twice_at_a_time():
+async def test_key_added_during_run_runs_again():
     running = 0
     rounds = 0
     entered, release, twice = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -95,7 +95,7 @@ def test_backoff_doubles_and_is_bounded():
     assert [backoff_ms(n) for n in (1, 2, 3, 7, 100)] == [1_000, 2_000, 4_000, 60_000, 60_000]
 
 
-async def test_key_whose_pass_met_a_bug_waits_for_its_backoff_however_often_it_is_added(
+async def test_key_with_bug_waits_for_backoff(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr(work_queue, "BACKOFF_MS", 600_000)

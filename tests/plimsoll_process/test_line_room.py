@@ -32,14 +32,14 @@ def test_principals_take_turns_and_share_the_room() -> None:
     assert room.dropped == 90
 
 
-def test_what_is_left_out_is_told_with_the_next_line() -> None:
+def test_dropped_lines_are_counted_in_next() -> None:
     room: LineRoom[str] = LineRoom(4, floor=1)
     for number in range(7):
         room.note("loud", f"l{number}", 0)
     assert written(room, 0) == [("l0", 1, 5), ("l1", 1, 0)]
 
 
-def test_room_is_given_back_when_its_time_is_over() -> None:
+def test_room_returns_after_its_time() -> None:
     room: LineRoom[str] = LineRoom(4, floor=1)
     for number in range(7):
         room.note("loud", f"l{number}", 0)

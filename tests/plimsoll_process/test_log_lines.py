@@ -35,7 +35,7 @@ def kept():
     root.setLevel(level)
 
 
-def test_line_output_takes_another_level_and_form_and_returns_to_what_it_was_started_with(kept):
+def test_line_output_changes_and_restores_its_level(kept):
     output = LineOutput(kept, "warning")
     logging.getLogger("x").info("not told")
     output.write("Debug", "Json")
@@ -48,7 +48,7 @@ def test_line_output_takes_another_level_and_form_and_returns_to_what_it_was_sta
     assert (found["level"], found["message"], found["broker"]) == ("debug", "told", 1)
 
 
-def test_line_output_keeps_to_what_it_knows_when_a_newer_controller_asks_for_more(kept):
+def test_line_output_ignores_unknown_requests(kept):
     output = LineOutput(kept, "info")
     output.write("Trace", "Xml")
     logging.getLogger("x").info("told")
@@ -58,9 +58,7 @@ def test_line_output_keeps_to_what_it_knows_when_a_newer_controller_asks_for_mor
 @pytest.mark.parametrize(
     ("level", "most"), [(logging.INFO, LINES_MAX), (logging.DEBUG, LINES_MAX_DEBUG)]
 )
-def test_state_changes_of_one_second_are_told_up_to_a_limit_and_the_others_counted(
-    kept, monkeypatch, level, most
-):
+def test_state_change_lines_are_bounded_per_second(kept, monkeypatch, level, most):
     monkeypatch.setattr(logger, "level", level)
     logger.manager._clear_cache()  # type: ignore[attr-defined]
     now_ms = [0]

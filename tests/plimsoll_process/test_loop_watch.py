@@ -26,7 +26,7 @@ def compute(seconds: float) -> None:
         pass
 
 
-async def test_loop_watch_counts_event_loop_hold_and_logs_the_blocking_function(
+async def test_loop_watch_counts_holds_and_names_function(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watch = loop_watch.LoopWatch()
@@ -43,7 +43,7 @@ async def test_loop_watch_counts_event_loop_hold_and_logs_the_blocking_function(
     assert "compute" in caplog.text
 
 
-async def test_loop_watch_counts_its_looks_while_its_thread_makes_another(
+async def test_loop_watch_counts_while_thread_samples(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The two met in one Counter: "dictionary changed size during iteration" ended the broker.
@@ -83,7 +83,7 @@ def test_process_that_gets_no_turn_holds_nothing() -> None:
     assert line == f"{held}: asleep"
 
 
-def test_loop_holds_make_at_most_one_log_line_a_second() -> None:
+def test_loop_holds_log_one_line_a_second() -> None:
     holds = LoopHolds()
     lines = [holds.note(LoopTurn(0.1, 0.1), now_s=n / 10, where="x") for n in range(1, 22)]
     assert [line for line in lines if line] == [
@@ -103,7 +103,7 @@ def test_recent_maximum_is_forgotten_after_two_minutes() -> None:
     assert holds.recent_max_s == 0.0
 
 
-def test_metrics_are_a_histogram_and_a_counter_that_only_grow() -> None:
+def test_metrics_are_monotonic_histogram_and_counter() -> None:
     class One(Collector):
         def collect(self):
             yield from loop_watch.loop_metrics("plimsoll_broker_", holds)
@@ -137,7 +137,7 @@ async def test_test_can_tell_who_held_the_loop() -> None:
 
 @pytest.mark.parametrize("collects", [True, False])
 @pytest.mark.parametrize("fails", [True, False])
-def test_loop_watch_collects_no_garbage_while_it_asks_for_frames_and_leaves_the_collector_as_it_was(
+def test_loop_watch_leaves_the_collector_unchanged(
     monkeypatch: pytest.MonkeyPatch, collects: bool, fails: bool
 ) -> None:
     """A collection there stopped the process: the runtime's lock is held."""

@@ -29,7 +29,7 @@ def test_program_is_killed_when_its_parent_is() -> None:
         assert parent.stdout.read() == b""
 
 
-def test_program_whose_parent_had_ended_before_does_not_start() -> None:
+def test_program_with_dead_parent_does_not_start() -> None:
     words = [sys.executable, "-m", "plimsoll_process.parent", "1", sys.executable, "-c", PROGRAM]
     ended = subprocess.run(words, capture_output=True, timeout=WITHIN_S, check=False)
     assert (ended.returncode, ended.stdout) == (1, b"")

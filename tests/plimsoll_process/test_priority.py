@@ -18,9 +18,7 @@ def nice(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return asked
 
 
-def test_priority_of_background_work_is_of_the_process_and_of_its_session(
-    tmp_path: Path, nice: list[int]
-) -> None:
+def test_background_priority_covers_process_and_session(tmp_path: Path, nice: list[int]) -> None:
     session = tmp_path / "autogroup"
     session.write_text("")
     assert process_tuning.work_in_background(session) is None
@@ -28,7 +26,7 @@ def test_priority_of_background_work_is_of_the_process_and_of_its_session(
 
 
 @pytest.mark.parametrize(("busy", "written"), [(19, "10"), (20, None)])
-def test_session_priority_that_may_not_be_set_yet_is_tried_again_for_two_seconds(
+def test_unavailable_session_priority_is_retried_two_seconds(
     monkeypatch: pytest.MonkeyPatch, nice: list[int], busy: int, written: str | None
 ) -> None:
     said: list[str] = []

@@ -59,7 +59,7 @@ def hosted_with(*batches: bytes) -> Hosted:
     return cast("Hosted", SimpleNamespace(name=GROUP_OFFSETS, log=log))
 
 
-def test_batch_of_a_coordinator_is_known_after_a_cleaner_took_a_part_and_moved_its_times() -> None:
+def test_cleaned_coordinator_batch_is_recognised() -> None:
     whole = batch_of(7, offset_of(0, 1), offset_of(1, 2), OffsetForgotten(
         group_id="h", topic="orders", partition=0
     ))  # fmt: skip
@@ -69,7 +69,7 @@ def test_batch_of_a_coordinator_is_known_after_a_cleaner_took_a_part_and_moved_i
     assert [one.delta for one in records_in(ident_of(left, 0))] == [1, 2]
 
 
-def test_batch_that_says_what_was_not_written_is_not_what_a_cleaner_left() -> None:
+def test_batch_with_invented_content_is_not_cleaned() -> None:
     whole = batch_of(7, offset_of(0, 1), offset_of(1, 2))
     for other in (
         batch_of(7, offset_of(0, 1), offset_of(1, 3)),
@@ -79,7 +79,7 @@ def test_batch_that_says_what_was_not_written_is_not_what_a_cleaner_left() -> No
         assert not is_left_of(ident_of(other, 0), ident_of(whole, 0))
 
 
-def test_cleaned_batch_of_a_coordinator_stands_in_a_copy_as_it_was_committed() -> None:
+def test_cleaned_batch_is_copied_as_committed() -> None:
     ghost, copy = PartitionGhost(KEY, TopicPartition(GROUP_OFFSETS, 0)), Copy()
     whole = batch_of(0, offset_of(0, 1), offset_of(1, 2))
     ghost.commit(committed(whole))
@@ -102,7 +102,7 @@ def _checked(*logs: bytes, written: dict[int, GroupRecord], batches: list[Commit
     records.check(ghost, copy, hosted_with(*logs))
 
 
-def test_log_that_lacks_what_is_superseded_says_what_it_would_say_uncleaned() -> None:
+def test_log_lacking_superseded_records_reads_alike() -> None:
     first, then = batch_of(0, offset_of(0, 1), offset_of(1, 2)), batch_of(2, offset_of(0, 3))
     written: dict[int, Any] = {0: offset_of(0, 1), 1: offset_of(1, 2), 2: offset_of(0, 3)}
     batches = [committed(first), committed(then)]
@@ -111,7 +111,7 @@ def test_log_that_lacks_what_is_superseded_says_what_it_would_say_uncleaned() ->
         _checked(cleaned(first, keeps={0}), then, written=written, batches=batches)
 
 
-def test_record_that_is_another_one_than_was_written_is_told() -> None:
+def test_changed_record_is_reported() -> None:
     records = UncleanedRecords()
     records.saw(KEY, LogPlaceOfRecord(4, 1), offset_of(0, 1))
     records.saw(KEY, LogPlaceOfRecord(4, 2), offset_of(0, 9))

@@ -28,7 +28,7 @@ def simulate(arguments: list[str]) -> str:
 
 
 @pytest.mark.parametrize("arguments", SHOWN)
-def test_command_of_the_page_runs_and_every_predicate_holds(arguments: str) -> None:
+def test_documented_command_runs_and_predicates_hold(arguments: str) -> None:
     words = [FEWER.get(word, word) for word in shlex.split(arguments)]
     said = simulate([*words, *(() if "--scenario" in words else ("--steps", "60"))])
     if "--seed" in words:

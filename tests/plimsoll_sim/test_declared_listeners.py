@@ -55,7 +55,7 @@ def test_brokers_open_register_and_close_what_is_declared(stage: Stage) -> None:
     assert after == epochs, "no lifetime ended for it"
 
 
-def test_broker_that_was_killed_comes_back_with_the_declared_listeners(stage: Stage) -> None:
+def test_killed_broker_returns_with_declared_listeners(stage: Stage) -> None:
     declare(stage, SAME_PORT, ANOTHER)
     stage.until(lambda: registered(stage, "internal", "more"), "both are registered")
     host = next(iter(stage.world.brokers.values()))
@@ -65,7 +65,7 @@ def test_broker_that_was_killed_comes_back_with_the_declared_listeners(stage: St
     stage.until(lambda: registered(stage, "internal", "more"), "it has them again")
 
 
-def test_listeners_are_declared_while_a_broker_cannot_be_reached(stage: Stage) -> None:
+def test_listeners_are_declared_despite_unreachable_broker(stage: Stage) -> None:
     host = next(iter(stage.world.brokers.values()))
     host.kill()
     stage.until(lambda: not stage.takes_part(host), "it is fenced")

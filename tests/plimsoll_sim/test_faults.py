@@ -11,12 +11,12 @@ from plimsoll_sim.runs.run import run
 
 
 @pytest.mark.parametrize("fault", TABLE, ids=lambda fault: fault.name)
-def test_fault_has_the_name_of_its_function_or_of_its_script(fault: Fault) -> None:
+def test_fault_is_named_by_function_or_script(fault: Fault) -> None:
     module = fault.strike.__module__.rpartition(".")[2]
     assert fault.name in (fault.strike.__name__, module)
 
 
-def test_fault_names_are_unique_and_each_fault_can_be_drawn() -> None:
+def test_fault_names_are_unique_and_drawable() -> None:
     assert len(FAULTS) == len(TABLE)
     chosen = {name for profile in PROFILES.values() for name in profile.faults}
     for name, _ in (CLIENT_TOPIC_FAULT, DELETIONS_FAULT, *LOST_FILES_FAULTS):
@@ -25,7 +25,7 @@ def test_fault_names_are_unique_and_each_fault_can_be_drawn() -> None:
     assert [fault.name for fault in TABLE if not fault.weight and fault.name not in chosen] == []
 
 
-def test_schedule_counts_the_faults_that_struck_by_their_names() -> None:
+def test_schedule_counts_faults_by_name() -> None:
     result = run(3, 2_000, profile="hand-over")
     told = Counter(line.split(": ")[1] for line in result.events if "  fault " in line)
     assert told

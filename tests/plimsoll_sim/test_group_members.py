@@ -20,9 +20,7 @@ def _member(fellows: Fellows, name: str, owned: set[int]) -> GroupMember:
     return one
 
 
-def test_member_whose_coordinator_has_not_answered_since_the_connection_broke_is_not_settled() -> (
-    None
-):
+def test_member_without_coordinator_answer_is_unsettled() -> None:
     """Seed 121 of profile groups: a member took what it had heard before its coordinator moved for
     what is, and ended; its fellow's session was over by then, and it waited for ever."""
     fellows = Fellows()
@@ -33,7 +31,7 @@ def test_member_whose_coordinator_has_not_answered_since_the_connection_broke_is
     assert not other.idle
 
 
-def test_stopped_member_of_a_settled_group_stays_in_it() -> None:
+def test_stopped_member_of_settled_group_stays() -> None:
     fellows = Fellows()
     one = _member(fellows, "one", set(range(6)))
     assert one.idle

@@ -9,7 +9,7 @@ from plimsoll_sim.engine.loop import SimLoop
 from plimsoll_sim.engine.process import Process
 
 
-def test_sim_loop_runs_missed_timers_of_resumed_process_one_per_step() -> None:
+def test_sim_loop_runs_missed_timers_one_per_step() -> None:
     """It ends with the last of them: what it did before that can be looked at while it lives."""
     loop = SimLoop(random.Random(1))  # type: ignore[abstract]
     done: list[str] = []
@@ -49,7 +49,7 @@ def test_sim_loop_runs_missed_timers_of_resumed_process_one_per_step() -> None:
         loop.close()
 
 
-def test_sim_loop_runs_what_comes_due_while_a_resumed_process_is_busy_in_its_order() -> None:
+def test_sim_loop_keeps_order_of_busy_process() -> None:
     """What is sent over a connection would arrive the other way round."""
     loop = SimLoop(random.Random(1))  # type: ignore[abstract]
     done: list[str] = []

@@ -68,7 +68,7 @@ class Two:
         self.there.die()
 
 
-def test_connection_to_host_without_power_is_reset_once_the_host_is_up() -> None:
+def test_connection_to_unpowered_host_is_reset_later() -> None:
     two = Two()
     with instead(two.loop, random.Random(1)):
         two.run(50)
@@ -86,7 +86,7 @@ def test_connection_to_host_without_power_is_reset_once_the_host_is_up() -> None
         two.loop.close()
 
 
-def test_idle_connection_to_rebooted_host_is_reset_at_the_next_write() -> None:
+def test_idle_connection_to_rebooted_host_is_reset() -> None:
     two = Two()
     with instead(two.loop, random.Random(1)):
         two.run(50)

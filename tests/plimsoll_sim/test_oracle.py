@@ -15,19 +15,19 @@ def committed(*bounds: tuple[int, int]) -> PartitionGhost:
     return ghost
 
 
-def test_log_without_a_batch_keeps_nothing_of_the_one_that_its_start_lies_in() -> None:
+def test_log_without_batch_keeps_nothing_of_it() -> None:
     ghost = committed((0, 9), (10, 19), (20, 29))
     assert ghost.kept_by(Copy(start=15, end=15)) == 1
     assert ghost.kept_by(Copy(start=20, end=20)) == 2
     assert ghost.kept_by(Copy()) == 0
 
 
-def test_log_keeps_the_batch_that_holds_its_start_where_it_has_it() -> None:
+def test_log_keeps_batch_holding_its_start() -> None:
     ghost = committed((0, 9), (10, 19), (20, 29))
     assert ghost.kept_by(Copy(batches=ghost.committed[1:2], start=15, end=20)) == 2
 
 
-def test_deletion_that_is_refused_takes_none_of_another_client_with_it() -> None:
+def test_refused_deletion_leaves_other_clients() -> None:
     """The one that asks for more may be asked first and refused last."""
     ghost = committed((0, 199))
     more, less = Deletion(178), Deletion(93)

@@ -53,7 +53,7 @@ def _digests(hash_seed: str) -> list[int]:
 @pytest.mark.parametrize(
     "hash_seed", ["1", *(pytest.param(seed, marks=pytest.mark.long) for seed in ("2", "77"))]
 )
-def test_seed_gives_the_same_run_under_any_hash_seed(hash_seed: str) -> None:
+def test_seed_reproduces_under_any_hash_seed(hash_seed: str) -> None:
     there = _digests(hash_seed)
     here = [run(seed, 800).digest for seed in (5, 6, 7, 8)]
     here += [run(1, 600, profile=profile).digest for profile in OTHERS]
@@ -61,7 +61,7 @@ def test_seed_gives_the_same_run_under_any_hash_seed(hash_seed: str) -> None:
     assert len(set(here)) == len(here)
 
 
-def test_run_without_its_faults_is_another_run_and_holds() -> None:
+def test_run_without_faults_differs_and_holds() -> None:
     whole = run(6, STEPS)
     calm = run(6, STEPS, only=frozenset())
     assert whole.struck
@@ -71,7 +71,7 @@ def test_run_without_its_faults_is_another_run_and_holds() -> None:
 
 
 @pytest.mark.parametrize("seed", [2, 3, 5])
-def test_run_holds_in_which_a_leaders_disk_is_full_when_it_commits(seed: int) -> None:
+def test_run_with_full_leader_disk_holds(seed: int) -> None:
     """Once a leader acknowledged and committed, and the next flush of the same step met a full
     disk; the checker saw the failed replica only, and took the acknowledgement for a lie (seed
     1204122 of the simulator with reconcilers of its own)."""
@@ -80,14 +80,14 @@ def test_run_holds_in_which_a_leaders_disk_is_full_when_it_commits(seed: int) ->
     assert result.sentence == ""
 
 
-def test_run_holds_in_which_an_elr_members_full_disk_has_room_again() -> None:
+def test_run_with_recovered_elr_disk_holds() -> None:
     """It discarded a compacted log, of which one record was not committed."""
     result = run(1601838, 2_000)
     assert result.faults["fill_disk"]
     assert result.sentence == ""
 
 
-def test_run_holds_in_which_retention_makes_room_in_a_log_out_of_service() -> None:
+def test_run_with_retention_in_failed_log_holds() -> None:
     """By a config that was another one when the log was back: the checker, which had not looked at
     a log out of service, took its new start for one that no retention explains."""
     result = run(1762608, 2_000, profile="descriptors")
@@ -96,7 +96,7 @@ def test_run_holds_in_which_retention_makes_room_in_a_log_out_of_service() -> No
 
 
 @pytest.mark.parametrize("seed", [2, 6, 7])
-def test_run_holds_in_which_a_replica_goes_behind_the_log_start_of_an_unclean_leader(
+def test_run_with_replica_behind_log_start_holds(
     seed: int,
 ) -> None:
     """What seeds 1206571, 1206831 and 1208921 of the simulator with reconcilers of its own were

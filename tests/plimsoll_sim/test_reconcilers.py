@@ -37,7 +37,7 @@ def test_runs_reach_every_reconciler(monkeypatch: pytest.MonkeyPatch) -> None:
     assert handled.keys() == set(Task) - {Task.USER}
 
 
-def test_operator_that_leads_after_a_run_shows_its_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operator_leading_after_run_shows_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[bytes] = []
     settle = World.settle
 
@@ -51,7 +51,7 @@ def test_operator_that_leads_after_a_run_shows_its_metrics(monkeypatch: pytest.M
     assert b'plimsoll_unclean_elections_total{cluster="sim"' in text
 
 
-def test_simulator_rolls_no_broker_without_the_shipped_reconciler_of_restarts(
+def test_simulator_restarts_brokers_only_through_reconciler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     roll = "cluster\nroll 2\nuntil rolled within=60s\nshow restarts\n"
@@ -66,7 +66,7 @@ def test_simulator_rolls_no_broker_without_the_shipped_reconciler_of_restarts(
     assert play(roll).outcome == "liveness"
 
 
-def test_bug_in_a_pass_is_seen_by_the_simulator_though_it_costs_one_object_alone(
+def test_bug_in_one_pass_is_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def reconcile(*_: object) -> None:

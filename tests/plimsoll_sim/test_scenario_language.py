@@ -29,14 +29,14 @@ def test_scenario_runner_writes_actual_output_below_the_commands() -> None:
     )
 
 
-def test_scenario_of_a_mutant_ends_with_the_first_block_that_differs() -> None:
+def test_mutant_scenario_ends_at_first_difference() -> None:
     text = f"{CLUSTER}\nproduce a\nshow logs\n----\nsomething else\n\nno such verb\n"
     assert play(text).outcome == "script"
     assert play(text, whole=False).outcome == "held"
     assert play(f"{CLUSTER}\n\nno such verb\n", whole=False).outcome == "script"
 
 
-def test_scenarios_stand_in_their_files_as_their_blocks_are_written() -> None:
+def test_scenario_files_are_formatted() -> None:
     """So a block that prints what is written makes no difference of its file."""
     for path in SCENARIOS.glob("*.txt"):
         items = parse(path.read_text())

@@ -15,7 +15,7 @@ STEPS = 1_200
 
 
 @pytest.mark.parametrize("profile", SECURITY)
-def test_secured_run_holds_and_leaves_openssl_in_its_place(profile: str) -> None:
+def test_secured_run_holds_and_restores_openssl(profile: str) -> None:
     shipped = (handshakes._NOTHING_TO_SHOW, inside_identity.InsideFiles._read)
     result = run(3, STEPS, profile=profile)
     assert result.sentence == "", f"{profile}: {result.sentence}"
@@ -26,7 +26,7 @@ def test_secured_run_holds_and_leaves_openssl_in_its_place(profile: str) -> None
     assert (handshakes._NOTHING_TO_SHOW, inside_identity.InsideFiles._read) == shipped
 
 
-def test_verbs_of_certificates_need_a_cluster_that_has_them() -> None:
+def test_certificate_verbs_need_a_secured_cluster() -> None:
     played = play("cluster\nrotate\n----\n")
     assert "this cluster has no certificates" in played.sentence
     played = play("cluster\nuser alice\n----\n")

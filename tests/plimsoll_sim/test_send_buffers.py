@@ -48,7 +48,7 @@ def sizes(request: pytest.FixtureRequest) -> SendBuffers:
     return SIZES._replace(deferred=request.param)
 
 
-def test_writer_pauses_above_its_limit_and_goes_on_when_the_peer_has_read(
+def test_writer_pauses_above_limit_and_resumes(
     sizes: SendBuffers,
 ) -> None:
     with connected(sizes) as two:
@@ -61,7 +61,7 @@ def test_writer_pauses_above_its_limit_and_goes_on_when_the_peer_has_read(
         assert two.server.received == DATA
 
 
-def test_peer_that_does_not_read_leaves_the_buffer_full(sizes: SendBuffers) -> None:
+def test_unreading_peer_leaves_the_buffer_full(sizes: SendBuffers) -> None:
     with connected(sizes) as two:
         two.there.call(two.server.transport.pause_reading)
         two.write(DATA)
@@ -74,7 +74,7 @@ def test_peer_that_does_not_read_leaves_the_buffer_full(sizes: SendBuffers) -> N
         assert two.server.received == DATA
 
 
-def test_close_sends_what_is_buffered_and_abort_does_not(sizes: SendBuffers) -> None:
+def test_close_sends_the_buffer_unlike_abort(sizes: SendBuffers) -> None:
     for how, received in (("close", DATA), ("abort", None)):
         with connected(sizes) as two:
             two.write(DATA)
@@ -86,7 +86,7 @@ def test_close_sends_what_is_buffered_and_abort_does_not(sizes: SendBuffers) -> 
             assert received is None or two.server.received == received
 
 
-def test_connection_whose_peer_is_gone_is_reset_with_what_is_buffered(sizes: SendBuffers) -> None:
+def test_connection_to_dead_peer_is_reset(sizes: SendBuffers) -> None:
     with connected(sizes) as two:
         two.there.call(two.server.transport.pause_reading)
         two.write(DATA)
@@ -96,7 +96,7 @@ def test_connection_whose_peer_is_gone_is_reset_with_what_is_buffered(sizes: Sen
         assert [type(error) for error in two.client.lost] == [ConnectionResetError]
 
 
-def test_limit_that_is_lowered_below_what_is_buffered_pauses_at_once() -> None:
+def test_lowered_limit_pauses_at_once() -> None:
     with connected() as two:
         two.write(DATA[:150])
         assert two.client.paused == []
@@ -114,7 +114,7 @@ def test_limits_are_small_only_meanwhile() -> None:
 
 
 @pytest.mark.parametrize("seed", [2, 7, 12])
-def test_run_with_full_buffers_holds_and_is_the_same_again(seed: int) -> None:
+def test_run_with_full_buffers_is_reproducible(seed: int) -> None:
     first, again = (run(seed, 1_000, profile="full buffers") for _ in range(2))
     assert first.outcome == "held", first.sentence
     assert first.events == again.events
@@ -122,7 +122,7 @@ def test_run_with_full_buffers_holds_and_is_the_same_again(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [3, 1760410, 1760448])
-def test_run_of_compacted_topics_that_are_deleted_from_holds(seed: int) -> None:
+def test_run_with_deletions_from_compacted_topics_holds(seed: int) -> None:
     """1760410: a new copy of a cleaned log begins in a hole, and knows its term from behind it;
     1760448: one replica's retention went further than the others'."""
     result = run(seed, 2_500, profile="cleaning and deleting")

@@ -23,7 +23,7 @@ def test_replaced_leader_stops_answering_when_its_lease_ends() -> None:
     assert played.text.splitlines()[-1] == "NOT_LEADER_OR_FOLLOWER"
 
 
-def test_endless_lease_makes_the_predicate_name_the_leader_that_answered(
+def test_endless_lease_is_detected_by_predicate(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(LeaderLease, "from_controller", lambda *_: True)

@@ -118,7 +118,7 @@ def test_edit_without_exactly_one_place_is_stale(target: str, pattern: str, sent
         edited(target, pattern, "None")
 
 
-def test_name_in_two_modules_needs_a_pattern_of_one_or_its_module() -> None:
+def test_ambiguous_name_needs_pattern_or_module() -> None:
     both = sources(broker=BROKER, other="def judge(a, b):\n    return a > b\n")
     apply([Edit("judge", "a == b", "True")], both)
     with pytest.raises(Stale, match="2 places"):

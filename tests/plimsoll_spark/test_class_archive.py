@@ -12,9 +12,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.spark
-def test_jvm_of_a_session_maps_the_archive_of_its_classes(
-    spark: "SparkSession", spark_jars: Path
-) -> None:
+def test_jvm_maps_the_class_archive(spark: "SparkSession", spark_jars: Path) -> None:
     archive = session.class_archive()
     assert archive.parent == spark_jars.parent
     pid = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
@@ -31,7 +29,7 @@ def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("jars")
-def test_archive_that_is_not_there_is_not_named_to_the_jvm() -> None:
+def test_missing_archive_is_not_passed_to_jvm() -> None:
     assert not any("Archive" in option for option in session.java_options())
     archive = session.class_archive()
     archive.touch()

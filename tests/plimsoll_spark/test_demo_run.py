@@ -13,7 +13,7 @@ DIRECTORY = ROOT / "build" / "demo-in-a-test"
 """Not the demo's own: a cluster that somebody kept there goes on running."""
 
 
-def test_demo_kills_a_broker_in_mid_write_and_loses_duplicates_and_reorders_nothing(
+def test_demo_run_survives_a_killed_broker(
     spark_jars: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster, story = demo.LocalDemo(DIRECTORY, keep=False), Story()

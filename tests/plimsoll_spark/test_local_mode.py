@@ -70,7 +70,7 @@ def of_the_driver(directory: Path) -> list[int]:
     return [pid for pid in found if runs(pid)]
 
 
-def test_verification_of_a_closed_local_cluster_passes_and_its_report_is_there(
+def test_verification_of_closed_local_cluster_passes(
     tmp_path: Path, spark_jars: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with a_cluster(tmp_path, spark_jars, monkeypatch, rate=1_000, closed=True) as cluster:
@@ -92,7 +92,7 @@ def test_verification_of_a_closed_local_cluster_passes_and_its_report_is_there(
         assert pod["status"]["phase"] == "Succeeded"
 
 
-def test_cluster_that_stops_takes_its_driver_along_and_the_verification_says_so_later(
+def test_stopped_cluster_ends_its_driver(
     tmp_path: Path, spark_jars: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with a_cluster(tmp_path, spark_jars, monkeypatch, rate=10) as cluster:

@@ -40,7 +40,7 @@ def ledger_of(plan: Plan) -> list[dict[str, Any]]:
     return pa.Table.from_batches(Sender(plan).run()).to_pylist()
 
 
-def test_records_that_nobody_answered_are_unknown_and_all_are_told(tmp_path: Path) -> None:
+def test_unanswered_records_are_unknown(tmp_path: Path) -> None:
     plan = a_plan(tmp_path, records=50)
     rows = sorted(ledger_of(plan), key=lambda row: row["sequence"])
     assert [row["sequence"] for row in rows] == list(range(50))
@@ -58,7 +58,7 @@ def test_full_queue_holds_records_back_and_loses_none(tmp_path: Path) -> None:
     assert sorted(row["sequence"] for row in rows) == list(range(25))
 
 
-def test_producer_sends_nothing_after_the_deadline_and_reports_the_reason(tmp_path: Path) -> None:
+def test_producer_stops_at_deadline_with_reason(tmp_path: Path) -> None:
     plan = a_plan(tmp_path, records=100_000, stop_in_s=-1.0)
     rows = ledger_of(plan)
     told = json.loads(plan.progress.read_text())
@@ -114,12 +114,10 @@ def outcome_after(directory: Path, code: int) -> str:
 
 
 @pytest.mark.parametrize("code", MAY_FOLLOW_AN_APPEND)
-def test_record_refused_by_what_can_change_between_two_attempts_is_unknown(
-    code: int, tmp_path: Path
-) -> None:
+def test_record_refused_changeably_is_unknown(code: int, tmp_path: Path) -> None:
     """The attempt before may have been appended, and its answer lost."""
     assert outcome_after(tmp_path, code) == "unknown"
 
 
-def test_record_refused_for_what_its_producer_asks_of_every_attempt_failed(tmp_path: Path) -> None:
+def test_record_refused_permanently_failed(tmp_path: Path) -> None:
     assert outcome_after(tmp_path, KafkaError.INVALID_REQUIRED_ACKS) == "failed"

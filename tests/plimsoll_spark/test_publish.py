@@ -74,7 +74,7 @@ def test_publisher_patches_config_map_with_all_report_files(api: ApiServer, acco
     assert body == {"data": {"verdict.json": "{}", "report.html": "<p>"}}
 
 
-def test_api_server_that_asks_for_no_credentials_gets_none(api: ApiServer) -> None:
+def test_api_server_without_login_gets_no_credentials(api: ApiServer) -> None:
     server = f"http://127.0.0.1:{api.server_address[1]}"
     asked = Report(config_map="soak-report", namespace="kafka", server=server)
     publisher_for(asked).put({"verdict.json": "{}"}, within_s=5)
@@ -104,7 +104,7 @@ def test_refusal_is_final(api: ApiServer, account: Path) -> None:
     assert len(api.seen) == 1
 
 
-def test_absent_api_server_is_given_up_when_time_is_up(account: Path) -> None:
+def test_absent_api_server_is_abandoned_in_time(account: Path) -> None:
     unreachable = ConfigMapPublisher("kafka", "r", server="http://127.0.0.1:9", account=account)
     with pytest.raises(PublishFailed, match="could not be patched"):
         unreachable.put({"progress.json": "{}"}, within_s=0.2)

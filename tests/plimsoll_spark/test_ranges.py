@@ -18,12 +18,12 @@ def test_retention_during_the_run_moves_the_start() -> None:
     assert found == {0: span(120, 150)}
 
 
-def test_ack_below_the_logs_earlier_end_is_read_too() -> None:
+def test_ack_below_earlier_end_is_read() -> None:
     found = expected({0: span(0, 150)}, {0: span(0, 100)}, {0: (90, 150)})
     assert found == {0: span(90, 150)}
 
 
-def test_offsets_that_a_log_had_and_has_no_more_are_missing() -> None:
+def test_offsets_a_log_lost_are_missing() -> None:
     now = {0: span(0, 40)}
     wanted = expected(now, {0: span(0, 100)}, {})
     assert wanted == {0: span(40, 100)}
@@ -33,14 +33,14 @@ def test_offsets_that_a_log_had_and_has_no_more_are_missing() -> None:
     assert readable(wanted, now) == {0: span(40, 40)}
 
 
-def test_partitions_that_were_added_during_the_run_are_read_from_their_beginning() -> None:
+def test_partitions_added_during_run_are_read_whole() -> None:
     begun = with_added({0: span(20, 100)}, (0, 1, 1))
     assert begun == {0: span(20, 100), 1: span(0, 0)}
     now = {0: span(20, 150), 1: span(0, 7)}
     assert expected(now, begun, {1: (0, 7)}) == {0: span(100, 150), 1: span(0, 7)}
 
 
-def test_what_retention_deletes_while_the_log_is_read_is_not_asked_for() -> None:
+def test_records_deleted_during_read_are_not_requested() -> None:
     ranges = {0: span(100, 150), 1: span(0, 10), 2: span(0, 10)}
     then = {0: span(20, 170), 1: span(4, 10), 2: span(12, 12)}
     assert left_by(ranges, then) == {0: span(100, 150), 1: span(4, 10), 2: span(10, 10)}

@@ -7,7 +7,7 @@ def hash_of(value: bytes) -> bytes:
     return value[PREFIX_BYTES:HEADER_BYTES]
 
 
-def test_value_has_the_size_asked_for_and_carries_its_sequence() -> None:
+def test_value_has_requested_size_and_sequence() -> None:
     for record_bytes in (HEADER_BYTES, 17, 1024):
         value = Encoder(run="r", producer=3, record_bytes=record_bytes).value(2**40)
         assert len(value) == record_bytes
@@ -26,6 +26,6 @@ def test_producers_and_sequences_have_hashes_of_their_own() -> None:
     assert len(hashes) == 1000
 
 
-def test_keys_are_those_asked_for_and_all_are_used() -> None:
+def test_all_requested_keys_are_used() -> None:
     used = {key_of(1, sequence, 50) for sequence in range(5_000)}
     assert used == {f"k{number}" for number in range(50)}

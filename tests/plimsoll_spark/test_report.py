@@ -52,7 +52,7 @@ def findings(*, partitions: int, bins: int, bin_ms: int = 250) -> Findings:
     )
 
 
-def test_page_of_a_large_run_fits_in_a_config_map() -> None:
+def test_report_of_large_run_fits_config_map() -> None:
     examples = tuple(
         Example(topic="t" * 249, partition=p, offset=p, kind="lost") for p in range(20)
     )
@@ -78,7 +78,7 @@ def test_page_loads_nothing_and_escapes_what_users_named() -> None:
     assert parser.found == []
 
 
-def test_plots_are_well_formed_and_the_longest_stall_is_told() -> None:
+def test_plots_are_well_formed_with_longest_stall() -> None:
     page = report.render(SETTINGS, outcome(Counts(lost=3)), findings(partitions=15, bins=40))
     drawn = page.split("<svg")[1:]
     assert len(drawn) == 3

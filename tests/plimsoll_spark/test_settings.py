@@ -66,14 +66,14 @@ def test_wrong_request_is_refused_with_a_sentence(
     assert sentence in refused.value.message
 
 
-def test_executors_are_refused_while_their_ledger_has_no_shared_storage(tmp_path: Path) -> None:
+def test_executors_without_shared_storage_are_refused(tmp_path: Path) -> None:
     with pytest.raises(Refusal) as refused:
         check(load(write(tmp_path, runner={"executors": 2})))
     assert refused.value.reason is Refused.EXECUTORS_NOT_OFFERED
     assert "shared" in refused.value.message
 
 
-def test_refusal_stands_in_the_report_and_not_in_the_log_alone(tmp_path: Path) -> None:
+def test_refusal_is_in_the_report(tmp_path: Path) -> None:
     report = tmp_path / "report"
     produce = {"records": 1, "acks": "Leader", "idempotent": True}
     path = write(tmp_path, produce=produce, report={"directory": str(report)})
@@ -83,7 +83,7 @@ def test_refusal_stands_in_the_report_and_not_in_the_log_alone(tmp_path: Path) -
     assert "idempotent" in told["message"]
 
 
-def test_plans_share_out_every_record_and_the_whole_rate(tmp_path: Path) -> None:
+def test_plans_share_all_records_and_rate(tmp_path: Path) -> None:
     settings = load(write(tmp_path, produce={"records": 1001, "recordsPerSecond": 500}))
     drive = Drive(run="r", settings=settings, producers=3, stop_at_s=0.0, work=tmp_path)
     plans = plan(drive)
@@ -92,7 +92,7 @@ def test_plans_share_out_every_record_and_the_whole_rate(tmp_path: Path) -> None
     assert len({p.producer for p in plans}) == 3
 
 
-def test_producer_without_sequence_numbers_sends_one_request_at_a_time() -> None:
+def test_producer_without_sequences_sends_singly() -> None:
     one = "max.in.flight.requests.per.connection"
     assert client_config("b", Produce(records=1, idempotent=False), 2)[one] == 1
     assert one not in client_config("b", Produce(records=1), 2)

@@ -65,7 +65,7 @@ def copy(spark: SparkSession, cluster: LocalCluster, checkpoint: Path) -> None:
 
 @pytest.mark.client(SPARK, "writes and reads")
 @pytest.mark.client(SPARK, "restart")
-def test_stream_goes_on_from_its_checkpoint_and_copies_each_record_once(
+def test_stream_resumes_from_checkpoint_without_copies(
     spark: SparkSession, cluster: LocalCluster, tmp_path: Path
 ) -> None:
     for topic in ("source", "sink"):

@@ -46,7 +46,7 @@ def client(failures: int) -> tuple[TopicClient, Admin]:
     return made, admin
 
 
-def test_id_is_asked_for_again_with_fresh_metadata_when_a_broker_is_gone() -> None:
+def test_topic_id_is_retried_with_fresh_metadata() -> None:
     made, admin = client(3)
     assert made.topic_id(timeout_s=60) == ID
     assert admin.asked == 4

@@ -20,7 +20,7 @@ def asked(*checks: Check, **produce: object) -> Settings:
     return msgspec.structs.replace(settings, verify=Verify(checks=checks)) if checks else settings
 
 
-def test_clean_counts_pass_and_records_without_an_answer_are_told() -> None:
+def test_clean_counts_pass_and_report_unanswered() -> None:
     verdict = judge(asked(), CLEAN, stopped=None, recreated=False)
     assert (verdict.verdict, verdict.reason) == ("Passed", Reason.ALL_CHECKS_PASSED)
     assert "2 records got no answer" in verdict.message
@@ -37,25 +37,25 @@ def test_clean_counts_pass_and_records_without_an_answer_are_told() -> None:
         ("gaps", Reason.OFFSETS_MISSING),
     ],
 )
-def test_verdict_is_violated_with_reason_of_the_failed_check(count: str, reason: Reason) -> None:
+def test_violation_names_the_failed_check(count: str, reason: Reason) -> None:
     counts = msgspec.structs.replace(CLEAN, **{count: 1})
     verdict = judge(asked(), counts, stopped=None, recreated=False)
     assert (verdict.verdict, verdict.reason) == ("Violated", reason)
 
 
-def test_check_that_was_not_asked_for_cannot_fail_the_run() -> None:
+def test_unrequested_check_cannot_fail_run() -> None:
     counts = msgspec.structs.replace(CLEAN, out_of_order=3)
     verdict = judge(asked("NoLoss", "NoGap"), counts, stopped=None, recreated=False)
     assert verdict.verdict == "Passed"
 
 
-def test_copies_of_a_producer_without_sequence_numbers_are_not_held_against_the_log() -> None:
+def test_duplicates_of_non_idempotent_producer_are_allowed() -> None:
     counts = msgspec.structs.replace(CLEAN, duplicated=3)
     verdict = judge(asked(idempotent=False), counts, stopped=None, recreated=False)
     assert verdict.verdict == "Passed"
 
 
-def test_run_cut_short_never_passes_but_still_tells_of_a_loss() -> None:
+def test_shortened_run_never_passes_but_reports_loss() -> None:
     short = msgspec.structs.replace(CLEAN, sent=190)
     stopped = "the deadline came"
     verdict = judge(asked(), short, stopped=stopped, recreated=False)
@@ -71,7 +71,7 @@ def test_records_removed_by_retention_leave_the_question_open() -> None:
     assert (verdict.verdict, verdict.reason) == ("Inconclusive", Reason.RECORDS_EXPIRED)
 
 
-def test_topic_made_anew_is_not_blamed_for_the_old_ones_records() -> None:
+def test_recreated_topic_is_not_blamed() -> None:
     counts = msgspec.structs.replace(CLEAN, lost=98)
     verdict = judge(asked(), counts, stopped=None, recreated=True)
     assert (verdict.verdict, verdict.reason) == ("Inconclusive", Reason.TOPIC_RECREATED)
@@ -113,7 +113,7 @@ def test_run_without_acks_is_not_asked_for_any() -> None:
     assert verdict.verdict == "Passed"
 
 
-def test_loss_of_what_only_a_leader_acked_is_no_violation() -> None:
+def test_loss_under_acks_leader_is_allowed() -> None:
     counts = msgspec.structs.replace(CLEAN, lost=3)
     assert judge(asked(acks="Leader"), counts, stopped=None, recreated=False).verdict == "Passed"
     stated = msgspec.structs.replace(asked(acks="Leader"), verify=Verify(checks=("NoLoss",)))

@@ -20,14 +20,14 @@ def reassignment(partitions: int, replicas: int) -> bytes:
     return encode_request(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, values)
 
 
-def test_request_with_as_many_elements_as_the_limit_is_read() -> None:
+def test_request_at_the_element_limit_is_read() -> None:
     read = decode_request(ApiKey.LIST_OFFSETS, 7, list_offsets(NAMED_MAX - 1))
     assert len(read.topics[0].partitions) == NAMED_MAX - 1
     read = decode_request(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, reassignment(12_000, 5))
     assert len(read.topics[0].partitions) == 12_000
 
 
-def test_list_offsets_request_over_the_element_limit_is_malformed() -> None:
+def test_list_offsets_request_over_element_limit_is_malformed() -> None:
     with pytest.raises(MalformedMessage, match="at once"):
         decode_request(ApiKey.LIST_OFFSETS, 7, list_offsets(NAMED_MAX))
 

@@ -44,7 +44,7 @@ def a_client_batch(count=3):
     return bytearray(builder.build())
 
 
-def test_client_library_s_batch_is_read_as_it_was_made():
+def test_batch_of_client_library_is_read_unchanged():
     header = parse_header(a_client_batch(3))
     assert (header.magic, header.count, header.last_offset_delta) == (2, 3, 2)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 1, 5)
@@ -131,7 +131,7 @@ def test_last_sequence_wraps():
     assert parse_header(a_batch()).last_sequence is None
 
 
-def test_batches_are_taken_only_whole_and_below_the_limit():
+def test_batches_are_taken_whole_and_below_limit():
     first, second, third = a_batch(0, 10), a_batch(10, 10), a_batch(20, 10)
     data = first + second + third
     assert whole_batches(data, 30, len(data)) == (len(data), 30)

@@ -182,7 +182,7 @@ def test_garbage_request_is_malformed_and_nothing_else(data, choice):
         (ApiKey.CREATE_TOPICS, 5, "02 02 61 00000001 0001 02 00000000 ffffffff7f"),
     ],
 )
-def test_few_bytes_cannot_ask_for_more_memory_than_there_is(key, version, body):
+def test_few_bytes_cannot_claim_too_much_memory(key, version, body):
     """Room made for every item before the first is read would end the process."""
     with pytest.raises(MalformedMessage, match="longer than the message"):
         decode_request(key, version, bytes.fromhex(body))
@@ -235,7 +235,7 @@ def test_produce_request_is_read_as_kio_wrote_it(version):
 
 
 @pytest.mark.parametrize("version", all_versions(ApiKey.PRODUCE))
-def test_produce_response_is_read_by_kio_as_we_meant_it(version):
+def test_produce_response_round_trips_through_kio(version):
     partitions = [
         produce.ProducedPartition(0, 0, 1234, -1, 7),
         produce.ProducedPartition(3, 6, message="not the leader", leader=(2, 9)),
@@ -329,7 +329,7 @@ def test_fetch_request_is_read_as_kio_wrote_it(version, replica):
 
 
 @pytest.mark.parametrize("version", all_versions(ApiKey.FETCH))
-def test_fetch_response_is_read_by_kio_as_we_meant_it(version):
+def test_fetch_response_round_trips_through_kio(version):
     records = bytearray(RECORDS)
     partitions = [
         fetch.FetchedPartition(0, 0, 100, 7, memoryview(records)),
@@ -381,7 +381,7 @@ def test_request_headers_are_read_where_the_body_begins(key, version):
 
 
 @pytest.mark.parametrize(("key", "version"), every_message())
-def test_response_headers_have_tags_in_flexible_versions_except_api_versions(key, version):
+def test_flexible_response_headers_have_tags_except_api_versions(key, version):
     head = headers.response_head(key, version, 4711, 10)
     schema = load_response_schema(key, version)
     header_version = schema.__header_schema__.__version__
@@ -389,7 +389,7 @@ def test_response_headers_have_tags_in_flexible_versions_except_api_versions(key
     assert struct.unpack_from(">ii", head) == (len(head) - 4 + 10, 4711)
 
 
-def test_header_of_an_unknown_api_gives_what_every_header_has():
+def test_header_of_unknown_api_has_common_fields():
     frame = bytearray(struct.pack(">hhi", 999, 0, 5))
     assert headers.parse_request_header(frame) == (999, 0, 5, None, None)
     frame = bytearray(struct.pack(">hhi", ApiKey.METADATA, 99, 5))

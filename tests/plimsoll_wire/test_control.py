@@ -112,7 +112,7 @@ def test_command_reply_arrives_as_sent() -> None:
 
 
 @pytest.mark.parametrize("inner", [Tick(), SetMembers(broker_ids=(BrokerId(0),))])
-def test_command_with_an_operator_only_request_is_rejected_by_decode(inner: object) -> None:
+def test_decode_rejects_command_with_operator_only_request(inner: object) -> None:
     command = control.Command(
         cluster_id=CLUSTER,
         controller_epoch=ControllerEpoch(0),

@@ -78,7 +78,7 @@ def test_record_is_read_as_it_was_written(record: GroupRecord) -> None:
     assert decode_group_record(*encode_group_record(record)) == record
 
 
-def test_commit_with_a_retention_of_its_own_keeps_what_version_1_has_no_field_for() -> None:
+def test_commit_with_own_retention_keeps_it() -> None:
     """Lost, a topic that is made again would begin where its namesake was read to."""
     record = OffsetCommitted(
         group_id="g",
@@ -101,7 +101,7 @@ def test_commit_with_a_retention_of_its_own_keeps_what_version_1_has_no_field_fo
 
 @pytest.mark.parametrize("record", [one for one in RECORDS if hasattr(one, "owner")])
 @pytest.mark.parametrize("expire_ms", [None, 9])
-def test_principal_of_a_group_stands_where_older_readers_do_not_look(
+def test_group_principal_is_hidden_from_older_readers(
     record: GroupRecord, expire_ms: int | None
 ) -> None:
     """They read a value's fields, as Kafka does, and step over what is behind."""
@@ -177,7 +177,7 @@ def test_older_versions_of_an_offset_commit_are_read(version: int) -> None:
     assert read.leader_epoch == (6 if version >= 3 else -1)
 
 
-def test_types_and_versions_of_newer_software_are_named_and_not_guessed() -> None:
+def test_newer_types_and_versions_are_named() -> None:
     assert decode_group_record(b"\0\x08abc", b"x") == UnknownGroupRecord(8, None)
     key = encode_group_record(GroupForgotten(group_id="g")).key
     assert decode_group_record(key, b"\0\x09") == UnknownGroupRecord(2, 9)
@@ -224,9 +224,7 @@ def test_batch_holds_the_records_that_were_written(pairs: list[KeyValue], time_m
 
 
 @given(PAIRS, st.data())
-def test_records_that_are_cut_or_changed_are_refused_or_others(
-    pairs: list[KeyValue], data: st.DataObject
-) -> None:
+def test_damaged_records_are_refused_or_differ(pairs: list[KeyValue], data: st.DataObject) -> None:
     batch = write_batch(pairs, 0)
     header, body = parse_header(batch), bytearray(batch[HEADER_SIZE:])
     end = data.draw(st.integers(0, len(body) - 1))
@@ -247,7 +245,7 @@ def test_compressed_batch_is_refused() -> None:
 # --- the generated schemas -----------------------------------------------------------------------
 
 
-def test_nullable_structure_in_a_tag_is_read_as_it_was_written() -> None:
+def test_nullable_struct_in_tag_round_trips() -> None:
     values = {
         "instance_id": None,
         "rack_id": None,
@@ -271,7 +269,7 @@ def test_nullable_structure_in_a_tag_is_read_as_it_was_written() -> None:
     assert out[-19:-16] == bytes((1, 0, 16)), out.hex()
 
 
-def test_tagged_fields_of_a_transaction_are_read_as_they_were_written() -> None:
+def test_tagged_transaction_fields_round_trip() -> None:
     values = {
         "producer_id": 1,
         "previous_producer_id": 2,

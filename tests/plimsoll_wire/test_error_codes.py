@@ -19,11 +19,11 @@ PRODUCT = sorted(
 
 
 @pytest.mark.parametrize("code", Code, ids=lambda code: code.name)
-def test_error_code_has_the_name_and_number_of_kafka(code: Code):
+def test_error_code_matches_kafka_name_and_number(code: Code):
     assert ErrorCode(int(code)).name.upper() == code.name
 
 
-def test_refusal_reasons_all_have_a_kafka_code_and_a_name_of_their_own():
+def test_refusal_reasons_have_distinct_kafka_codes():
     assert {reason.code for reason in Reason} <= {int(code) for code in Code}
     assert len({reason.value for reason in Reason}) == len(Reason.__members__)
 

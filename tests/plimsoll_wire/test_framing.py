@@ -61,7 +61,7 @@ kinds = st.sampled_from([Framer, Remembering])
 @pytest.mark.slow
 @given(payloads=frames, size=st.integers(1, 3 * CHUNK_BYTES), kind=kinds)
 @settings(max_examples=60)
-def test_frames_do_not_depend_on_how_the_bytes_are_cut(payloads, size, kind):
+def test_frames_are_independent_of_chunking(payloads, size, kind):
     data = framed(payloads)
     framer = kind(LIMIT)
     found = []
@@ -114,7 +114,7 @@ def test_impossible_length_is_refused_at_once(length):
         framer.next_frame()
 
 
-def test_memory_of_a_large_frame_grows_with_what_came_and_not_with_what_was_announced():
+def test_large_frame_memory_grows_with_received_bytes():
     framer = Framer(LIMIT)
     framer.receive(struct.pack(">i", LIMIT) + b"z" * 100)
     came = 100
@@ -126,7 +126,7 @@ def test_memory_of_a_large_frame_grows_with_what_came_and_not_with_what_was_anno
     assert came == LIMIT
 
 
-def test_growth_says_before_the_memory_is_made_how_much_it_will_be():
+def test_framer_states_growth_before_allocating():
     framer = Framer(LIMIT)
     framer.receive(struct.pack(">i", LIMIT) + b"z" * 100)
     assert framer.growth == 0, "small frames and beginnings have their chunk"
@@ -139,7 +139,7 @@ def test_growth_says_before_the_memory_is_made_how_much_it_will_be():
     assert said == LIMIT - 100
 
 
-def test_framer_at_rest_keeps_no_memory_and_goes_on():
+def test_idle_framer_keeps_no_memory():
     framer = Framer(LIMIT)
     framer.receive(framed([b"abc"]) + b"\0\0")
     assert taken(framer) == [b"abc"]
@@ -151,7 +151,7 @@ def test_framer_at_rest_keeps_no_memory_and_goes_on():
     assert taken(framer) == [b"def"]
 
 
-def test_framer_asks_for_the_limit_of_a_long_frame_and_takes_it_once_its_kind_is_known():
+def test_framer_applies_limit_once_kind_is_known():
     asked = []
 
     class Asking(Framer):
@@ -170,7 +170,7 @@ def test_framer_asks_for_the_limit_of_a_long_frame_and_takes_it_once_its_kind_is
     assert asked == [(9, b"ab"), (9, b"abcd")]
 
 
-def test_frame_that_begins_like_the_last_long_one_has_begun_with_its_first_bytes():
+def test_frame_like_the_last_starts_with_first_bytes():
     framer = Remembering(LIMIT)
     large = b"like" + b"x" * CHUNK_BYTES
     found = []
@@ -186,7 +186,7 @@ def test_frame_that_begins_like_the_last_long_one_has_begun_with_its_first_bytes
     assert framer.asked == [len(large), len(large) + 4, len(large)]
 
 
-def test_frame_that_begins_like_the_last_long_one_keeps_to_its_limit():
+def test_frame_like_the_last_keeps_its_limit():
     framer = Remembering(2 * CHUNK_BYTES)
     framer.receive(framed([b"like" + b"x" * CHUNK_BYTES]))
     assert len(taken(framer)) == 1
@@ -219,7 +219,7 @@ def test_frame_may_be_written_into_by_its_owner():
     assert framer.next_frame() == b"def"
 
 
-def test_large_frame_grows_where_it_is_in_bounded_steps():
+def test_large_frame_grows_in_bounded_steps():
     """Fresh memory is written to at once, in the event loop: 48 MiB of it take 45 ms."""
     size = 40 * STEP_BYTES + 123
     framer = Framer(size)

@@ -13,9 +13,7 @@ from plimsoll_wire.primitives import MalformedMessage
 
 @pytest.mark.parametrize("client_id", [None, "", "ein Übersetzer"])
 @pytest.mark.parametrize("tags", [b"\0", b"\1\5\2ab"])
-def test_request_header_ends_behind_whatever_client_id_and_tagged_fields_it_has(
-    client_id: str | None, tags: bytes
-) -> None:
+def test_request_header_ends_after_client_id_and_tags(client_id: str | None, tags: bytes) -> None:
     text = b"" if client_id is None else client_id.encode()
     fixed = struct.pack(">hhih", ApiKey.PRODUCE, 9, 5, -1 if client_id is None else len(text))
     header = parse_request_header(bytearray(fixed + text + tags + b"BODY"))
@@ -23,7 +21,7 @@ def test_request_header_ends_behind_whatever_client_id_and_tagged_fields_it_has(
 
 
 @pytest.mark.parametrize("end", [b"", b"\0", b"\0\x09ab", b"\0\2\xff\xff"])
-def test_request_header_whose_client_id_is_cut_off_or_no_text_is_malformed(end: bytes) -> None:
+def test_request_header_with_bad_client_id_is_malformed(end: bytes) -> None:
     with pytest.raises(MalformedMessage):
         parse_request_header(bytearray(struct.pack(">hhi", ApiKey.PRODUCE, 7, 5) + end))
 

@@ -63,7 +63,7 @@ def test_plain_keys_are_those_of_every_record(
 
 @settings(max_examples=300, deadline=None)
 @given(RECORDS, st.data())
-def test_plain_keys_of_bad_bytes_are_those_that_are_read_one_by_one(
+def test_bad_plain_keys_match_one_by_one_reading(
     records: list[tuple[int, bytes | None, bytes | None]], data: st.DataObject
 ) -> None:
     """Never more than `iter_keyed` allows, whatever the bytes are."""
@@ -91,7 +91,7 @@ def test_plain_keys_of_bad_bytes_are_those_that_are_read_one_by_one(
     st.sampled_from([0, 60, 8_190]),
     st.data(),
 )
-def test_plain_keys_of_many_alike_are_those_that_are_read_one_by_one(
+def test_uniform_plain_keys_match_one_by_one_reading(
     runs: list[tuple[int, tuple[int, int, int | None]]], first: int, data: st.DataObject
 ) -> None:
     """Runs of records of one shape, whose times, keys and values differ, and of which bytes are
@@ -116,7 +116,7 @@ def test_plain_keys_of_many_alike_are_those_that_are_read_one_by_one(
     compare(bytes(made), len(records))
 
 
-def test_short_key_whose_length_has_more_bytes_than_it_needs_is_no_long_one() -> None:
+def test_short_key_with_padded_length_is_not_long() -> None:
     spoilt = bytes.fromhex("10 00 00 00 8200 61 00 00")
     assert compare(spoilt, 1)
     found = plain_keys(spoilt, 1)

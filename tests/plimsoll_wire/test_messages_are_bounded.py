@@ -52,7 +52,7 @@ def messages_in(value):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("key", "version"), every_message())
-def test_answer_of_any_api_and_version_is_encodable_however_long_its_messages(key, version):
+def test_any_response_encodes_with_long_messages(key, version):
     schema = load_response_schema(key, version)
 
     @given(values=values_of(schema), message=LONG)
@@ -70,7 +70,7 @@ def test_answer_of_any_api_and_version_is_encodable_however_long_its_messages(ke
 
 @given(message=LONG)
 @settings(max_examples=20)
-def test_produce_reply_written_by_hand_bounds_its_messages_too(message):
+def test_handwritten_produce_reply_bounds_its_messages(message):
     results = [("orders", [produce.ProducedPartition(0, 87, message=message)])]
     for version in range(8, 11):
         body = produce.encode_response(version, results)

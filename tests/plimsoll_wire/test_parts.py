@@ -12,7 +12,7 @@ def names(count: int) -> dict[str, object]:
     return {"topics": topics, "allow_auto_topic_creation": False}
 
 
-def test_long_message_gives_way_between_parts_when_written_and_read() -> None:
+def test_long_message_gives_way_between_parts() -> None:
     gave_way: list[None] = []
     before = BETWEEN_PARTS.set(lambda: gave_way.append(None))
     try:

@@ -44,7 +44,7 @@ def read(body: bytes, version: int) -> tuple[ProduceRequest | None, ProduceReque
 
 
 @given(REQUESTS, st.sampled_from(VERSIONS))
-def test_request_with_one_batch_is_read_as_any_other_is(values: dict, version: int) -> None:
+def test_request_with_one_batch_is_read_alike(values: dict, version: int) -> None:
     try:
         body = encode_request(ApiKey.PRODUCE, version, values)
     except UnicodeEncodeError:
@@ -55,7 +55,7 @@ def test_request_with_one_batch_is_read_as_any_other_is(values: dict, version: i
 
 
 @given(REQUESTS, st.sampled_from(VERSIONS), st.data())
-def test_spoilt_request_is_taken_by_neither_way_or_by_both(
+def test_damaged_request_is_judged_alike_both_ways(
     values: dict, version: int, data: st.DataObject
 ) -> None:
     try:
@@ -70,7 +70,7 @@ def test_spoilt_request_is_taken_by_neither_way_or_by_both(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_usual_request_of_a_producer_is_read_by_the_way_for_one_batch(version: int) -> None:
+def test_usual_producer_request_takes_the_fast_path(version: int) -> None:
     values = {
         "transactional_id": None,
         "acks": -1,
@@ -86,7 +86,7 @@ def test_usual_request_of_a_producer_is_read_by_the_way_for_one_batch(version: i
 
 @pytest.mark.parametrize("version", range(3, SUPPORTED[ApiKey.PRODUCE].last + 1))
 @pytest.mark.parametrize("name", ["orders", "zahlungen-ä", "n" * 126, "n" * 127, "n" * 249])
-def test_reply_of_one_partition_is_packed_as_any_other(
+def test_reply_of_one_partition_is_packed_alike(
     monkeypatch: pytest.MonkeyPatch, version: int, name: str
 ) -> None:
     results = [(name, [produce.ProducedPartition(3, 6, 1234, 99, 7)])]

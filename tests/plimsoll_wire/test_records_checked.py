@@ -45,7 +45,7 @@ def plain_records(sizes: list[int]) -> bytearray:
     changed=st.none() | st.tuples(st.integers(0, 2**20), st.integers(0, 255)),
     viewed=st.booleans(),
 )
-def test_records_of_one_size_in_a_row_are_checked_like_any_others(runs, count_off, changed, viewed):
+def test_equal_sized_records_are_checked_alike(runs, count_off, changed, viewed):
     """Runs of them are looked at together: that finds what following each length finds."""
     sizes = [size for size, times in runs for _ in range(times)]
     records, count = plain_records(sizes), max(len(sizes) + count_off, 1)
@@ -67,9 +67,7 @@ def test_records_of_one_size_in_a_row_are_checked_like_any_others(runs, count_of
     changed=st.none() | st.tuples(st.integers(0, 9), st.integers(0, 255)),
     cut=st.integers(0, 3),
 )
-def test_last_record_that_is_read_in_one_step_is_found_good_field_by_field_too(
-    size, offset, said, changed, cut
-):
+def test_last_record_is_valid_in_both_ways(size, offset, said, changed, cut):
     builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 10_000_000)
     builder.append(0, 1_000, None, b"", [])
     builder.append(offset, 1_000, None, b"v" * size, [])

@@ -59,7 +59,7 @@ def test_leaders_reply_carries_the_controllers_epoch(controller_epoch: int | Non
     assert reply.partitions[1].diverging == (3, 40)
 
 
-def test_reply_of_an_older_broker_says_nothing_of_controllers() -> None:
+def test_reply_of_older_broker_omits_controllers() -> None:
     body = encode_response(
         ApiKey.FETCH, FETCH_VERSION, {"error_code": 0, "session_id": 0, "responses": []}
     )
@@ -89,7 +89,7 @@ def test_followers_usual_fetch_is_read_as_any_other(named: int) -> None:
     assert usual == fetch.decode_request(memoryview(bytes(frame[HEADER:]) + b"\0"), FETCH_VERSION)
 
 
-def test_followers_fetch_with_any_byte_changed_is_read_as_field_by_field() -> None:
+def test_follower_fetch_with_changed_byte_reads_alike() -> None:
     frame = encode_fetch(9, SENDER, LIMITS, [(TOPIC.bytes, [PartitionFetch(3, 5, 100, 4, 7)])])
     body = frame[HEADER:]
     for at in range(len(body)):
@@ -134,7 +134,7 @@ def _without_the_second(reply):
 
 
 @pytest.mark.parametrize("last_epoch", [None, 4])
-def test_followers_usual_fetch_is_written_as_kafka_reads_it(last_epoch: int | None) -> None:
+def test_follower_fetch_is_written_as_kafka_reads(last_epoch: int | None) -> None:
     asked = PartitionFetch(3, 5, 100, last_epoch, 7)
     session = FetchSessionKey(4, 6)
     one = encode_fetch(9, SENDER, LIMITS, [(TOPIC.bytes, [asked])], session)

@@ -70,7 +70,7 @@ def test_number_of_ten_bytes_is_what_java_reads(number: int) -> None:
     horizon=st.none() | st.integers(0, 2**63 - 1),
     live=st.integers(1, 2**8 - 1),
 )
-def test_records_that_stay_keep_the_times_that_a_client_reads(
+def test_kept_records_keep_their_64_bit_times(
     base: int, raw: list[int], horizon: int | None, live: int
 ) -> None:
     records = b"".join(
@@ -94,7 +94,7 @@ def test_records_that_stay_keep_the_times_that_a_client_reads(
 
 
 @pytest.mark.parametrize("field", ["length", "last offset"])
-def test_length_or_offset_of_more_bytes_than_a_client_reads_is_refused(field: str) -> None:
+def test_overlong_length_or_offset_is_refused(field: str) -> None:
     """Java's readVarint takes five bytes; the bits of the others are zeros."""
     body = b"\0\0" + (b"\x80" * 5 + b"\0" if field == "last offset" else b"\0") + b"\x01\x02v\0"
     size = raw_varint(2 * len(body))

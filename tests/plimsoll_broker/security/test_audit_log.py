@@ -24,7 +24,7 @@ def a_denial(number: int = 0) -> AuditEvent:
     return AuditEvent("Denied", "User:alice", "10.0.0.1", "secured", "Read", f"Topic:{number}")
 
 
-async def test_what_happens_often_is_one_line_with_a_count(
+async def test_frequent_event_is_one_line_with_count(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "plimsoll.audit")
@@ -37,7 +37,7 @@ async def test_what_happens_often_is_one_line_with_a_count(
     assert (line["count"], line["broker"], line["decision"]) == (1_000, 7, "Denied")
 
 
-async def test_flood_of_different_events_is_bounded_and_what_is_dropped_is_counted(
+async def test_flood_of_events_is_bounded_and_drops_counted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "plimsoll.audit")
@@ -53,7 +53,7 @@ async def test_flood_of_different_events_is_bounded_and_what_is_dropped_is_count
     assert len(caplog.records) == ROOM // 2
 
 
-async def test_refusals_of_one_user_silence_no_login_and_no_other_user(
+async def test_refusals_of_one_user_silence_nobody_else(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Metadata for made up names kept every login of others out of the audit log."""
@@ -81,7 +81,7 @@ async def test_refusals_of_one_user_silence_no_login_and_no_other_user(
     assert "User:bob" in first[:2], "by turns"
 
 
-async def test_failed_logins_of_one_address_silence_no_other_address() -> None:
+async def test_failed_logins_of_one_address_silence_nobody_else() -> None:
     audit = AuditLog(7)
     failed = AuditEvent("LoginFailed", "", "10.0.0.9", "secured")
     for number in range(10_000):
@@ -113,7 +113,7 @@ async def test_refusals_in_threads_are_bounded_by_user(
     assert "User:bob" in {line["principal"] for line in events(caplog)}
 
 
-async def test_failed_login_tells_who_was_claimed_escaped_and_cut(
+async def test_failed_login_line_shows_claimed_user_escaped(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "plimsoll.audit")
@@ -128,7 +128,7 @@ async def test_failed_login_tells_who_was_claimed_escaped_and_cut(
     assert all("\x1b" not in record.message for record in caplog.records)
 
 
-async def test_name_of_a_hostile_client_cannot_break_a_line(
+async def test_hostile_client_name_cannot_break_a_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "plimsoll.audit")

@@ -55,7 +55,7 @@ async def refused(made: Certified, pair: KeyPair | None, version: ssl.TLSVersion
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_certificate_lets_in_its_user_with_the_rights_of_that_name(
+async def test_certificate_authenticates_user_with_rights_of_name(
     tls: Certified, version: ssl.TLSVersion
 ) -> None:
     alice, carol = tls.a_user(), tls.a_user("carol")
@@ -69,7 +69,7 @@ async def test_certificate_lets_in_its_user_with_the_rights_of_that_name(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_without_certificate_nobody_is_answered_where_it_is_the_only_login(
+async def test_client_without_certificate_is_refused_when_required(
     tls: Certified, version: ssl.TLSVersion
 ) -> None:
     await refused(tls, None, version)
@@ -99,7 +99,7 @@ async def test_beside_passwords_a_certificate_may_be_left_out(
         await refused(made, a_pair(new_authority("stranger", now_ms())), version)
 
 
-async def test_certificate_is_not_asked_for_where_only_passwords_are(tmp_path: Path) -> None:
+async def test_certificate_is_not_requested_for_password_listeners(tmp_path: Path) -> None:
     async with certified(tmp_path, authentication=("ScramSha512",)) as made:
         pair = made.a_user()
         async with made.client(pair) as client:
@@ -134,7 +134,7 @@ STRANGERS = {
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("kind", STRANGERS)
-async def test_bad_certificate_ends_the_handshake_with_an_alert_and_is_counted(
+async def test_bad_certificate_ends_handshake_with_counted_alert(
     tls: Certified, kind: str, version: ssl.TLSVersion
 ) -> None:
     pair = STRANGERS[kind](tls)
@@ -157,7 +157,7 @@ REFUSED_NAMES = {
 
 
 @pytest.mark.parametrize("kind", REFUSED_NAMES)
-async def test_certificate_that_is_not_committed_lets_nobody_in_whatever_it_is_called(
+async def test_uncommitted_certificate_is_refused_whatever_its_name(
     tls: Certified, kind: str
 ) -> None:
     subject, uris = REFUSED_NAMES[kind]
@@ -172,7 +172,7 @@ async def test_certificate_that_is_not_committed_lets_nobody_in_whatever_it_is_c
 # --- other authorities ---------------------------------------------------------------------------
 
 
-async def test_other_authoritys_certificate_is_called_by_its_distinguished_name(
+async def test_certificate_of_other_authority_uses_distinguished_name(
     tmp_path: Path,
 ) -> None:
     corporate = new_authority("corporate", now_ms())
@@ -198,9 +198,7 @@ NO_NAMES = {
 
 
 @pytest.mark.parametrize("kind", NO_NAMES)
-async def test_other_authoritys_certificate_without_a_usable_name_lets_nobody_in(
-    tls: Certified, kind: str
-) -> None:
+async def test_certificate_of_other_authority_needs_usable_name(tls: Certified, kind: str) -> None:
     corporate = new_authority("corporate", now_ms())
     await tls.believe(own(tls.authority), other("corp", corporate))
     await refused(tls, a_pair(corporate, NO_NAMES[kind]), VERSIONS[1])
@@ -208,7 +206,7 @@ async def test_other_authoritys_certificate_without_a_usable_name_lets_nobody_in
     await until(lambda: counts[CertificateRefusal.NO_USER] == 1)
 
 
-async def test_other_authoritys_certificate_that_says_it_is_a_brokers_lets_nobody_in(
+async def test_broker_name_from_other_authority_is_refused(
     tls: Certified,
 ) -> None:
     corporate = new_authority("corporate", now_ms())
@@ -219,7 +217,7 @@ async def test_other_authoritys_certificate_that_says_it_is_a_brokers_lets_nobod
     await until(lambda: counts[CertificateRefusal.NO_CLIENT] == 1)
 
 
-async def test_chain_by_way_of_another_authority_ends_with_the_one_that_is_trusted(
+async def test_certificate_chain_ends_at_the_trusted_authority(
     tls: Certified,
 ) -> None:
     root = a_pair(None, ((NameOID.COMMON_NAME, "root"),), usages=None, signs=True)
@@ -237,7 +235,7 @@ async def test_chain_by_way_of_another_authority_ends_with_the_one_that_is_trust
 # --- until when ----------------------------------------------------------------------------------
 
 
-async def test_disabled_user_is_cut_off_in_the_turn_of_the_record(tls: Certified) -> None:
+async def test_disabled_user_is_disconnected_at_once(tls: Certified) -> None:
     pair = tls.a_user()
     async with tls.client(pair) as client:
         assert await client.topics() == {"orders": 0}
@@ -247,7 +245,7 @@ async def test_disabled_user_is_cut_off_in_the_turn_of_the_record(tls: Certified
     await refused(tls, pair, VERSIONS[1])
 
 
-async def test_removed_user_is_cut_off_in_the_turn_of_the_record(tls: Certified) -> None:
+async def test_removed_user_is_disconnected_at_once(tls: Certified) -> None:
     pair = tls.a_user()
     async with tls.client(pair) as client:
         assert await client.topics() == {"orders": 0}
@@ -256,7 +254,7 @@ async def test_removed_user_is_cut_off_in_the_turn_of_the_record(tls: Certified)
     assert tls.server.stats.closed_for["revoked"] == 1
 
 
-async def test_former_certificate_is_good_for_as_long_as_it_is_committed(tls: Certified) -> None:
+async def test_former_certificate_is_valid_while_committed(tls: Certified) -> None:
     former, newest = tls.a_user(), tls.unknown()
     async with tls.client(former) as client:
         tls.commit("alice", newest, former)
@@ -268,7 +266,7 @@ async def test_former_certificate_is_good_for_as_long_as_it_is_committed(tls: Ce
     await refused(tls, former, VERSIONS[1])
 
 
-async def test_withdrawn_authority_cuts_off_and_its_certificates_are_refused(
+async def test_withdrawn_authority_disconnects_and_refuses_its_users(
     tls: Certified,
 ) -> None:
     pair, following = tls.a_user(), new_authority("following", now_ms())
@@ -303,7 +301,7 @@ async def test_session_ends_with_its_certificate(
         assert made.server.stats.closed_for["certificate-expired"] == 1
 
 
-async def test_resumed_session_of_tls_1_2_is_judged_anew(tls: Certified) -> None:
+async def test_resumed_tls_1_2_session_is_judged_again(tls: Certified) -> None:
     pair = tls.a_user()
     context = tls.context(pair, VERSIONS[0])
     context.options |= ssl.OP_NO_TICKET

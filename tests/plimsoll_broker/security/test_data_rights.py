@@ -75,7 +75,7 @@ async def test_fetch_without_the_right_tells_no_record(alone: Alone) -> None:
     assert (fetched.code, len(fetched.records)) == (Code.NONE, len(a_batch(1)))
 
 
-async def test_parked_fetch_is_decided_again_by_what_is_committed_when_it_is_answered(
+async def test_parked_fetch_is_authorized_again_when_answered(
     alone: Alone,
 ) -> None:
     alone.secured.allow(rule(Op.WRITE), rule(Op.READ))
@@ -88,7 +88,7 @@ async def test_parked_fetch_is_decided_again_by_what_is_committed_when_it_is_ans
     assert (fetched.code, bytes(fetched.records)) == (DENIED, b"")
 
 
-async def test_client_that_calls_itself_a_follower_is_told_no_record(
+async def test_client_posing_as_follower_gets_no_record(
     broker: Callable[[int], Broker], controller: Controller
 ) -> None:
     one = broker(0)
@@ -121,7 +121,7 @@ async def test_audit_mode_lets_everything_through(alone: Alone) -> None:
     assert alone.secured.authority.stats.would_deny >= 2
 
 
-async def test_followers_need_no_rights_on_the_port_that_is_theirs(
+async def test_followers_need_no_rights_on_replication_port(
     controller: Controller, three: tuple[Broker, Broker, Broker]
 ) -> None:
     secured = Secured()

@@ -84,7 +84,7 @@ CASES: list[tuple[ApiKey, dict[str, Any], AclOperation]] = [
 @pytest.mark.parametrize(
     ("key", "values", "operation"), CASES, ids=lambda x: getattr(x, "name", "")
 )
-async def test_request_about_a_group_without_the_right_is_refused_and_asks_no_coordinator(
+async def test_group_request_without_right_reaches_no_coordinator(
     key: ApiKey, values: dict[str, Any], operation: AclOperation
 ) -> None:
     others = [one for one in (Op.READ, Op.DESCRIBE, Op.DELETE, Op.ALTER) if one is not operation]
@@ -105,7 +105,7 @@ async def test_request_about_a_group_without_the_right_is_refused_and_asks_no_co
     assert harness.coordinators.asked or key is ApiKey.JOIN_GROUP
 
 
-async def test_commit_needs_read_of_the_group_and_of_each_topic() -> None:
+async def test_commit_requires_read_on_group_and_topics() -> None:
     harness = GroupsOfAlice(on_group(Op.READ))
     assert await harness.commit(9, (0, 10)) == [Code.TOPIC_AUTHORIZATION_FAILED]
     harness.secured.allow(a_rule(Op.READ))
@@ -116,7 +116,7 @@ async def test_commit_needs_read_of_the_group_and_of_each_topic() -> None:
     assert group.offsets["orders"][0].offset == 10
 
 
-async def test_long_commit_of_topics_without_the_right_is_refused_and_noted(
+async def test_long_unauthorized_commit_is_refused_and_audited(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """It is read in a thread, where no event loop runs."""
@@ -131,7 +131,7 @@ async def test_long_commit_of_topics_without_the_right_is_refused_and_noted(
     assert (line["decision"], line["resource"], line["count"]) == ("Denied", "Topic:orders", 1)
 
 
-async def test_offsets_are_told_of_topics_that_may_be_described() -> None:
+async def test_offsets_are_returned_for_describable_topics() -> None:
     harness = GroupsOfAlice(on_group(Op.READ), a_rule(Op.READ))
     await harness.commit(9, (0, 10))
     assert await harness.fetch(9, [0]) == (0, {0: 10})
@@ -141,9 +141,7 @@ async def test_offsets_are_told_of_topics_that_may_be_described() -> None:
     assert await harness.fetch(9, None) == (0, {})
 
 
-async def test_groups_are_listed_that_may_be_described_or_all_with_describe_on_the_cluster() -> (
-    None
-):
+async def test_describable_groups_are_listed() -> None:
     harness = GroupsOfAlice(on_group(Op.READ), a_rule(Op.READ))
     await harness.commit(9, (0, 10))
 
@@ -161,7 +159,7 @@ async def test_groups_are_listed_that_may_be_described_or_all_with_describe_on_t
     assert await listed() == ["g"]
 
 
-async def test_parked_join_is_decided_again_when_it_is_answered() -> None:
+async def test_parked_join_is_authorized_again_when_answered() -> None:
     harness = GroupsOfAlice(on_group(Op.READ))
     first = await harness.ask(ApiKey.JOIN_GROUP, 9, join_of())
     assert first.error_code == Code.MEMBER_ID_REQUIRED
@@ -172,7 +170,7 @@ async def test_parked_join_is_decided_again_when_it_is_answered() -> None:
     assert (await parked.told()).error_code == DENIED
 
 
-async def test_many_groups_that_are_refused_are_refused_a_few_in_a_turn(
+async def test_many_group_refusals_are_spread_over_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Before they are asked for, and again when they are answered."""

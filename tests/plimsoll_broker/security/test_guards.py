@@ -66,14 +66,14 @@ IDS = [f"{key.name}-{number}" for number, (key, *_) in enumerate(CASES)]
 
 
 @pytest.mark.parametrize(("key", "values", "code", "rights"), CASES, ids=IDS)
-async def test_request_without_the_right_is_refused_with_kafkas_code_and_reaches_no_handler(
+async def test_request_without_right_is_refused_with_kafka_code(
     key: ApiKey, values: dict[str, Any], code: Code, rights: list[dict[str, Any]]
 ) -> None:
     assert int(code) in codes_in(AskedByAlice(Secured())(key, values))
 
 
 @pytest.mark.parametrize(("key", "values", "code", "rights"), CASES, ids=IDS)
-async def test_request_with_any_right_that_does_is_passed_on_in_the_clients_name(
+async def test_request_with_any_sufficient_right_is_forwarded(
     key: ApiKey, values: dict[str, Any], code: Code, rights: list[dict[str, Any]]
 ) -> None:
     for right in rights:
@@ -93,7 +93,7 @@ async def test_denied_right_is_refused_although_it_is_allowed(
 
 
 @pytest.mark.parametrize(("key", "values", "code", "rights"), CASES, ids=IDS)
-async def test_audit_mode_passes_on_what_enforce_would_refuse_and_counts_it(
+async def test_audit_mode_passes_and_counts_would_be_refusals(
     key: ApiKey, values: dict[str, Any], code: Code, rights: list[dict[str, Any]]
 ) -> None:
     secured = Secured(Mode.AUDIT)
@@ -105,7 +105,7 @@ async def test_audit_mode_passes_on_what_enforce_would_refuse_and_counts_it(
 
 
 @pytest.mark.parametrize("mode", [Mode.ENFORCE, Mode.AUDIT])
-async def test_creator_that_may_not_describe_configs_is_told_none_and_has_attempted_nothing(
+async def test_topic_creator_without_describe_configs_gets_none(
     mode: Mode,
 ) -> None:
     (values,) = (case[1] for case in CASES if case[0] is ApiKey.CREATE_TOPICS)
@@ -138,9 +138,7 @@ async def test_authorization_that_is_off_asks_for_no_rights(
     assert reached.value.behalf is None
 
 
-async def test_every_api_with_a_requirement_has_a_guard_that_is_tried_here_or_is_its_handlers() -> (
-    None
-):
+async def test_every_guarded_api_is_tested_here() -> None:
     assert {int(key) for key in GUARDS} | {int(ApiKey.API_VERSIONS)} == set(REQUIREMENTS)
     tried = {key for key, *_ in CASES} | {ApiKey.METADATA}
     assert {key for key, guard in GUARDS.items() if guard is not IN_HANDLER} == tried
@@ -158,9 +156,7 @@ async def test_api_without_a_requirement_is_not_answered(monkeypatch: pytest.Mon
         AskedByAlice(Secured())(ApiKey.DESCRIBE_LOG_DIRS, {"topics": None})
 
 
-async def test_who_has_no_right_asks_for_a_topic_that_there_is_not_where_asking_makes_none() -> (
-    None
-):
+async def test_unauthorized_request_for_missing_topic_reveals_nothing() -> None:
     secured = Secured(Mode.ENFORCE, a_rule(Op.DESCRIBE, "new"))
     secured.authority.makes_topics = False
     with pytest.raises(Reached):
@@ -175,7 +171,7 @@ ON_TOPIC, ON_CLUSTER = 3576, 8096
 
 
 @pytest.mark.parametrize("mode", [Mode.OFF, Mode.AUDIT])
-async def test_client_is_told_that_it_may_do_all_where_nothing_is_enforced(mode: Mode) -> None:
+async def test_clients_have_all_operations_without_authorization(mode: Mode) -> None:
     secured = Secured(mode)
     counted: list[Any] = []
     secured.authority.audit.note = counted.append  # type: ignore[method-assign]
@@ -212,7 +208,7 @@ async def test_remembered_answer_tells_each_client_its_own_operations() -> None:
 # --- in part -------------------------------------------------------------------------------------
 
 
-async def test_topics_of_a_request_are_refused_each_for_itself() -> None:
+async def test_topics_of_a_request_are_refused_individually() -> None:
     secured = Secured(Mode.ENFORCE, a_rule(Op.DESCRIBE, "or", pattern=Pattern.PREFIXED))
     asked = AskedByAlice(secured)
     values = {
@@ -226,7 +222,7 @@ async def test_topics_of_a_request_are_refused_each_for_itself() -> None:
     assert [topic.name for topic in reached.value.value.topics] == ["orders"]
 
 
-async def test_remembered_decision_does_not_outlive_the_rule_that_made_it() -> None:
+async def test_remembered_decision_ends_with_its_rule() -> None:
     rule = a_rule(Op.DESCRIBE)
     secured = Secured(Mode.ENFORCE, rule)
     asked = AskedByAlice(secured)
@@ -255,7 +251,7 @@ def metadata_values(*names: str | None, makes: bool = False, **more: Any) -> dic
 
 
 @pytest.mark.parametrize("version", range(SUPPORTED[ApiKey.METADATA].last + 1))
-async def test_metadata_of_all_topics_tells_of_those_that_may_be_described(version: int) -> None:
+async def test_metadata_of_all_topics_lists_describable_ones(version: int) -> None:
     secured = Secured(
         Mode.ENFORCE, a_rule(Op.READ), a_rule(Op.READ, "payments", principal="User:bob")
     )
@@ -273,9 +269,7 @@ async def test_metadata_of_all_topics_tells_of_those_that_may_be_described(versi
         assert names("User:carol") == []
 
 
-async def test_metadata_by_name_refuses_what_may_not_be_described_whether_it_exists_or_not() -> (
-    None
-):
+async def test_metadata_by_name_refuses_undescribable_topics_alike() -> None:
     secured = Secured(Mode.ENFORCE, a_rule(Op.DESCRIBE))
     handler = secured.handlers[ApiKey.METADATA]
     values = metadata_values("orders", "payments", "nothing")
@@ -301,7 +295,7 @@ async def test_metadata_by_id_is_refused_without_a_name(name: str | None) -> Non
     }
 
 
-async def test_metadata_of_a_topic_that_would_be_made_needs_the_right_to_create_it() -> None:
+async def test_metadata_that_creates_topic_requires_create() -> None:
     secured = Secured(Mode.ENFORCE, a_rule(Op.DESCRIBE, "new"))
     values = metadata_values("new", makes=True)
     handler = secured.handlers[ApiKey.METADATA]
@@ -327,7 +321,7 @@ async def test_metadata_follows_topics_that_come() -> None:
     assert [topic.name for topic in answer.topics] == []
 
 
-async def test_change_of_rights_topics_or_partitions_is_told_by_the_very_next_metadata() -> None:
+async def test_change_is_visible_in_the_next_metadata() -> None:
     """Although what was asked and what was answered are remembered."""
     rule = a_rule(Op.DESCRIBE, "payments")
     secured = Secured(Mode.ENFORCE, a_rule(Op.DESCRIBE), rule)
@@ -363,7 +357,7 @@ async def test_change_of_rights_topics_or_partitions_is_told_by_the_very_next_me
     assert told() == {}
 
 
-async def test_many_coordinators_that_are_refused_are_compared_with_few_others() -> None:
+async def test_many_refused_coordinators_cost_few_comparisons() -> None:
     compared = 0
 
     class Key(str):

@@ -42,7 +42,7 @@ async def tls(tmp_path: Path):
 
 @settings(max_examples=150)
 @given(st.lists(st.tuples(st.integers(0, len(GOOD) - 1), st.integers(0, 255)), min_size=1))
-def test_whatever_a_certificate_holds_it_is_judged_and_lets_nobody_in(
+def test_any_certificate_is_judged_and_none_admitted(
     changes: list[tuple[int, int]],
 ) -> None:
     spoilt = bytearray(GOOD)

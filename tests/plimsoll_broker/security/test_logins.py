@@ -25,7 +25,7 @@ def wall_ms() -> int:
 
 
 @pytest.mark.parametrize("key", sorted(set(SUPPORTED) - BEFORE_LOGIN), ids=lambda key: key.name)
-async def test_request_before_a_login_closes_the_connection_and_is_not_answered(
+async def test_request_before_login_closes_without_an_answer(
     key: ApiKey,
 ) -> None:
     secured = Secured(Mode.OFF)
@@ -36,7 +36,7 @@ async def test_request_before_a_login_closes_the_connection_and_is_not_answered(
         assert server.stats.closed_for["not-logged-in"] == 1
 
 
-async def test_login_lets_in_and_api_versions_is_answered_before_and_after() -> None:
+async def test_login_succeeds_with_api_versions_before_and_after() -> None:
     async with Secured(Mode.OFF).served() as server, connected(server) as client:
         before = await client.ask(ApiKey.API_VERSIONS, 0, {})
         assert {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE} <= {
@@ -48,9 +48,7 @@ async def test_login_lets_in_and_api_versions_is_answered_before_and_after() -> 
 
 
 @pytest.mark.parametrize(("user", "password"), [("alice", "guess"), ("mallory", "secret")])
-async def test_failed_login_is_told_late_and_then_the_connection_is_closed(
-    user: str, password: str
-) -> None:
+async def test_failed_login_is_answered_late_then_closed(user: str, password: str) -> None:
     secured = Secured()
     async with secured.served() as server, connected(server) as client:
         began = asyncio.get_running_loop().time()
@@ -63,7 +61,7 @@ async def test_failed_login_is_told_late_and_then_the_connection_is_closed(
     assert secured.authority.stats.failed_logins == 1
 
 
-async def test_requests_sent_behind_a_failing_login_are_not_answered() -> None:
+async def test_requests_behind_failing_login_are_not_answered() -> None:
     secured = Secured(Mode.OFF)
     async with secured.served() as server, connected(server) as client:
         await client.ask(ApiKey.SASL_HANDSHAKE, 1, {"mechanism": "SCRAM-SHA-256"})
@@ -75,7 +73,7 @@ async def test_requests_sent_behind_a_failing_login_are_not_answered() -> None:
             await client.answer(ApiKey.METADATA, 1)
 
 
-async def test_handshake_with_an_unknown_mechanism_is_told_the_list_and_closed() -> None:
+async def test_handshake_with_unknown_mechanism_lists_known_ones() -> None:
     async with Secured().served() as server, connected(server) as client:
         told = await client.ask(ApiKey.SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})
         assert told.error_code == Code.UNSUPPORTED_SASL_MECHANISM
@@ -83,7 +81,7 @@ async def test_handshake_with_an_unknown_mechanism_is_told_the_list_and_closed()
         await client.closed()
 
 
-async def test_listener_that_asks_for_no_login_serves_at_once_and_refuses_a_handshake() -> None:
+async def test_listener_without_login_refuses_a_handshake() -> None:
     async with Secured(Mode.OFF).served(OPEN) as server, connected(server) as client:
         assert await client.topics() == {"orders": 0, "payments": 0}
         told = await client.ask(ApiKey.SASL_HANDSHAKE, 1, {"mechanism": "SCRAM-SHA-512"})
@@ -97,7 +95,7 @@ async def test_stranger_may_send_no_large_frame() -> None:
         assert server.stats.closed_for["frame-too-large"] == 1
 
 
-async def test_stranger_who_does_not_log_in_in_time_is_closed_however_much_it_says() -> None:
+async def test_client_late_to_log_in_is_disconnected() -> None:
     secured = Secured()
     async with secured.served() as server, connected(server) as client:
         await client.ask(ApiKey.API_VERSIONS, 0, {})
@@ -112,7 +110,7 @@ async def test_stranger_who_does_not_log_in_in_time_is_closed_however_much_it_sa
 # --- revocation ----------------------------------------------------------------------------------
 
 
-async def test_removed_credential_cuts_off_its_sessions_at_once_and_no_others() -> None:
+async def test_removed_credential_disconnects_its_sessions_only() -> None:
     secured = Secured(Mode.OFF)
     async with (
         secured.served() as server,
@@ -127,7 +125,7 @@ async def test_removed_credential_cuts_off_its_sessions_at_once_and_no_others() 
         assert await bob.topics() == {"orders": 0, "payments": 0}
 
 
-async def test_changed_password_cuts_off_who_came_in_with_the_old_one() -> None:
+async def test_changed_password_disconnects_old_sessions() -> None:
     secured = Secured(Mode.OFF)
     async with secured.served() as server, connected(server) as alice:
         await alice.log_in()
@@ -140,7 +138,7 @@ async def test_changed_password_cuts_off_who_came_in_with_the_old_one() -> None:
             assert (await again.log_in(password="another")).error_code == 0
 
 
-async def test_previous_password_is_cut_off_when_its_time_is_over() -> None:
+async def test_previous_password_session_ends_with_its_time() -> None:
     secured = Secured(Mode.OFF)
     async with secured.served() as server, connected(server) as alice:
         await alice.log_in()
@@ -167,7 +165,7 @@ async def test_previous_password_is_cut_off_when_its_time_is_over() -> None:
             assert await fresh.topics() == {"orders": 0, "payments": 0}
 
 
-async def test_disabled_user_is_cut_off_and_cannot_come_back_until_it_is_enabled() -> None:
+async def test_disabled_user_stays_out_until_enabled() -> None:
     secured = Secured(Mode.OFF)
     holder = UserObject(namespace="default", name="alice", uid="1")
     user = DeclaredUser(object=holder, user_name="alice", disabled=True)

@@ -157,7 +157,7 @@ EMPTY: dict[ApiKey, dict[str, Any]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("key", LONG, ids=[key.name for key in LONG])
-async def test_request_that_names_thousands_is_decided_in_a_thread(
+async def test_request_naming_thousands_is_authorized_in_thread(
     key: ApiKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secured = Secured(Mode.ENFORCE, *MINE_ALL)
@@ -173,7 +173,7 @@ async def test_request_that_names_thousands_is_decided_in_a_thread(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("key", LONG, ids=[key.name for key in LONG])
-async def test_request_of_which_all_is_refused_is_answered_in_a_thread(
+async def test_fully_refused_request_is_answered_in_thread(
     key: ApiKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with watched(monkeypatch) as seen:
@@ -183,7 +183,7 @@ async def test_request_of_which_all_is_refused_is_answered_in_a_thread(
     assert "mine-" not in str(reached)
 
 
-async def test_every_guard_that_goes_through_a_list_is_tried_here() -> None:
+async def test_every_guard_over_a_list_is_tested_here() -> None:
     """The others ask for one right, whatever the request's length."""
     listed = {key for key, guard in GUARDS.items() if guard is not IN_HANDLER} - set(LONG)
     assert listed == {
@@ -215,7 +215,7 @@ def with_topics(secured: Secured, count: int) -> None:
 
 
 @pytest.mark.parametrize("key", [ApiKey.METADATA, ApiKey.DESCRIBE_TOPIC_PARTITIONS])
-async def test_request_for_all_of_many_topics_is_decided_in_a_thread(
+async def test_request_for_all_topics_is_authorized_in_thread(
     key: ApiKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secured = Secured(Mode.ENFORCE, *MINE_ALL)
@@ -229,7 +229,7 @@ async def test_request_for_all_of_many_topics_is_decided_in_a_thread(
 
 
 @pytest.mark.parametrize("rules", [MINE_ALL, [a_rule(Op.ALL, "*")]], ids=["half", "all"])
-async def test_request_for_all_of_many_topics_that_was_asked_before_is_passed_on_as_it_was(
+async def test_repeated_request_for_all_topics_is_forwarded_unchanged(
     rules: list[Acl], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secured = Secured(Mode.ENFORCE, *rules)
@@ -264,7 +264,7 @@ async def test_short_request_is_decided_at_once(
     assert seen["decided"] == seen["decided anywhere"] > 0
 
 
-async def test_rule_that_is_taken_away_meanwhile_counts_from_then_on(
+async def test_rule_removed_meanwhile_applies_from_then_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each thing is decided by what is committed when it is its turn; nothing is remembered of what

@@ -126,7 +126,7 @@ CHANGES: dict[ApiKey, tuple[dict[str, Any], Any, str]] = {
 
 
 @pytest.mark.parametrize("key", CHANGES, ids=[key.name for key in CHANGES])
-async def test_change_of_thousands_is_read_and_answered_in_a_thread(
+async def test_change_of_thousands_is_handled_in_thread(
     key: ApiKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values, module, name = CHANGES[key]

@@ -22,7 +22,7 @@ from plimsoll_wire.api_versions import ApiKey
 
 
 @pytest.mark.parametrize("mode", list(Mode))
-async def test_change_is_passed_on_in_the_clients_name_whatever_its_broker_has_heard(
+async def test_change_is_forwarded_in_the_clients_name(
     mode: Mode,
 ) -> None:
     secured = Secured(

@@ -25,9 +25,7 @@ def rights_of_alice(secured: Secured) -> Rights:
 
 @pytest.mark.parametrize("ask", [OF_GROUP, OF_TOPIC], ids=["group", "topic"])
 @pytest.mark.parametrize("allowed", [False, True])
-async def test_names_of_what_there_is_not_fill_a_small_table_and_long_ones_none(
-    ask: Ask, *, allowed: bool
-) -> None:
+async def test_missing_names_fill_only_a_small_table(ask: Ask, *, allowed: bool) -> None:
     """A user without any right had a broker keep 37 MB for each connection in a few seconds."""
     kinds = [a_rule(AclOperation.READ).resource, a_rule(AclOperation.READ).resource.GROUP]
     rules = [
@@ -45,7 +43,7 @@ async def test_names_of_what_there_is_not_fill_a_small_table_and_long_ones_none(
     assert not rights._known.topics
 
 
-async def test_decision_about_a_topic_that_there_is_is_not_crowded_out() -> None:
+async def test_decision_about_existing_topic_is_not_evicted() -> None:
     rights = rights_of_alice(Secured(Mode.ENFORCE, a_rule(AclOperation.READ)))
     assert rights.topic(AclOperation.READ, "orders")
     for number in range(2 * OTHERS_MAX):

@@ -242,9 +242,7 @@ async def test_every_served_api_is_tried_here(stranger: Stranger) -> None:
     range(len(requests(THERE))),
     ids=[f"{key.name}-{n}" for n, (key, *_) in enumerate(requests(THERE))],
 )
-async def test_request_without_a_right_costs_no_work_and_tells_nothing(
-    stranger: Stranger, number: int
-) -> None:
+async def test_unauthorized_request_costs_no_work(stranger: Stranger, number: int) -> None:
     answers = []
     for name in (THERE, NOT_THERE):
         key, version, values = requests(name)[number]
@@ -254,7 +252,7 @@ async def test_request_without_a_right_costs_no_work_and_tells_nothing(
     assert there == not_there.replace(NOT_THERE.encode(), THERE.encode())
 
 
-async def test_many_requests_that_would_open_to_millions_of_records_open_none(
+async def test_requests_decompressing_to_millions_open_none(
     stranger: Stranger,
 ) -> None:
     """66 of them, 208 kB from a user without a right, cost a broker five minutes."""

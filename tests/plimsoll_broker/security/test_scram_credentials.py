@@ -21,7 +21,7 @@ async def results(key: ApiKey, values: dict[str, Any]) -> list[tuple[int, str | 
     return [(int(one.error_code), one.error_message) for one in reply.results]
 
 
-async def test_description_names_the_user_that_is_not_there_or_is_asked_for_twice() -> None:
+async def test_description_names_missing_and_repeated_users() -> None:
     asked = {"users": [{"name": name} for name in ("alice", "nobody", "bob", "bob")]}
     alice, nobody, bob = await results(DESCRIBE, asked)
     assert alice == (Code.NONE, None)
@@ -43,7 +43,7 @@ async def test_description_names_the_user_that_is_not_there_or_is_asked_for_twic
         ("carol", 3, Code.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism"),
     ],
 )
-async def test_credential_that_cannot_be_is_neither_made_nor_deleted(
+async def test_impossible_credential_is_neither_made_nor_deleted(
     name: str, mechanism: int, code: Code, message: str
 ) -> None:
     one = {"name": name, "mechanism": mechanism}

@@ -112,7 +112,7 @@ async def test_token_is_not_taken_where_only_passwords_are() -> None:
         assert told.error_code == Code.UNSUPPORTED_SASL_MECHANISM
 
 
-async def test_other_issuers_token_is_not_taken_where_only_service_accounts_are() -> None:
+async def test_other_issuers_token_is_refused_for_service_accounts() -> None:
     secured = with_tokens()
     believe(secured, ISSUER.committed(), RSA.committed("OAuth"))
     async with secured.served(TOKENS) as server:
@@ -123,7 +123,7 @@ async def test_other_issuers_token_is_not_taken_where_only_service_accounts_are(
             assert (await client.show(ISSUER.account_token())).error_code == 0
 
 
-async def test_requests_behind_a_token_that_is_being_verified_close_the_connection() -> None:
+async def test_requests_during_token_verification_close_the_connection() -> None:
     async with with_tokens().served(TOKENS) as server, a_client(server) as client:
         await client.ask(ApiKey.SASL_HANDSHAKE, 1, {"mechanism": "OAUTHBEARER"})
         body = bearer(ISSUER.account_token())
@@ -133,7 +133,7 @@ async def test_requests_behind_a_token_that_is_being_verified_close_the_connecti
         assert server.stats.closed_for["not-logged-in"] == 1
 
 
-async def test_tokens_are_verified_beside_the_event_loop_one_at_a_time(
+async def test_tokens_are_verified_off_loop_one_at_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     threads: list[int] = []
@@ -165,7 +165,7 @@ def end_session(secured: Secured, connection: ConnectionState, within_s: float) 
     end.cancel()
 
 
-async def test_session_ends_with_its_token_and_the_next_request_closes_it() -> None:
+async def test_session_ends_with_its_token() -> None:
     secured = with_tokens()
     async with secured.served(TOKENS) as server, a_client(server) as client:
         token = ISSUER.account_token(exp=seconds_from_now(500))
@@ -178,7 +178,7 @@ async def test_session_ends_with_its_token_and_the_next_request_closes_it() -> N
         assert server.stats.closed_for["session-expired"] == 1
 
 
-async def test_session_that_is_renewed_goes_on_and_one_that_says_nothing_is_closed(
+async def test_renewed_session_continues_and_silent_one_closes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(authorities, "EXPIRED_GRACE_MS", 200)
@@ -202,7 +202,7 @@ async def test_session_that_is_renewed_goes_on_and_one_that_says_nothing_is_clos
     await until(lambda: not secured.authority._ends)
 
 
-async def test_listener_with_a_longest_session_asks_passwords_again_too() -> None:
+async def test_listener_with_session_limit_reauthenticates_passwords() -> None:
     listener, secured = replace(TOKENS, connections_max_reauth_ms=300_000), with_tokens()
     async with secured.served(listener) as server, a_client(server) as client:
         told = await client.log_in()
@@ -218,7 +218,7 @@ async def test_listener_with_a_longest_session_asks_passwords_again_too() -> Non
             await client.topics()
 
 
-async def test_key_that_is_withdrawn_cuts_off_who_came_in_by_it_and_a_second_key_nobody() -> None:
+async def test_withdrawn_key_disconnects_only_its_users() -> None:
     secured = with_tokens()
     second = AnIssuer(key_id="key-2")
     both = (*ISSUER.committed().keys, *second.committed().keys)
@@ -233,7 +233,7 @@ async def test_key_that_is_withdrawn_cuts_off_who_came_in_by_it_and_a_second_key
         assert await new.topics() == TOPICS
 
 
-async def test_disabled_account_is_cut_off_and_cannot_come_back() -> None:
+async def test_disabled_account_is_disconnected_and_stays_out() -> None:
     secured = with_tokens()
     async with secured.served(TOKENS) as server, a_client(server) as client:
         await client.show(ISSUER.account_token())
@@ -245,7 +245,7 @@ async def test_disabled_account_is_cut_off_and_cannot_come_back() -> None:
     assert secured.authority.stats.tokens_refused[TokenRefusal.DISABLED] == 1
 
 
-async def test_key_that_is_withdrawn_while_its_token_is_verified_lets_nobody_in(
+async def test_key_withdrawn_during_verification_admits_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     secured, loop = with_tokens(), asyncio.get_running_loop()
@@ -264,9 +264,7 @@ async def test_key_that_is_withdrawn_while_its_token_is_verified_lets_nobody_in(
     assert secured.authority.stats.tokens_refused[TokenRefusal.UNKNOWN_KEY] == 1
 
 
-async def test_what_is_asked_of_the_controller_names_the_tokens_key_until_that_is_withdrawn() -> (
-    None
-):
+async def test_forwarded_requests_name_the_tokens_key() -> None:
     secured = with_tokens(Mode.ENFORCE)
     async with secured.served(TOKENS) as server, a_client(server) as client:
         await client.show(ISSUER.account_token())
@@ -281,7 +279,7 @@ async def test_what_is_asked_of_the_controller_names_the_tokens_key_until_that_i
         assert not secured.authority.security.login_is_good(ACCOUNT, behalf.login)
 
 
-async def test_client_that_logs_in_again_is_no_stranger_meanwhile() -> None:
+async def test_client_logging_in_again_is_no_stranger() -> None:
     async with with_tokens().served(TOKENS) as server, a_client(server) as client:
         await client.show(ISSUER.account_token())
         await client.ask(ApiKey.SASL_HANDSHAKE, 1, {"mechanism": "OAUTHBEARER"})
@@ -294,7 +292,7 @@ async def test_client_that_logs_in_again_is_no_stranger_meanwhile() -> None:
 @settings(
     max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_whatever_bytes_are_sent_as_a_token_are_answered_or_closed(messages: list[bytes]) -> None:
+def test_any_token_bytes_are_answered_or_closed(messages: list[bytes]) -> None:
     asyncio.run(_sent(messages))
 
 

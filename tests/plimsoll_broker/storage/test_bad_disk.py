@@ -71,7 +71,7 @@ def disk():
     ("code", "fault"), [(errno.ENOSPC, StorageFault.FULL), (errno.EIO, StorageFault.IO)]
 )
 @pytest.mark.parametrize("room", [0, 1, 12, 60, 61, 160])
-def test_log_truncates_a_partial_append_after_a_disk_error(
+def test_partial_append_is_truncated_after_disk_error(
     volume, disk, fill, a_batch, read_all, code, fault, room
 ):
     log = volume.log(disk)
@@ -86,7 +86,7 @@ def test_log_truncates_a_partial_append_after_a_disk_error(
     assert (volume.directory / "00000000000000000000.log").stat().st_size == len(data)
 
 
-def test_failed_log_takes_nothing_more_even_if_there_is_room_again(volume, disk, fill):
+def test_failed_log_takes_nothing_even_with_room(volume, disk, fill):
     log = volume.log(disk)
     disk.code = errno.ENOSPC
     with pytest.raises(StorageError):
@@ -108,7 +108,7 @@ def test_other_logs_go_on(volume, disk, fill, a_batch):
     assert other.log_end_offset == 50
 
 
-def test_volume_with_a_failed_log_is_not_marked_clean(volume, disk, fill):
+def test_volume_with_failed_log_is_not_marked_clean(volume, disk, fill):
     log = volume.log(disk)
     fill(log, 5)
     disk.code = errno.ENOSPC
@@ -120,7 +120,7 @@ def test_volume_with_a_failed_log_is_not_marked_clean(volume, disk, fill):
     assert volume.log().log_end_offset == 50
 
 
-def test_tail_that_cannot_be_cut_is_cut_by_the_next_start(volume, disk, fill):
+def test_untruncatable_tail_is_truncated_at_next_start(volume, disk, fill):
     log = volume.log(disk)
     fill(log, 5)
     disk.code, disk.room, disk.truncate_fails = errno.ENOSPC, 70, True
@@ -142,7 +142,7 @@ def test_failed_flush_moves_no_recovery_point(volume, disk, fill):
     assert volume.store.close(42, {}) is False
 
 
-def test_flush_that_a_cut_overtook_moves_no_recovery_point(volume, fill):
+def test_flush_overtaken_by_truncation_moves_no_recovery_point(volume, fill):
     log = volume.log()
     fill(log, 10)
     flush = log.begin_flush()
@@ -197,7 +197,7 @@ def test_replaced_file_is_old_or_new(tmp_path, monkeypatch):
     assert path.read_bytes() == b"old"
 
 
-def test_last_append_before_a_full_disk_is_whole_after_a_restart(volume, disk, a_batch):
+def test_last_append_before_full_disk_survives_restart(volume, disk, a_batch):
     log = volume.log(disk)
     disk.code, disk.room = errno.ENOSPC, 1_000
     written = 0
@@ -216,7 +216,7 @@ def test_last_append_before_a_full_disk_is_whole_after_a_restart(volume, disk, a
     assert isinstance(volume.store, LogStore)
 
 
-def test_log_that_could_not_be_opened_was_not_closed_cleanly(volume, fill):
+def test_unopenable_log_was_not_closed_cleanly(volume, fill):
     fill(volume.log(), 5)
     (volume.directory / "00000000000000000050.log").mkdir()
     with pytest.raises(StorageError):
@@ -241,7 +241,7 @@ def test_log_whose_cut_failed_is_not_closed_cleanly(volume, disk, fill):
     assert volume.store.close(42, {}) is False
 
 
-def test_log_that_is_deleted_while_it_is_made_durable_is_no_failure_of_the_disk(volume):
+def test_log_deleted_during_sync_is_no_disk_failure(volume):
     class DeletedMeanwhile(Disk):
         def sync(self, path):
             volume.store.delete_log(deleted, 0)

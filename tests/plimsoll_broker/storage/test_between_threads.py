@@ -48,7 +48,7 @@ class Turns:
         self._lock.release()
 
 
-def test_log_whose_name_is_taken_over_while_a_thread_syncs_the_old_one_is_known_as_not_durable(
+def test_log_replaced_during_sync_is_not_durable(
     tmp_path: Path,
 ) -> None:
     store = LogStore(tmp_path)
@@ -86,7 +86,7 @@ class Offsets(dict):
         return offset
 
 
-def test_offset_that_is_lowered_while_others_are_saved_is_saved_next(tmp_path: Path) -> None:
+def test_offset_lowered_during_save_is_saved_next(tmp_path: Path) -> None:
     file = OffsetFile(Disk(), tmp_path / "offsets")
     file.save({NAME: 7})
     offsets = file._offsets = Offsets(file._offsets)

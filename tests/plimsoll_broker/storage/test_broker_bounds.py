@@ -7,9 +7,7 @@ from plimsoll_broker.storage.disk import Disk, StorageError, StorageFault
 
 
 @pytest.mark.parametrize(("refused", "batches"), [("open", 40), ("remove", 40), ("remove", 1)])
-def test_log_that_cannot_begin_again_still_has_a_segment(
-    volume, fill, monkeypatch, refused, batches
-):
+def test_log_that_cannot_begin_again_keeps_segment(volume, fill, monkeypatch, refused, batches):
     """Its broker looks at the ends of every log, of one out of service too: it ended with it."""
     log = volume.log()
     fill(log, batches)
@@ -29,7 +27,7 @@ def _refuses(_, path, **__):
     raise StorageError(StorageFault.DESCRIPTORS, path, "too many open files")
 
 
-def test_logs_of_a_store_share_what_they_remember_of_producers(volume, fill):
+def test_logs_of_store_share_producer_memory(volume, fill):
     store = volume.start()
     store.producers.bound(80)
     logs = [store.open_log("orders", TOPIC_ID, n, volume.config, 0) for n in range(4)]
@@ -39,7 +37,7 @@ def test_logs_of_a_store_share_what_they_remember_of_producers(volume, fill):
         assert sum(len(log.producers) for log in logs) <= 80
 
 
-def test_log_that_a_thread_opens_anew_shares_its_producers_when_it_is_back_in_service(volume, fill):
+def test_log_reopened_in_thread_shares_its_producers(volume, fill):
     """Others were made to forget from that thread, while the event loop wrote to them."""
     store = volume.start()
     log, other = (store.open_log("orders", TOPIC_ID, n, volume.config, 0) for n in range(2))

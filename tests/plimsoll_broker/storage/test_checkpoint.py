@@ -84,7 +84,7 @@ def test_flipped_bit_after_the_checkpoint_cuts_there(one_segment: Volume) -> Non
 
 @pytest.mark.parametrize("name", ["index", "timeindex", "snapshot"])
 @pytest.mark.parametrize("damage", ["missing", "empty", "zeros", "swapped", "shorter", "longer"])
-def test_recovery_with_damaged_index_or_snapshot_restores_the_same_log(
+def test_recovery_with_damaged_index_restores_same_log(
     one_segment: Volume, name: str, damage: str
 ) -> None:
     log = one_segment.log()
@@ -123,7 +123,7 @@ def test_index_that_points_between_batches_is_not_believed(one_segment: Volume) 
     assert everything(one_segment.log()) == before
 
 
-def test_cut_that_overtakes_a_checkpoint_leaves_no_snapshot_of_what_was_cut(
+def test_truncation_during_checkpoint_leaves_no_stale_snapshot(
     one_segment: Volume,
 ) -> None:
     log = one_segment.log()
@@ -159,7 +159,7 @@ def test_log_keeps_only_its_newest_checkpoint(one_segment: Volume) -> None:
     ]
 
 
-def test_checkpoint_whose_recovery_point_was_never_written_is_not_trusted(
+def test_checkpoint_without_written_recovery_point_is_distrusted(
     one_segment: Volume,
 ) -> None:
     log = one_segment.log()

@@ -30,7 +30,7 @@ def size(log: Log) -> int:
     return sum(segment.size for segment in log.segments)
 
 
-def test_cleaned_log_keeps_the_last_record_of_each_key_at_its_offset() -> None:
+def test_cleaned_log_keeps_last_record_per_key() -> None:
     machine = a_machine()
     log = overwritten(machine)
     before, was = latest(log), size(log)
@@ -63,7 +63,7 @@ def test_small_segments_become_one() -> None:
     assert [name for name in machine.names() if "swap" in name or "cleaned" in name] == []
 
 
-def test_tombstone_stays_for_its_time_and_goes_after_it() -> None:
+def test_tombstone_stays_for_its_retention() -> None:
     machine = a_machine()
     log = machine.log()
     put(log, (b"a", b"1"))
@@ -80,7 +80,7 @@ def test_tombstone_stays_for_its_time_and_goes_after_it() -> None:
     assert b"a" not in latest(log)
 
 
-def test_no_tombstone_goes_while_the_wall_clock_is_not_believed() -> None:
+def test_tombstones_stay_while_clock_is_distrusted() -> None:
     machine = a_machine()
     log = machine.log()
     put(log, (b"a", None))
@@ -135,7 +135,7 @@ def _known_below(log: Log, end: int) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("snapshots", ["kept", "lost"])
-def test_retries_are_recognised_after_cleaning_although_a_cut_took_what_the_producer_wrote_since(
+def test_retries_are_recognised_after_cleaning_and_truncation(
     snapshots: str,
 ) -> None:
     """Profile cleaning of the simulator, seed 63: a leader wrote eight batches of a producer, of
@@ -156,7 +156,7 @@ def test_retries_are_recognised_after_cleaning_although_a_cut_took_what_the_prod
     assert _known_below(log, end) == before
 
 
-def test_nothing_at_or_above_the_end_of_the_round_decides_or_goes() -> None:
+def test_records_beyond_round_end_are_left_alone() -> None:
     """K2."""
     machine = a_machine()
     log = overwritten(machine)
@@ -168,7 +168,7 @@ def test_nothing_at_or_above_the_end_of_the_round_decides_or_goes() -> None:
     assert {one[2]: one[0] for one in records(log) if one[0] < end} == last_below
 
 
-def test_round_that_runs_out_of_memory_for_keys_goes_on_next_time() -> None:
+def test_round_without_key_memory_continues_next_time() -> None:
     machine = a_machine()
     log = machine.log()
     for number in range(40):
@@ -185,7 +185,7 @@ def test_round_that_runs_out_of_memory_for_keys_goes_on_next_time() -> None:
     assert len([one for one in records(log) if one[0] < log.segments[-1].base_offset]) <= 16
 
 
-def test_batch_with_more_keys_than_there_is_memory_for_stays_and_is_passed() -> None:
+def test_batch_with_too_many_keys_is_skipped() -> None:
     machine = a_machine()
     log = machine.log()
     put(log, *[(b"%d" % n, b"1") for n in range(50)])
@@ -211,7 +211,7 @@ def test_compressed_batches_keep_their_codec(codec: int) -> None:
     assert {header.codec for header, _ in batches(log) if header.count} == {codec}
 
 
-def test_record_without_a_key_of_before_the_topic_was_compacted_stays() -> None:
+def test_older_record_without_key_stays() -> None:
     machine = a_machine()
     log = machine.log()
     put(log, (None, b"1"), (b"a", b"1"))
@@ -235,7 +235,7 @@ def test_damaged_segment_is_not_cleaned(at: int) -> None:
     assert bytes(file.data) == data
 
 
-def test_read_goes_on_to_a_batch_that_has_a_record() -> None:
+def test_read_continues_to_batch_with_a_record() -> None:
     """librdkafka reports an error where a reply has none."""
     machine = a_machine()
     log = machine.log()
@@ -312,7 +312,7 @@ def test_cleaned_log_equals_the_log_by_its_keys(
 
 @pytest.mark.parametrize("base_ms", [1_000, 2**63 - 1, -(2**62)])
 @pytest.mark.parametrize("delta_ms", [2**62, 2**63 - 1, -(2**63)])
-def test_times_that_do_not_fit_64_bits_hold_up_no_cleaning(base_ms: int, delta_ms: int) -> None:
+def test_out_of_range_times_do_not_block_cleaning(base_ms: int, delta_ms: int) -> None:
     """Any client may write them; each round failed, and no other log was cleaned."""
     machine = a_machine()
     log = machine.log()

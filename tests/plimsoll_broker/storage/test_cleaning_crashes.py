@@ -61,14 +61,14 @@ def test_there_are_steps_to_crash_at() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", range(STEPS))
-def test_kill_at_any_step_of_a_round_leaves_each_group_old_or_new(step: int) -> None:
+def test_kill_during_round_leaves_old_or_new_groups(step: int) -> None:
     """K3."""
     check_crash(step, 0, None)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", range(STEPS))
-def test_power_cut_at_any_step_of_a_round_leaves_each_group_old_or_new(step: int) -> None:
+def test_power_cut_during_round_leaves_old_or_new(step: int) -> None:
     """K3."""
     for seed in range(8):
         check_crash(step, seed, frozenset({"names", "tear", "uncut"}))
@@ -135,7 +135,7 @@ def steps_of(made: SegmentSwap, log: Log, count: int) -> None:
 
 @pytest.mark.parametrize("count", range(7))
 @pytest.mark.parametrize("power", [False, True])
-def test_log_that_begins_again_amid_a_swap_stays_empty(count: int, power: bool) -> None:
+def test_log_restarted_during_swap_stays_empty(count: int, power: bool) -> None:
     machine = a_machine()
     log = overwritten(machine)
     steps_of(a_swap(machine, log), log, count)
@@ -168,7 +168,7 @@ def test_append_and_flush_go_on_amid_a_swap(count: int) -> None:
 
 
 @pytest.mark.parametrize("count", range(7))
-def test_retention_that_removes_a_segment_amid_a_swap_leaves_the_rest(count: int) -> None:
+def test_retention_during_swap_leaves_the_rest(count: int) -> None:
     """compact,delete."""
     machine = a_machine()
     log = overwritten(machine)
@@ -183,7 +183,7 @@ def test_retention_that_removes_a_segment_amid_a_swap_leaves_the_rest(count: int
     assert {key: at for key, at in latest(again).items() if at[0] >= 30} == told
 
 
-def test_swap_does_not_hold_once_the_log_was_cut_or_is_not_compacted() -> None:
+def test_swap_is_void_after_truncation_or_policy_change() -> None:
     machine = a_machine()
     log = overwritten(machine)
     made = a_swap(machine, log)
@@ -197,7 +197,7 @@ def test_swap_does_not_hold_once_the_log_was_cut_or_is_not_compacted() -> None:
     assert [name for name in machine.names() if "swap" in name or "cleaned" in name] == []
 
 
-def test_log_of_a_topic_that_was_never_compacted_takes_no_hole() -> None:
+def test_never_compacted_topic_takes_no_hole() -> None:
     machine = a_machine()
     log = overwritten(machine)
     clean(log, machine.store.disk)
@@ -208,7 +208,7 @@ def test_log_of_a_topic_that_was_never_compacted_takes_no_hole() -> None:
     assert machine.log().log_end_offset < 36, "the log is cut where its first hole is"
 
 
-def test_cleaned_segment_is_as_old_as_the_newest_that_it_was_made_of(volume) -> None:
+def test_cleaned_segment_has_newest_source_age(volume) -> None:
     """Of a topic that is compacted and deleted from, records without a time age by their file's:
     each round made them new, and they stayed for ever."""
     volume.config = replace(COMPACT, delete=True, retention_ms=1_000, segment_bytes=400)

@@ -80,7 +80,7 @@ def flips() -> Iterator[tuple[int, int, int, int]]:
 
 
 @pytest.mark.slow
-def test_flipped_bit_of_a_batch_is_never_read_as_what_was_written(
+def test_batch_with_flipped_bit_is_never_read(
     written: tuple[Machine, bytes],
 ) -> None:
     pristine, data = written

@@ -50,7 +50,7 @@ def node(machine: Machine, name: str) -> FileNode:
         "orders-3/00000000000000000240.snapshot",
     ],
 )
-def test_flipped_bit_is_noticed_and_keeps_nothing_from_starting(
+def test_flipped_checkpoint_bit_is_detected_and_start_continues(
     written: tuple[Machine, bytes, bool], name: str
 ) -> None:
     pristine, data, clean = written
@@ -82,7 +82,7 @@ def test_flipped_bit_is_noticed_and_keeps_nothing_from_starting(
             assert [entry.last_offset for entry in log.producers.snapshot()][-1] == 239, flip
 
 
-def test_files_of_version_0_1_have_no_crc_and_are_read() -> None:
+def test_old_checkpoint_files_are_read_without_crc() -> None:
     assert checkpoint_formats.decode_offsets(b"0\n1\norders 3 20\n") == {("orders", 3): 20}
     text = checkpoint_formats.encode_partition_metadata(TOPIC_ID).split(b"crc32c")[0]
     assert checkpoint_formats.decode_partition_metadata(text) == TOPIC_ID
@@ -91,7 +91,7 @@ def test_files_of_version_0_1_have_no_crc_and_are_read() -> None:
     assert checkpoint_formats.decode_meta(text) == meta
 
 
-def test_directory_that_is_gone_after_a_clean_stop_is_not_begun_anew_in_silence() -> None:
+def test_directory_missing_after_clean_stop_is_reported() -> None:
     machine = Machine()
     fill(machine.log(), 5)
     assert machine.store.close(7, {ORDERS: 50})
@@ -101,9 +101,7 @@ def test_directory_that_is_gone_after_a_clean_stop_is_not_begun_anew_in_silence(
     assert machine.log().log_end_offset == 0
 
 
-def test_directory_that_is_gone_after_a_kill_may_begin_anew_also_after_the_next_clean_stop() -> (
-    None
-):
+def test_directory_missing_after_kill_may_begin_anew() -> None:
     """Found by seed 1208622: a topic's deletion outlived a power cut, the recovery points' file
     without it did not, and the topic that was made again under its name had no log."""
     machine = Machine()

@@ -10,7 +10,7 @@ from plimsoll_broker.storage.disk import Disk, StorageError
 from plimsoll_broker.storage.index import TimeIndex
 
 
-def test_index_whose_file_is_gone_is_not_made_anew_empty(tmp_path: Path) -> None:
+def test_index_with_missing_file_is_not_emptied(tmp_path: Path) -> None:
     """An empty one in its place, or another topic's, was read as if it had the entries."""
     path = tmp_path / "00000000000000000000.timeindex"
     index = TimeIndex(Disk(), path, 0)
@@ -24,7 +24,7 @@ def test_index_whose_file_is_gone_is_not_made_anew_empty(tmp_path: Path) -> None
     assert not path.exists()
 
 
-def test_time_index_that_was_cut_compares_with_the_entry_that_is_left(tmp_path: Path) -> None:
+def test_truncated_time_index_compares_with_remaining_entry(tmp_path: Path) -> None:
     index = TimeIndex(Disk(), tmp_path / "00000000000000000000.timeindex", 0)
     index.add(1_000, 7)
     index.add(2_000, 9)

@@ -44,7 +44,7 @@ def test_several_batches_in_one_append(volume, a_batch, read_all):
     assert read_all(log) == data
 
 
-def test_read_starts_with_the_batch_that_holds_the_offset(volume, fill):
+def test_read_starts_with_batch_holding_the_offset(volume, fill):
     log = volume.log()
     fill(log, 40)
     for offset in (0, 9, 10, 133, 255, 399):
@@ -62,14 +62,14 @@ def test_read_never_reaches_the_limit_it_was_given(volume, fill):
     assert log.read(400, 10**6, 400) == b""
 
 
-def test_log_read_returns_at_least_one_batch_however_large(volume, a_batch):
+def test_read_returns_at_least_one_batch(volume, a_batch):
     log = volume.log()
     big = a_batch(0, size=5000)
     log.append(big, list(iter_headers(big)))
     assert log.read(0, 10, 10) == big
 
 
-def test_log_read_keeps_little_more_in_memory_than_it_returns(volume, a_batch):
+def test_read_holds_little_more_than_it_returns(volume, a_batch):
     """What a reply holds is counted by its length: a mebibyte behind 71 bytes was not."""
     volume.config = LogConfig(segment_bytes=2**30)
     log = volume.log()
@@ -84,7 +84,7 @@ def test_log_read_keeps_little_more_in_memory_than_it_returns(volume, a_batch):
                 assert kept <= len(records) * 9 / 8
 
 
-def test_segment_ends_at_its_size_and_is_named_by_its_first_offset(volume, fill):
+def test_segment_ends_at_size_and_names_first_offset(volume, fill):
     log = volume.log()
     fill(log, 30)
     bases = [segment.base_offset for segment in log.segments]
@@ -173,7 +173,7 @@ def test_discarded_log_starts_again_where_it_is_told(volume, fill, read_all):
     assert (again.log_start_offset, again.log_end_offset) == (5_000, 5_020)
 
 
-def test_discarded_log_may_begin_with_the_batch_that_holds_its_start(volume, a_batch, read_all):
+def test_discarded_log_may_begin_within_a_batch(volume, a_batch, read_all):
     """A leader's log starts within a batch once a client has deleted the first records of it."""
     log = volume.log()
     log.discard_to(5_004)
@@ -186,7 +186,7 @@ def test_discarded_log_may_begin_with_the_batch_that_holds_its_start(volume, a_b
     assert (again.log_end_offset, read_all(again)) == (5_010, data)
 
 
-def test_log_cut_within_the_batch_that_holds_its_start_is_empty_at_the_cut(volume, fill):
+def test_log_truncated_within_first_batch_is_empty(volume, fill):
     """Found by seed 1206571: the batch went whole, and the log ended 16 offsets below its start."""
     log = volume.log()
     fill(log, 10, epoch=1)
@@ -201,7 +201,7 @@ def test_log_cut_within_the_batch_that_holds_its_start_is_empty_at_the_cut(volum
     assert (again.log_start_offset, again.log_end_offset) == (87, 97)
 
 
-def test_producers_are_as_of_the_log_s_end_after_a_cut(volume, a_batch):
+def test_producers_match_the_log_end_after_truncation(volume, a_batch):
     log = volume.log()
     for base in range(0, 400, 10):
         data = a_batch(base, producer_id=7, producer_epoch=0, base_sequence=base)
@@ -211,7 +211,7 @@ def test_producers_are_as_of_the_log_s_end_after_a_cut(volume, a_batch):
     assert (entry.producer_id, entry.last_sequence, entry.last_offset) == (7, 149, 149)
 
 
-def test_log_after_a_cut_knows_the_producer_of_the_batch_that_holds_its_start(volume, fill):
+def test_truncated_log_knows_producer_of_first_batch(volume, fill):
     log = volume.log()
     fill(log, 1, producer_id=7, producer_epoch=0, base_sequence=0)
     fill(log, 1, producer_id=8, producer_epoch=0, base_sequence=0)
@@ -233,7 +233,7 @@ def test_retention_by_time_drops_whole_old_segments(volume, fill):
     assert not [name for name in names(log) if name < "00000000000000000240"]
 
 
-def test_retention_by_time_without_a_known_time_deletes_nothing(volume, fill):
+def test_time_retention_without_known_time_deletes_nothing(volume, fill):
     volume.config = LogConfig(segment_bytes=2_000, retention_ms=50)
     log = volume.log()
     fill(log, 40)
@@ -252,7 +252,7 @@ def test_retention_by_time_takes_the_last_segment_too(volume, fill):
     assert volume.log().log_end_offset == 160
 
 
-def test_retention_by_time_keeps_the_last_segment_while_it_is_written_to(volume, fill):
+def test_time_retention_keeps_the_active_segment(volume, fill):
     """Records of long ago, as suites of clients write them, can be read back."""
     volume.config = LogConfig(segment_bytes=2_000, retention_ms=10_000, active_kept_ms=300_000)
     log = volume.log()
@@ -281,7 +281,7 @@ def test_retention_never_goes_above_the_high_watermark(volume, fill):
     assert log.log_start_offset == 120
 
 
-def test_log_that_is_not_to_be_deleted_keeps_everything(volume, fill):
+def test_log_without_delete_policy_keeps_everything(volume, fill):
     volume.config = LogConfig(segment_bytes=2_000, retention_ms=None)
     log = volume.log()
     fill(log, 40)
@@ -309,7 +309,7 @@ def client_batch(base, times):
     return data
 
 
-def test_time_finds_the_first_record_at_or_after_it(volume):
+def test_time_lookup_finds_first_record_at_or_after(volume):
     volume.config = LogConfig(segment_bytes=3_000, index_interval_bytes=200)
     log = volume.log()
     for base in range(0, 300, 10):
@@ -347,7 +347,7 @@ def write_back(log: Log) -> None:
         begin()
 
 
-def test_write_back_begins_each_time_enough_bytes_are_appended(volume, fill, monkeypatch):
+def test_write_back_starts_after_enough_bytes(volume, fill, monkeypatch):
     begun: list[tuple[int, int]] = []
     begin = DiskFile.begin_writing
 
@@ -374,7 +374,7 @@ def test_write_back_begins_each_time_enough_bytes_are_appended(volume, fill, mon
     assert again.size == 4 * batch
 
 
-def test_retention_by_time_is_not_blocked_by_a_record_timestamp_in_the_future(volume, fill):
+def test_time_retention_ignores_future_record_timestamps(volume, fill):
     """Its client counted in microseconds: its segment is as old as its file."""
     volume.config = replace(volume.config, retention_ms=1_000)
     log = volume.log()
@@ -386,7 +386,7 @@ def test_retention_by_time_is_not_blocked_by_a_record_timestamp_in_the_future(vo
     assert volume.log().log_start_offset >= 240
 
 
-def test_retention_without_a_trusted_clock_goes_by_size_alone(volume, fill):
+def test_retention_without_trusted_clock_uses_size_alone(volume, fill):
     volume.config = replace(volume.config, retention_ms=1_000, retention_bytes=4_000)
     log = volume.log()
     fill(log, 40)

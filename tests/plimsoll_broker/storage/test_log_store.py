@@ -19,7 +19,7 @@ OTHER_ID = UUID("ffffffff-1234-5678-1234-567812345678")
 # --- whose volume ---------------------------------------------------------------------------------
 
 
-def test_empty_volume_is_nobody_s_until_it_is_formatted(tmp_path):
+def test_empty_volume_is_unowned_until_formatted(tmp_path):
     store = LogStore(tmp_path / "new")
     assert store.open() is None
     assert store.meta is None
@@ -51,7 +51,7 @@ def test_volume_in_use_is_refused(volume):
     assert LogStore(volume.path).open().reason == "VolumeInUse"
 
 
-def test_meta_file_that_makes_no_sense_is_not_overwritten(volume):
+def test_malformed_meta_file_is_not_overwritten(volume):
     store = volume.start()
     for name in ("meta.properties", "meta.properties.copy"):
         (volume.path / name).write_text("version=7\n")
@@ -63,7 +63,7 @@ def test_meta_file_that_makes_no_sense_is_not_overwritten(volume):
 # --- the clean-stop marker ------------------------------------------------------------------------
 
 
-def test_clean_stop_leaves_the_epoch_and_the_next_start_takes_it(volume, fill):
+def test_clean_stop_leaves_epoch_for_next_start(volume, fill):
     log = volume.log()
     fill(log, 3)
     assert volume.store.close(42, {}) is True
@@ -134,7 +134,7 @@ def test_high_watermark_is_within_the_log(volume, fill, stored, expected):
     assert volume.store.high_watermark(log) == expected
 
 
-def test_high_watermarks_of_partitions_that_are_not_open_are_kept(volume):
+def test_high_watermarks_of_closed_partitions_are_kept(volume):
     store = volume.start()
     store.checkpoint_high_watermarks({("a", 0): 1, ("b", 0): 2})
     store = volume.start()
@@ -161,7 +161,7 @@ def test_volume_says_which_partitions_it_holds(volume, fill):
     }
 
 
-def test_another_topic_under_the_same_name_is_set_aside_first(volume, fill):
+def test_other_topic_of_same_name_is_set_aside(volume, fill):
     fill(volume.log(), 3)
     store = volume.start()
     log = store.open_log("orders", OTHER_ID, 3, LogConfig(), 1_000)
@@ -173,7 +173,7 @@ def test_another_topic_under_the_same_name_is_set_aside_first(volume, fill):
     assert store.deleted.due(1_000 + STRAY_DELAY_MS) == [stray]
 
 
-def test_new_topic_of_an_old_name_inherits_no_checkpoints(volume, fill):
+def test_recreated_topic_inherits_no_checkpoints(volume, fill):
     """Kill -9 right after: the old start would throw the new log away, the old recovery point
     would keep its records from being checked."""
     log = volume.log()
@@ -189,7 +189,7 @@ def test_new_topic_of_an_old_name_inherits_no_checkpoints(volume, fill):
     assert again.recovery_point == 0
 
 
-def test_log_recovered_early_whose_topic_went_meanwhile_is_set_aside_and_replaced(volume, fill):
+def test_early_recovered_log_of_deleted_topic_is_replaced(volume, fill):
     """The image moves on while a start recovers logs: the topic is deleted and made again."""
     fill(volume.log(), 3)
     store = volume.start()
@@ -228,7 +228,7 @@ def test_deletion_that_a_crash_interrupted_is_finished(volume, fill):
 # --- a reader that is still at it -----------------------------------------------------------------
 
 
-def test_file_that_was_deleted_can_still_be_read_by_who_holds_it(volume, fill, read_all):
+def test_deleted_file_stays_readable_to_its_holder(volume, fill, read_all):
     log = volume.log()
     fill(log, 3)
     segment = log.segments[0]
@@ -281,7 +281,7 @@ class CountingDisk(Disk):
         super().sync(path)
 
 
-def test_new_log_s_identity_is_durable_before_its_first_record(volume, fill):
+def test_new_log_identity_is_durable_before_records(volume, fill):
     disk = CountingDisk()
     log = volume.log(disk)
     assert disk.synced == []
@@ -317,7 +317,7 @@ def test_clean_stops_do_not_pile_up_snapshots(volume, fill):
     ]
 
 
-def test_high_watermark_does_not_outlive_the_records_that_it_counted(volume, fill):
+def test_high_watermark_does_not_outlive_its_records(volume, fill):
     """Found by simulation: after an unclean election a follower cut committed records, grew past
     its old high watermark with others and was killed before the next checkpoint."""
     log = volume.log()
@@ -330,7 +330,7 @@ def test_high_watermark_does_not_outlive_the_records_that_it_counted(volume, fil
     assert volume.store.high_watermark(grown) == 20
 
 
-def test_high_watermark_beyond_the_log_is_lowered_before_the_log_grows(volume, fill):
+def test_high_watermark_beyond_log_is_lowered_before_growth(volume, fill):
     log = volume.log()
     fill(log, 2)
     volume.store.checkpoint_high_watermarks({("orders", 3): 50})
@@ -343,7 +343,7 @@ def test_high_watermark_beyond_the_log_is_lowered_before_the_log_grows(volume, f
     assert volume.store.high_watermark(grown) == 20
 
 
-def test_checkpoint_that_was_begun_before_a_cut_does_not_undo_it(volume, fill):
+def test_checkpoint_begun_before_truncation_does_not_undo_it(volume, fill):
     log = volume.log()
     fill(log, 5)
     finish = volume.store.begin_high_watermarks({("orders", 3): 50})
@@ -352,7 +352,7 @@ def test_checkpoint_that_was_begun_before_a_cut_does_not_undo_it(volume, fill):
     assert volume.store.high_watermark(volume.log()) == 20
 
 
-def test_topic_made_again_knows_nothing_of_the_old_ones_high_watermark(volume, fill):
+def test_recreated_topic_has_no_old_high_watermark(volume, fill):
     log = volume.log()
     fill(log, 5)
     volume.store.checkpoint_high_watermarks({("orders", 3): 50})
@@ -365,7 +365,7 @@ def test_topic_made_again_knows_nothing_of_the_old_ones_high_watermark(volume, f
     assert volume.store.high_watermark(again) == 0
 
 
-def test_checkpoint_saved_by_two_threads_keeps_the_newer_one_whichever_ends_last(volume):
+def test_checkpoint_of_two_threads_keeps_newer_one(volume):
     """A checkpoint that was on its way while logs were about to be cut."""
     volume.start()
     volume.store.checkpoint_high_watermarks({("orders", 3): 50})
@@ -377,7 +377,7 @@ def test_checkpoint_saved_by_two_threads_keeps_the_newer_one_whichever_ends_last
     assert text.split("\n")[2] == "orders 3 20"
 
 
-def test_truncation_does_not_rewrite_high_watermarks_already_lowered_in_bulk(volume):
+def test_truncation_skips_high_watermarks_already_lowered(volume):
     volume.start()
     volume.store.checkpoint_high_watermarks({("orders", 3): 50, ("orders", 4): 50})
     volume.store.begin_lower({("orders", 3): 20, ("orders", 4): 20})()
@@ -388,7 +388,7 @@ def test_truncation_does_not_rewrite_high_watermarks_already_lowered_in_bulk(vol
     assert path.stat().st_ino == written
 
 
-def test_truncation_writes_lowered_high_watermark_that_a_thread_has_not_written(volume):
+def test_truncation_writes_unwritten_lower_high_watermark(volume):
     volume.start()
     volume.store.checkpoint_high_watermarks({("orders", 3): 50})
     finish = volume.store.begin_lower({("orders", 3): 20})

@@ -43,7 +43,7 @@ def take(machine: Machine, base: str) -> None:
 
 @pytest.mark.parametrize("gone", [(FIRST,), (FIRST, SECOND)])
 @pytest.mark.parametrize("chore", [True, False])
-def test_log_without_its_first_files_after_a_kill_has_lost_its_beginning(
+def test_log_without_first_files_after_kill_lost_beginning(
     volume: Volume, gone: tuple[str, ...], chore: bool
 ) -> None:
     """Also where no chore has noted anything: its second file came after a note."""
@@ -62,7 +62,7 @@ def test_log_without_its_first_files_after_a_kill_has_lost_its_beginning(
         assert follower.position(5, log) == (5, 400, None)
 
 
-def test_log_that_lost_its_beginning_is_known_also_after_clean_stops(volume: Volume) -> None:
+def test_lost_beginning_is_known_after_clean_stops(volume: Volume) -> None:
     fill(volume.log(), 40)
     lose(volume, FIRST)
     for _ in range(3):
@@ -72,7 +72,7 @@ def test_log_that_lost_its_beginning_is_known_also_after_clean_stops(volume: Vol
         assert volume.store.close(7, {("orders", 3): 400})
 
 
-def test_log_that_lost_its_first_file_after_a_clean_stop_is_out_of_service_and_then_accused(
+def test_beginning_lost_after_clean_stop_is_reported(
     volume: Volume,
 ) -> None:
     fill(volume.log(), 40)
@@ -135,7 +135,7 @@ def test_log_that_begins_again_is_whole(volume: Volume) -> None:
     assert (again.beginning_lost, again.log_start_offset) == (False, 20)
 
 
-def test_log_whose_beginning_is_accepted_is_whole_after_the_next_kill(volume: Volume) -> None:
+def test_accepted_beginning_is_whole_after_next_kill(volume: Volume) -> None:
     fill(volume.log(), 40)
     lose(volume, FIRST)
     log = volume.log()
@@ -165,9 +165,7 @@ def test_log_is_not_accused_wherever_retention_is_interrupted(writes: int, power
 
 @pytest.mark.parametrize("offset", [30, 200, 900])
 @pytest.mark.parametrize("writes", range(0, WRITES, 3))
-def test_log_is_not_accused_wherever_a_kill_interrupts_its_beginning_again(
-    writes: int, offset: int
-) -> None:
+def test_interrupted_restart_of_log_accuses_nobody(writes: int, offset: int) -> None:
     machine = a_flushed_log()
     machine.retain(400)
     machine.volume.crash_in = writes
@@ -185,7 +183,7 @@ def test_log_is_not_accused_wherever_a_kill_interrupts_its_beginning_again(
         assert machine.log().beginning_lost
 
 
-def test_full_disk_that_takes_no_note_lets_the_oldest_go_and_accuses_nobody() -> None:
+def test_full_disk_drops_oldest_note_and_accuses_nobody() -> None:
     machine = Machine(LogConfig(segment_bytes=2_000, retention_bytes=2_000))
     log = machine.log()
     fill(log, 40)
@@ -208,7 +206,7 @@ def test_full_disk_that_takes_no_note_lets_the_oldest_go_and_accuses_nobody() ->
     assert machine.log().beginning_lost
 
 
-def test_note_that_a_thread_is_about_to_write_does_not_outlive_that_all_go() -> None:
+def test_pending_note_does_not_outlive_full_removal() -> None:
     machine = a_flushed_log()
     log = machine.store.logs[ORDERS]
     late = machine.store.beginnings.begin_note([(ORDERS, log)])
@@ -218,7 +216,7 @@ def test_note_that_a_thread_is_about_to_write_does_not_outlive_that_all_go() -> 
     assert not machine.log().beginning_lost
 
 
-def test_new_log_does_not_inherit_what_was_noted_of_another_one_of_its_name(
+def test_new_log_does_not_inherit_older_notes(
     volume: Volume,
 ) -> None:
     fill(volume.log(), 40)
@@ -246,7 +244,7 @@ def test_log_without_a_note_is_believed(volume: Volume) -> None:
 @pytest.mark.parametrize(
     "name", [checkpoint_formats.RECOVERY_POINTS, checkpoint_formats.LOG_STARTS]
 )
-def test_notes_from_before_version_01_ran_here_count_no_more(volume: Volume, name: str) -> None:
+def test_notes_from_before_version_0_1_are_ignored(volume: Volume, name: str) -> None:
     """It removes files and notes nothing; its checkpoints have no CRC."""
     fill(volume.log(), 40)
     (volume.path / name).write_bytes(b"0\n0\n")

@@ -23,7 +23,7 @@ def lose(volume: Volume, base: str) -> None:
         path.unlink()
 
 
-def test_log_without_what_superseded_its_records_is_not_complete(volume: Volume) -> None:
+def test_log_without_superseding_records_is_incomplete(volume: Volume) -> None:
     a_cleaned_log(volume, 300)
     lose(volume, LAST)
     for _ in range(2):  # a start accepts nothing
@@ -32,13 +32,13 @@ def test_log_without_what_superseded_its_records_is_not_complete(volume: Volume)
         assert (log.superseding_lost, log.incomplete) == (True, True)
 
 
-def test_log_that_ends_behind_what_superseded_its_records_is_complete(volume: Volume) -> None:
+def test_log_beyond_superseding_records_is_complete(volume: Volume) -> None:
     a_cleaned_log(volume, 240)
     lose(volume, LAST)
     assert not volume.log().incomplete
 
 
-def test_end_of_the_last_round_counts_where_no_other_was_noted(volume: Volume) -> None:
+def test_end_of_last_round_is_the_default(volume: Volume) -> None:
     """As a release before left it."""
     a_cleaned_log(volume, 0)
     assert volume.store is not None
@@ -51,7 +51,7 @@ def test_end_of_the_last_round_counts_where_no_other_was_noted(volume: Volume) -
         volume.store.save_lowered()
 
 
-def test_log_that_leads_or_begins_anew_is_complete_from_then_on(volume: Volume) -> None:
+def test_log_that_leads_or_restarts_is_complete(volume: Volume) -> None:
     a_cleaned_log(volume, 300)
     lose(volume, LAST)
     log = volume.log()

@@ -56,7 +56,7 @@ LOSSES = {
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_log_that_lost_a_file_after_a_clean_stop_is_out_of_service_until_the_next_start(
+def test_file_missing_after_clean_stop_disables_log(
     loss: str,
 ) -> None:
     machine, data = a_log()
@@ -75,7 +75,7 @@ def test_log_that_lost_a_file_after_a_clean_stop_is_out_of_service_until_the_nex
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_log_that_lost_a_file_after_a_kill_is_opened_with_what_is_left(loss: str) -> None:
+def test_file_missing_after_kill_leaves_the_rest(loss: str) -> None:
     machine, data = a_log()
     log = machine.store.logs[ORDERS]
     log.flush(checkpoint=True)
@@ -84,7 +84,7 @@ def test_log_that_lost_a_file_after_a_kill_is_opened_with_what_is_left(loss: str
     assert read_all(machine.log()) in data
 
 
-def test_log_is_opened_after_a_clean_stop_wherever_it_begins() -> None:
+def test_cleanly_stopped_log_opens_at_any_start() -> None:
     machine, data = a_log()
     log = machine.store.logs[ORDERS]
     for start in (30, 125, 400):  # within the first segment, behind it, at its end
@@ -96,7 +96,7 @@ def test_log_is_opened_after_a_clean_stop_wherever_it_begins() -> None:
         assert data.endswith(read_all(log))
 
 
-def test_log_that_was_discarded_before_a_clean_stop_is_opened_where_it_begins() -> None:
+def test_log_discarded_before_clean_stop_opens_there() -> None:
     machine, _ = a_log()
     for offset in (200, 900, 10):
         assert machine.store.close(7, {})
@@ -108,7 +108,7 @@ def test_log_that_was_discarded_before_a_clean_stop_is_opened_where_it_begins() 
         assert (log.log_start_offset, log.log_end_offset) == (offset, offset)
 
 
-def test_starts_that_a_clean_stop_saved_are_forgotten_where_files_tell_them() -> None:
+def test_saved_starts_are_forgotten_when_files_state_them() -> None:
     machine, _ = a_log()
     assert machine.store.close(7, {ORDERS: 400})
     log = machine.log()

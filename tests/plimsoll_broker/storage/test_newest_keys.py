@@ -16,7 +16,7 @@ def keys(*names: bytes | None) -> BatchKeys:
     return BatchKeys(names, False, any(len(name or b"") > 63 for name in names))
 
 
-def test_last_record_of_each_key_is_marked_and_those_before_it_are_not() -> None:
+def test_last_record_of_each_key_is_marked() -> None:
     newest, marks = NewestKeys(2**16), ChunkMarks(7)
     assert newest.note(marks, 3, keys(b"a", b"b", b"a", b"c"))
     assert newest.note(marks, 0, keys(b"c", b"d", b"a"))
@@ -41,7 +41,7 @@ def test_long_keys_are_told_apart() -> None:
     assert newest.live_in(keys(long + b"2", long + b"3", b"a")) == 0b010
 
 
-def test_batch_for_whose_keys_there_is_no_room_is_not_taken() -> None:
+def test_batch_without_room_for_keys_is_refused() -> None:
     newest = NewestKeys(CHUNK_BYTES + 2 + 3 * (KEY_BYTES + 1))
     marks = newest.marks(8)
     assert marks is not None
@@ -52,5 +52,5 @@ def test_batch_for_whose_keys_there_is_no_room_is_not_taken() -> None:
     assert newest.marks(1) is None
 
 
-def test_chunk_that_says_it_has_more_records_than_fit_gets_no_marks() -> None:
+def test_chunk_with_too_many_records_gets_no_marks() -> None:
     assert NewestKeys(2**31 - 1).marks(RECORDS_MAX + 1) is None

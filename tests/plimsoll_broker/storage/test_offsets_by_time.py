@@ -132,7 +132,7 @@ def test_search_within_a_batch_skips_deleted_records(volume: Volume, codec: int)
     assert found_at(log, None) == (BASE_MS + 9, 9)
 
 
-def test_greatest_time_of_a_stamped_batch_is_the_log_start(volume: Volume) -> None:
+def test_greatest_time_of_stamped_batch_is_log_start(volume: Volume) -> None:
     log = volume.log()
     put(log, stamped_by_the_log(a_client_batch(range(BASE_MS, BASE_MS + 10))))
     log.advance_log_start(4)
@@ -144,7 +144,7 @@ def one_record(newest: int, base: int) -> bytes:
     return renumbered(a_client_batch(range(newest, newest + 1)), base)
 
 
-def test_greatest_time_is_of_records_that_were_not_deleted(volume: Volume):
+def test_greatest_time_ignores_deleted_records(volume: Volume):
     log = volume.log()
     for at, newest in enumerate((90, 5, 50, 7)):
         put(log, zipped(one_record(BASE_MS + newest, at)))
@@ -194,9 +194,7 @@ def renumbered(batch: bytes, base: int) -> bytes:
 
 
 @pytest.mark.parametrize(("delta_ms", "time"), [(2**63 - 1, -(2**63) + 999), (-1, 999)])
-def test_time_that_does_not_fit_64_bits_is_what_a_java_client_reads(
-    volume: Volume, delta_ms: int, time: int
-) -> None:
+def test_out_of_range_time_reads_as_in_java(volume: Volume, delta_ms: int, time: int) -> None:
     """No answer could hold it: the request of whoever asked got none."""
     log = volume.log()
     data = b"".join(a_record(n, delta_ms * (n == 0), b"k", b"v") for n in range(2))

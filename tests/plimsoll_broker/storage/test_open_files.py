@@ -67,7 +67,7 @@ def test_start_after_clean_stop_leaves_descriptors_for_others(volume: Volume) ->
     assert logs_open(volume.path) <= 20
 
 
-def test_file_that_a_thread_reads_is_closed_after_it(volume: Volume) -> None:
+def test_file_read_by_thread_is_closed_afterwards(volume: Volume) -> None:
     """It was handed the open file: neither another log's files nor a removal take it away."""
     first, *others = many_logs(volume, FewDescriptors(), 60)
     fill(first, 30)
@@ -79,7 +79,7 @@ def test_file_that_a_thread_reads_is_closed_after_it(volume: Volume) -> None:
     assert found_at(first, 1_015) is None
 
 
-def test_log_that_is_gone_opens_no_file_of_its_name(volume: Volume) -> None:
+def test_deleted_log_opens_no_file_of_its_name(volume: Volume) -> None:
     """A topic of the same name may have taken the directory."""
     first, *others = many_logs(volume, FewDescriptors(), 60)
     fill(first, 30)
@@ -94,7 +94,7 @@ def test_log_that_is_gone_opens_no_file_of_its_name(volume: Volume) -> None:
 
 
 @pytest.mark.slow
-def test_logs_give_descriptors_back_when_the_process_has_none(
+def test_logs_return_descriptors_when_process_has_none(
     volume: Volume, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other parts have taken them all: no log goes out of service for it."""

@@ -37,7 +37,7 @@ def a_log_cut_below_its_start(machine: Machine) -> None:
     assert (log.log_start_offset, log.log_end_offset) == (30, 30)
 
 
-def test_log_start_does_not_outlive_the_records_that_it_counted(machine: Machine) -> None:
+def test_log_start_does_not_outlive_its_records(machine: Machine) -> None:
     a_log_cut_below_its_start(machine)
     fill(machine.store.logs[ORDERS], 25)  # beyond the old start
     again = machine.log()
@@ -45,14 +45,14 @@ def test_log_start_does_not_outlive_the_records_that_it_counted(machine: Machine
     assert len(read_all(again)) == 25 * 161
 
 
-def test_log_that_ends_below_its_old_start_is_not_thrown_away(machine: Machine) -> None:
+def test_log_ending_below_old_start_is_kept(machine: Machine) -> None:
     a_log_cut_below_its_start(machine)
     fill(machine.store.logs[ORDERS], 2)
     again = machine.log()
     assert (again.log_start_offset, again.log_end_offset) == (30, 50)
 
 
-def test_discarded_log_keeps_no_start_after_a_power_cut(machine: Machine) -> None:
+def test_discarded_log_has_no_start_after_power_cut(machine: Machine) -> None:
     a_log_cut_below_its_start(machine)
     log = machine.store.logs[ORDERS]
     fill(log, 2)
@@ -62,7 +62,7 @@ def test_discarded_log_keeps_no_start_after_a_power_cut(machine: Machine) -> Non
     assert (again.log_start_offset, again.log_end_offset) == (30, 50)
 
 
-def test_start_that_the_first_segment_tells_is_not_saved(machine: Machine) -> None:
+def test_start_stated_by_first_segment_is_not_saved(machine: Machine) -> None:
     """Only what nothing else says needs a file, and can be out of date."""
     machine.config = replace(machine.config, retention_bytes=2_000)
     log = machine.log()
@@ -84,9 +84,7 @@ def test_start_that_the_first_segment_tells_is_not_saved(machine: Machine) -> No
 
 
 @pytest.mark.parametrize("batches", [12, 15])
-def test_truncation_survives_a_power_cut_when_the_log_rolls_there(
-    machine: Machine, batches: int
-) -> None:
+def test_truncation_at_roll_survives_power_cut(machine: Machine, batches: int) -> None:
     """At a segment's end and within one: no later sync covers the file that was cut."""
     log = machine.log()
     fill(log, 20, epoch=5)
@@ -140,7 +138,7 @@ def test_flushed_batches_survive_a_power_cut_over_rolls(machine: Machine) -> Non
     assert read_all(again) == data
 
 
-def test_recovery_point_is_not_beyond_what_has_a_name(machine: Machine) -> None:
+def test_recovery_point_stays_below_named_segments(machine: Machine) -> None:
     log = machine.log()
     fill(log, 30)
     flush = log.begin_flush()
@@ -154,7 +152,7 @@ def test_recovery_point_is_not_beyond_what_has_a_name(machine: Machine) -> None:
     assert machine.log().log_end_offset == 420
 
 
-def test_segments_removed_by_retention_stay_removed_below_the_recovery_point() -> None:
+def test_segments_removed_by_retention_stay_removed() -> None:
     """Never synced, removed, and back with a torn end: the log behind it must not be cut."""
     machine = Machine(LogConfig(segment_bytes=2_000, retention_bytes=2_000))
     log = machine.log()
@@ -177,7 +175,7 @@ def a_flushed_log_that_retention_shortened() -> Machine:
 
 
 @pytest.mark.parametrize("back", [f"{0:020d}", f"{120:020d}"])
-def test_removal_that_comes_undone_alone_takes_nothing_with_it(back: str) -> None:
+def test_undone_removal_takes_nothing_with_it(back: str) -> None:
     """A gap below the log's start is no damage: what was flushed is there."""
     machine = a_flushed_log_that_retention_shortened()
     data = read_all(machine.store.logs[ORDERS])
@@ -232,7 +230,7 @@ def loses_only_the_name_of_240(machine: Machine) -> None:
     machine.lose_power(Cut(content=True, entries=True, back=(f"{240:020d}",)))
 
 
-def test_segment_whose_name_a_power_cut_may_take_does_not_become_the_first() -> None:
+def test_segment_with_volatile_name_does_not_become_first() -> None:
     """The log was found to begin at 360: what had been there was gone, and nobody said so."""
     machine = a_log_that_is_to_begin_at_240()
     machine.remove_below_saved_start(100)
@@ -241,7 +239,7 @@ def test_segment_whose_name_a_power_cut_may_take_does_not_become_the_first() -> 
     assert (again.log_start_offset, again.log_end_offset) == (240, 240)
 
 
-def test_segment_that_a_start_makes_the_first_keeps_its_name() -> None:
+def test_segment_made_first_keeps_its_name() -> None:
     machine = a_log_that_is_to_begin_at_240()
     machine.log()  # after a kill
     assert machine.names()[0].startswith(f"{240:020d}")
@@ -250,7 +248,7 @@ def test_segment_that_a_start_makes_the_first_keeps_its_name() -> None:
     assert (again.log_start_offset, again.log_end_offset) == (240, 400)
 
 
-def test_empty_log_of_a_killed_process_is_durable_before_its_records(machine: Machine) -> None:
+def test_empty_log_of_killed_process_is_durable_first(machine: Machine) -> None:
     """What was flushed, and acknowledged with flush.messages: 1, went with its directory."""
     machine.log()
     log = machine.log()  # after a kill
@@ -261,7 +259,7 @@ def test_empty_log_of_a_killed_process_is_durable_before_its_records(machine: Ma
     assert (again.log_start_offset, again.log_end_offset) == (0, 10)
 
 
-def test_first_segment_that_a_start_makes_keeps_its_name(machine: Machine) -> None:
+def test_first_segment_made_at_start_keeps_name(machine: Machine) -> None:
     """The process died when a discard had removed the only one, and had made no other yet."""
     log = machine.log()
     log.discard_to(7)
@@ -274,7 +272,7 @@ def test_first_segment_that_a_start_makes_keeps_its_name(machine: Machine) -> No
     assert (again.log_start_offset, again.log_end_offset) == (0, 10)
 
 
-def test_segments_are_removed_up_to_one_whose_name_is_on_the_disk() -> None:
+def test_segments_are_removed_up_to_durable_name() -> None:
     machine = a_log_that_is_to_begin_at_240()
     log = machine.store.logs[ORDERS]
     sync, renames = log.unsynced.begin_names()
@@ -287,7 +285,7 @@ def test_segments_are_removed_up_to_one_whose_name_is_on_the_disk() -> None:
     assert [segment.base_offset for segment in log.segments] == [360, 480]
 
 
-def test_log_without_a_saved_start_removes_segments_one_by_one() -> None:
+def test_log_without_saved_start_removes_segments_singly() -> None:
     """On a full disk: each removal is on the disk before the next."""
     machine = Machine(LogConfig(segment_bytes=2_000, retention_bytes=2_000))
     log = machine.log()
@@ -307,7 +305,7 @@ def test_log_without_a_saved_start_removes_segments_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("entries", [True, False])
-def test_torn_segments_that_retention_had_removed_take_nobody_out_of_service(entries: bool) -> None:
+def test_torn_removed_segments_disable_no_log(entries: bool) -> None:
     machine = Machine(LogConfig(segment_bytes=2_000, retention_bytes=2_000))
     log = machine.log()
     fill(log, 40)
@@ -320,7 +318,7 @@ def test_torn_segments_that_retention_had_removed_take_nobody_out_of_service(ent
     assert len(read_all(again)) == 161 * (again.log_end_offset - again.log_start_offset) // 10
 
 
-def test_torn_segment_below_the_recovery_point_is_where_the_log_is_cut(machine: Machine) -> None:
+def test_torn_segment_below_recovery_point_truncates_log(machine: Machine) -> None:
     log = machine.log()
     fill(log, 40)
     log.flush()
@@ -335,7 +333,7 @@ def test_torn_segment_below_the_recovery_point_is_where_the_log_is_cut(machine: 
     assert len(read_all(machine.log())) == 48 * 161
 
 
-def test_segments_that_end_below_the_log_start_are_not_looked_at(machine: Machine) -> None:
+def test_segments_ending_below_log_start_are_ignored(machine: Machine) -> None:
     """Torn, and back after retention had removed them: the log behind them stays."""
     log = machine.log()
     fill(log, 40)
@@ -350,7 +348,7 @@ def test_segments_that_end_below_the_log_start_are_not_looked_at(machine: Machin
     assert f"{120:020d}.log" not in machine.names()
 
 
-def test_producer_whose_batches_retention_removed_is_known_after_a_crash() -> None:
+def test_producer_of_removed_batches_is_known_after_crash() -> None:
     machine = Machine(LogConfig(segment_bytes=2_000, retention_bytes=2_000))
     log = machine.log()
     fill(log, 1, producer_id=7, producer_epoch=0, base_sequence=0)
@@ -359,7 +357,7 @@ def test_producer_whose_batches_retention_removed_is_known_after_a_crash() -> No
     assert [entry.producer_id for entry in machine.log().producers.snapshot()] == [7]
 
 
-def test_records_that_a_cut_had_removed_do_not_hide_what_follows(machine: Machine) -> None:
+def test_truncated_records_do_not_hide_later_ones(machine: Machine) -> None:
     """As a broker before the cuts were synced may have left them: they end behind the place where
     the next segment begins."""
     log = machine.log()
@@ -374,7 +372,7 @@ def test_records_that_a_cut_had_removed_do_not_hide_what_follows(machine: Machin
     assert terms(read_all(machine.log())) == [5] * 15 + [6] * 5
 
 
-def test_indexes_of_a_segment_that_rolled_during_a_flush_are_not_believed_yet() -> None:
+def test_indexes_rolled_during_flush_are_not_trusted() -> None:
     """The flush covers its records, but not its indexes: half a time index would let retention
     delete it too early."""
     config = LogConfig(segment_bytes=2_000, index_interval_bytes=300, flush_messages=1)

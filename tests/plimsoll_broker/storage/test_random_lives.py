@@ -8,7 +8,7 @@ from tests.plimsoll_broker.storage.many_lives import live
 
 @pytest.mark.slow
 @pytest.mark.timeout(280)
-def test_random_lives_of_a_log_keep_what_was_promised() -> None:
+def test_random_lives_keep_the_logs_promises() -> None:
     logging.disable(logging.ERROR)  # of the bits that are flipped
     try:
         live(150, 50)

@@ -43,18 +43,18 @@ def test_recent_batches_are_what_the_file_holds(log):
                 assert found(log, offset, max_bytes, min(up_to, 30)) == expected or offset >= up_to
 
 
-def test_recent_batches_are_not_read_beyond_the_limit_of_the_reader(log):
+def test_recent_batches_respect_the_readers_limit(log):
     assert found(log, 20, up_to=25) == b""
     assert [h.base_offset for h in iter_headers(found(log, 0, up_to=20))] == [0, 10]
 
 
-def test_recent_batches_give_nothing_for_an_offset_inside_a_batch_or_outside(log):
+def test_recent_batches_ignore_offsets_inside_a_batch(log):
     assert found(log, 15) is None
     assert found(log, 30) is None
     assert found(log, 999) is None
 
 
-def test_recent_batches_are_forgotten_when_the_log_is_cut(log):
+def test_recent_batches_are_forgotten_on_truncation(log):
     log.truncate_to(20)
     assert found(log, 10) is None
     assert found(log, 20) is None
@@ -63,7 +63,7 @@ def test_recent_batches_are_forgotten_when_the_log_is_cut(log):
     assert found(log, 0) is None
 
 
-def test_recent_batches_are_forgotten_when_the_log_begins_anew(log):
+def test_recent_batches_are_forgotten_on_restart(log):
     log.discard_to(100)
     assert (len(log.recent), log.recent.used) == (0, 0)
 
@@ -80,12 +80,12 @@ def test_recent_batches_are_forgotten_when_an_append_fails(log, monkeypatch):
     assert len(log.recent) == 0
 
 
-def test_recent_batches_are_forgotten_when_the_log_is_taken_out_of_service(log):
+def test_recent_batches_are_forgotten_when_log_fails(log):
     log.give_up(StorageError(StorageFault.IO, log.directory, "broken"))
     assert len(log.recent) == 0
 
 
-def test_recent_batches_are_forgotten_when_the_log_is_deleted(log, volume):
+def test_recent_batches_are_forgotten_on_deletion(log, volume):
     memory = volume.store.recent
     assert memory.used == log.recent.used > 0
     volume.store.delete_log(log, 0)
@@ -100,7 +100,7 @@ def test_recent_batches_are_forgotten_when_segments_are_removed(log):
     assert len(log.recent) == 0
 
 
-def test_recent_batches_are_forgotten_when_a_leaders_batches_are_appended(log):
+def test_recent_batches_are_forgotten_on_follower_append(log):
     data = a_batch(30)
     log.append(data, [parse_header(data)])
     assert len(log.recent) == 0
@@ -108,7 +108,7 @@ def test_recent_batches_are_forgotten_when_a_leaders_batches_are_appended(log):
     assert (found(log, 30), len(log.recent)) == (None, 1)
 
 
-def test_recent_batches_survive_a_roll_and_are_read_segment_by_segment(log):
+def test_recent_batches_survive_a_roll(log):
     while len(log.segments) < 2:
         produce(log)
     for segment in log.segments:
@@ -121,7 +121,7 @@ def kept(recent, base, size, whole=None):
     recent.keep(memoryview(data)[whole or 0 :], parse_header(data, whole or 0), 0)
 
 
-def test_recent_batches_of_one_log_keep_to_their_bytes_and_number():
+def test_recent_batches_of_one_log_are_bounded():
     recent = RecentBatches(RecentMemory(10 * LOG_BYTES))
     for number in range(3 * LOG_BATCHES):
         kept(recent, number * 10, 100)
@@ -133,7 +133,7 @@ def test_recent_batches_of_one_log_keep_to_their_bytes_and_number():
     assert (len(recent), recent.used) == (0, 0)
 
 
-def test_recent_batches_of_all_logs_keep_to_their_memory_the_oldest_go_first():
+def test_recent_batches_of_all_logs_are_bounded():
     memory = RecentMemory(4_000)
     logs = [RecentBatches(memory) for _ in range(3)]
     for number in range(50):
@@ -146,7 +146,7 @@ def test_recent_batches_of_all_logs_keep_to_their_memory_the_oldest_go_first():
     assert memory.used == 0
 
 
-def test_recent_batch_that_is_a_small_part_of_its_request_is_copied_or_not_kept():
+def test_small_recent_batch_of_large_request_is_copied():
     memory = RecentMemory()
     recent = RecentBatches(memory)
     kept(recent, 0, 100, whole=100_000)
@@ -155,7 +155,7 @@ def test_recent_batch_that_is_a_small_part_of_its_request_is_copied_or_not_kept(
     assert (len(recent), memory.used) == (0, 0)
 
 
-def test_bytes_between_two_offsets_are_those_of_the_batches_between(volume, a_batch):
+def test_bytes_between_offsets_are_of_batches_between(volume, a_batch):
     log = volume.log()
     ends = [0]
     sizes = []

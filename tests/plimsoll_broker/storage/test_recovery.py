@@ -44,7 +44,7 @@ def test_log_is_the_same_in_the_next_life(volume, a_batch, read_all, clean):
     assert volume.store.high_watermark(again) == (5 if clean else 0)
 
 
-def test_recovery_after_a_clean_stop_reads_only_the_tail(volume, fill):
+def test_recovery_after_clean_stop_reads_the_tail(volume, fill):
     """A flipped bit in a record is not looked for: the marker says that all is well."""
     log = volume.log()
     fill(log, 40)
@@ -56,7 +56,7 @@ def test_recovery_after_a_clean_stop_reads_only_the_tail(volume, fill):
     assert volume.log().log_end_offset == 400
 
 
-def test_last_segment_torn_at_any_byte_keeps_its_whole_batches(volume, fill, tmp_path):
+def test_torn_last_segment_keeps_its_whole_batches(volume, fill, tmp_path):
     """kill -9 or a power cut at any byte: the torn batch goes, everything before stays."""
     volume.config = LogConfig(segment_bytes=900)
     log = volume.log()
@@ -149,7 +149,7 @@ def test_indexes_are_made_again(volume, a_batch, read_all, clean, damage):
 @pytest.mark.parametrize(
     "text", [None, "", "0\n1\n", "0\n1\n9 0\n", "0\n2\n0 0\n1 77\n", "junk", "0\n2\n3 0\n1 100\n"]
 )
-def test_terms_come_from_the_batches_when_the_file_is_wrong(volume, a_batch, clean, text):
+def test_epochs_come_from_batches_when_file_is_wrong(volume, a_batch, clean, text):
     log = idempotent(volume, a_batch)
     entries = log.epochs.entries
     if clean:
@@ -173,7 +173,7 @@ def test_terms_behind_the_end_are_dropped(volume, fill):
     assert volume.log().epochs.entries == [(2, 0)]
 
 
-def test_log_that_let_go_of_everything_knows_its_last_term_after_a_crash(volume, fill):
+def test_emptied_log_knows_last_epoch_after_crash(volume, fill):
     log = volume.log()
     fill(log, 3, epoch=1)
     fill(log, 2, epoch=2)
@@ -189,7 +189,7 @@ def test_log_that_let_go_of_everything_knows_its_last_term_after_a_crash(volume,
     assert again.epochs.epoch_of_last(60) == 2
 
 
-def test_terms_survive_a_flush_even_if_the_batches_are_not_read_again(volume, fill):
+def test_epochs_survive_a_flush_without_rereading(volume, fill):
     log = volume.log()
     for epoch in range(30):
         fill(log, 1, epoch=epoch)
@@ -217,7 +217,7 @@ def test_producer_snapshots_are_made_good_by_the_batches(volume, a_batch, damage
 
 
 @pytest.mark.parametrize("other", ["log", "offset"])
-def test_whole_snapshot_of_another_log_or_offset_is_not_believed(volume, a_batch, other):
+def test_snapshot_of_another_log_is_not_trusted(volume, a_batch, other):
     """A batch that only the other log has would have been acknowledged as a retry, and be nowhere;
     as of another offset one that was cut, or the next one would have been refused."""
     log = idempotent(volume, a_batch)
@@ -236,7 +236,7 @@ def test_whole_snapshot_of_another_log_or_offset_is_not_believed(volume, a_batch
 
 
 @pytest.mark.parametrize("line", [False, True])
-def test_snapshot_of_version_01_which_does_not_say_whose_it_is_is_believed(volume, a_batch, line):
+def test_snapshot_of_version_0_1_is_trusted(volume, a_batch, line):
     """`line`: that version read ours first, took its first line for a producer's, and wrote it
     again without what it does not know."""
     log = idempotent(volume, a_batch)
@@ -266,7 +266,7 @@ def test_leftovers_of_interrupted_steps_are_removed(volume, fill):
     assert not [name for name in left if "900" in name or name.endswith((".tmp", ".deleted"))]
 
 
-def test_log_start_beyond_the_end_means_an_empty_log_there(volume, fill):
+def test_log_start_beyond_end_means_empty_log(volume, fill):
     log = volume.log()
     fill(log, 5)
     (volume.path / checkpoint_formats.LOG_STARTS).write_text("0\n1\norders 3 80\n")
@@ -274,7 +274,7 @@ def test_log_start_beyond_the_end_means_an_empty_log_there(volume, fill):
     assert (again.log_start_offset, again.log_end_offset) == (80, 80)
 
 
-def test_cut_and_other_records_after_it_survive_a_crash(volume, fill, read_all):
+def test_truncation_and_later_records_survive_a_crash(volume, fill, read_all):
     """S: the epoch file and the recovery point are older than the cut."""
     log = volume.log()
     fill(log, 30, epoch=1)
@@ -301,7 +301,7 @@ def test_everything_recovered_has_a_good_crc(volume, fill, read_all):
         position += header.length
 
 
-def test_term_that_began_before_what_is_read_again_keeps_its_start(volume, fill):
+def test_epoch_before_reread_part_keeps_its_start(volume, fill):
     log = volume.log()
     fill(log, 6, epoch=1)
     fill(log, 14, epoch=2)

@@ -7,7 +7,7 @@ from plimsoll_broker.storage.log_config import LogConfig
 from plimsoll_wire.batches import iter_headers
 
 
-def test_segment_that_was_cut_empty_is_as_old_as_what_is_appended_next(volume, a_batch):
+def test_emptied_segment_is_as_old_as_next_append(volume, a_batch):
     """And not as what was cut: it would roll at the second batch."""
     volume.config = LogConfig(segment_ms=1_000)
     log = volume.log()
@@ -32,9 +32,7 @@ def test_segment_that_was_cut_empty_is_as_old_as_what_is_appended_next(volume, a
     ],
     ids=["segment.bytes", "segment.ms", "segment.index.bytes", "index.interval.bytes"],
 )
-def test_log_has_no_segment_for_each_batch_whatever_its_configs_and_times_are(
-    volume, a_batch, monkeypatch, config
-):
+def test_log_never_has_one_segment_per_batch(volume, a_batch, monkeypatch, config):
     """A client may set these (segment.bytes in a Topic object), or write times that are a week
     apart: every descriptor of its broker was a segment of one batch, and no other log could be
     opened."""

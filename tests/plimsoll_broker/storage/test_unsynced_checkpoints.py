@@ -34,7 +34,7 @@ def killed_at_io(machine: Machine, number: int) -> None:
     machine.volume.crash_in = number
 
 
-def test_log_reopened_on_a_disk_with_room_removes_nothing_below_an_unsaved_start(
+def test_reopened_log_removes_nothing_below_unsaved_start(
     machine: Machine,
 ) -> None:
     """Several went at once below a start that only the memory knew: a power cut brought back one,
@@ -54,7 +54,7 @@ def test_log_reopened_on_a_disk_with_room_removes_nothing_below_an_unsaved_start
     assert machine.log().log_end_offset == 400
 
 
-def test_log_start_that_a_start_believed_survives_a_power_cut(machine: Machine) -> None:
+def test_log_start_trusted_at_start_survives_power_cut(machine: Machine) -> None:
     """The process before was killed between the checkpoint's rename and its directory's sync."""
     log = machine.store.logs[ORDERS]
     machine.store.checkpoint_log_starts()
@@ -69,7 +69,7 @@ def test_log_start_that_a_start_believed_survives_a_power_cut(machine: Machine) 
     assert (again.log_start_offset, again.log_end_offset) == (240, 400)
 
 
-def test_log_start_that_was_lowered_stays_lowered_over_a_kill_and_a_power_cut(
+def test_lowered_log_start_survives_kill_and_power_cut(
     machine: Machine,
 ) -> None:
     """The next life read the lowered start, saved nothing, and wrote below the old one."""
@@ -115,9 +115,7 @@ def a_new_log(machine: Machine, topic: str) -> Log:
     return machine.store.open_log(topic, topic_id, 0, machine.config, 0)
 
 
-def test_new_log_whose_sync_failed_takes_no_record_though_another_sync_would_succeed(
-    machine: Machine, broken: list[str]
-) -> None:
+def test_new_log_with_failed_sync_takes_no_record(machine: Machine, broken: list[str]) -> None:
     bad = a_new_log(machine, "bad")
     broken.append("bad-0")
     make_durable = machine.store.begin_new()
@@ -129,7 +127,7 @@ def test_new_log_whose_sync_failed_takes_no_record_though_another_sync_would_suc
     assert bad.fault is not None
 
 
-def test_new_log_whose_sync_failed_holds_up_no_other(machine: Machine, broken: list[str]) -> None:
+def test_new_log_with_failed_sync_blocks_no_other(machine: Machine, broken: list[str]) -> None:
     a_new_log(machine, "bad")
     good = a_new_log(machine, "good")
     broken.append("bad-0")

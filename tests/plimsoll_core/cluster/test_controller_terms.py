@@ -68,7 +68,7 @@ def test_image_keeps_terms_through_a_snapshot() -> None:
     assert decode_image(encode_image(image)) == image
 
 
-def test_term_id_before_its_metadata_version_is_not_written() -> None:
+def test_term_id_waits_for_its_metadata_version() -> None:
     began = ControllerChanged(
         cause="t", controller_epoch=ControllerEpoch(1), identity="x", term_id="a"
     )

@@ -71,7 +71,7 @@ def partition(image: ClusterImage, index: int) -> Partition:
     return image.partitions[PartitionKey(TOPIC, index)]
 
 
-def test_image_applies_every_record_that_the_log_may_hold() -> None:
+def test_image_applies_every_record_of_the_log() -> None:
     from plimsoll_core.cluster.image import _APPLIERS
 
     assert set(_APPLIERS) == set(get_args(r.Record))
@@ -96,7 +96,7 @@ def test_older_image_stays_as_it_was(image: ClusterImage) -> None:
     assert encode_image(image) == before
 
 
-def test_new_partitions_are_led_by_the_first_of_their_isr(image: ClusterImage) -> None:
+def test_new_partitions_are_led_by_first_isr_member(image: ClusterImage) -> None:
     """LE=0, PE=0, isr = active members, leader = isr[0]."""
     assert [partition(image, n).leader for n in range(3)] == [0, 1, None]
     assert partition(image, 0).leader_epoch == partition(image, 0).partition_epoch == 0
@@ -104,7 +104,7 @@ def test_new_partitions_are_led_by_the_first_of_their_isr(image: ClusterImage) -
     assert partition(image, 0).min_isr == 2
 
 
-def test_partitions_changed_record_steps_each_partitions_own_leader_epoch(
+def test_partitions_changed_record_raises_each_leader_epoch(
     image: ClusterImage,
 ) -> None:
     image = apply(image, changed(leader=1, leader_epoch_step=1))
@@ -206,7 +206,7 @@ def test_another_clusters_log_is_our_bug() -> None:
         apply(ClusterImage(cluster_id=UUID(int=1)), declared)
 
 
-def test_snapshot_is_of_what_is_committed_and_changes_nothing(image: ClusterImage) -> None:
+def test_snapshot_holds_committed_state_and_changes_nothing(image: ClusterImage) -> None:
     taken = r.SnapshotTaken(cause="the ring is full", name="s", end_offset=image.next_offset)
     after = apply(image, taken)
     assert after == msgspec.structs.replace(image, next_offset=image.next_offset + 1)
@@ -214,7 +214,7 @@ def test_snapshot_is_of_what_is_committed_and_changes_nothing(image: ClusterImag
         apply(image, msgspec.structs.replace(taken, end_offset=image.next_offset + 1))
 
 
-def test_snapshot_round_trips_and_equal_images_have_equal_bytes(image: ClusterImage) -> None:
+def test_snapshots_of_equal_images_have_equal_bytes(image: ClusterImage) -> None:
     image = apply(image, r.ProducerIdsAllocated(cause="a", broker_id=1, next_producer_id=1000))
     image = apply(image, changed(isr=(0,), elr=(1,)))
     data = encode_image(image)
@@ -228,7 +228,7 @@ def test_snapshot_of_another_format_is_not_guessed_at(image: ClusterImage) -> No
         decode_image(newer)
 
 
-def test_records_survive_json_and_an_unknown_field_is_refused(image: ClusterImage) -> None:
+def test_records_survive_json_and_unknown_field_is_refused(image: ClusterImage) -> None:
     for record in (TOPIC_CREATED, PARTITIONS_CREATED, registered(0), changed(leader=None, isr=())):
         data = msgspec.json.encode((record,))
         assert read_records(data) == (record,)
@@ -238,9 +238,7 @@ def test_records_survive_json_and_an_unknown_field_is_refused(image: ClusterImag
 
 
 class TestGrants:
-    def test_grant_is_open_until_it_ends_and_is_replaced_by_a_later_one(
-        self, image: ClusterImage
-    ) -> None:
+    def test_grant_is_open_until_replaced_or_ended(self, image: ClusterImage) -> None:
         first = r.RestartGranted(cause="x", broker_id=1, broker_epoch=1, pod_uid="a", revision="R1")
         again = r.RestartGranted(cause="x", broker_id=1, broker_epoch=1, pod_uid="b", revision="R2")
         image = apply_all(image, [first, again])

@@ -86,7 +86,7 @@ def test_partition_that_breaks_a_rule_is_named(
     assert all(f"{world.p().topic_id}-0" in sentence for sentence in told)
 
 
-def test_always_led_accepts_leaderless_partition_with_only_a_fenced_elr_member(world: Any) -> None:
+def test_always_led_accepts_leaderless_partition_with_fenced_elr(world: Any) -> None:
     """ "Whoever may lead does": a fenced member of the ELR may not."""
     image = with_broker(world.image, 1, fenced=True)
     image = with_p(image, leader=None, isr=(), elr=(1,))
@@ -109,7 +109,7 @@ class TestIndexes:
         image = replace(world.image, partitions=Map({other: p}))
         assert any("is filed under" in sentence for sentence in indexes(image))
 
-    def test_replica_that_its_broker_is_not_known_to_host(self, world: Any) -> None:
+    def test_replica_unknown_to_its_broker_is_reported(self, world: Any) -> None:
         image = replace(world.image, hosted=world.image.hosted.delete(1))
         assert list(indexes(image)) == ["Indexes: hosted differs from the partitions' replicas"]
 
@@ -155,7 +155,7 @@ class TestRebalances:
         }
         return Rebalance(**{**values, **fields})
 
-    def test_rebalances_that_run_at_the_same_time_are_reported(self, running: ClusterImage) -> None:
+    def test_concurrent_rebalances_are_reported(self, running: ClusterImage) -> None:
         image = replace(
             running,
             rebalances=running.rebalances.set("u2", self.row("u2", total=0)),
@@ -260,7 +260,7 @@ class TestMoves:
         (told,) = reassigned_in_sync(world.image, after)
         assert "fell below min ISR by a move: (0, 1, 2) to (0,)" in told
 
-    def test_move_that_ends_before_what_it_adds_is_in_sync(self, world: Any) -> None:
+    def test_move_ended_before_added_replica_synced_is_reported(self, world: Any) -> None:
         after = with_p(world.image, replicas=(0, 1, 5), isr=(0, 1))
         (told,) = reassigned_in_sync(world.image, after)
         assert told.endswith("ended a move without [5]")
@@ -268,7 +268,7 @@ class TestMoves:
     def test_move_that_ends_with_enough_in_sync(self, world: Any) -> None:
         assert list(reassigned_in_sync(world.image, with_p(world.image, replicas=(0, 1)))) == []
 
-    def test_shrink_without_a_move_is_none_of_its_business(self, world: Any) -> None:
+    def test_shrink_without_a_move_is_ignored(self, world: Any) -> None:
         assert list(reassigned_in_sync(world.image, with_p(world.image, isr=()))) == []
 
 
@@ -285,9 +285,7 @@ class TestRecoveryQuorum:
         kept = with_p(world.image, leader=None, isr=(), last_known_elr=(1, 2))
         assert list(recovery_quorum(kept, full)) == []
 
-    def test_recovery_quorum_is_not_promised_when_min_isr_rises_above_the_isr(
-        self, world: Any
-    ) -> None:
+    def test_recovery_quorum_ends_when_min_isr_exceeds_isr(self, world: Any) -> None:
         full = frozenset({world.p().key})
         raised = with_p(world.image, isr=(0, 1), min_isr=3)
         assert full_after(full, world.image, raised) == frozenset()

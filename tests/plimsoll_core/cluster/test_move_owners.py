@@ -75,7 +75,7 @@ def a_move(**fields: object) -> Partition:
     return replace(partition, **fields)
 
 
-def test_throttle_limits_only_an_added_replica_that_is_not_in_sync():
+def test_throttle_limits_added_replica_out_of_sync_only():
     moving = a_move()
     assert is_limited(moving, BrokerId(3))
     assert not is_limited(moving, BrokerId(2)), "it merely fell behind"

@@ -24,14 +24,14 @@ def fenced(image, *broker_ids, to=True):
     return replace(image, brokers=brokers)
 
 
-def test_broker_is_listed_for_a_while_after_its_fence_and_not_longer():
+def test_fenced_broker_is_listed_for_a_bounded_time():
     fences = RecentFences()
     fences.update(ALL, fenced(ALL, 0), 100)
     assert fences.listed(100 + LISTED_MS - 1) == {0}
     assert fences.listed(100 + LISTED_MS) == set()
 
 
-def test_broker_that_stays_fenced_is_not_listed_anew_by_a_later_image():
+def test_broker_still_fenced_is_not_listed_again():
     fences, without_0 = RecentFences(), fenced(ALL, 0)
     fences.update(ALL, without_0, 100)
     fences.update(without_0, fenced(without_0, 1), 200)
@@ -39,13 +39,13 @@ def test_broker_that_stays_fenced_is_not_listed_anew_by_a_later_image():
     assert fences.listed(100 + LISTED_MS) == {1}
 
 
-def test_broker_that_was_fenced_in_the_first_image_is_not_listed():
+def test_broker_fenced_in_first_image_is_not_listed():
     fences, without_0 = RecentFences(), fenced(ALL, 0)
     fences.update(without_0, fenced(without_0, 2), 100)
     assert fences.listed(100) == {2}
 
 
-def test_broker_that_is_back_or_removed_is_no_fenced_one():
+def test_returned_or_removed_broker_is_not_listed():
     fences, without_both = RecentFences(), fenced(ALL, 0, 1)
     fences.update(ALL, without_both, 100)
     back = fenced(without_both, 0, to=False)
@@ -67,7 +67,7 @@ def stopping(image, broker_id):
     return replace(image, brokers=brokers)
 
 
-def test_broker_that_handed_over_what_it_led_before_it_was_fenced_is_not_listed():
+def test_broker_fenced_after_handing_over_is_not_listed():
     """It stopped cleanly.  Kafka does not list it either: admin clients ask each broker that is
     listed, and wait for it."""
     fences, stops = RecentFences(), stopping(led_by(ALL, 1), 0)
@@ -76,13 +76,13 @@ def test_broker_that_handed_over_what_it_led_before_it_was_fenced_is_not_listed(
     assert fences.listed(100) == set()
 
 
-def test_broker_that_ended_before_it_had_handed_over_all_that_it_led_is_listed():
+def test_broker_fenced_before_handing_over_all_is_listed():
     fences, stops = RecentFences(), stopping(ALL, 0)
     fences.update(stops, fenced(stops, 0), 100)
     assert fences.listed(100) == {0}
 
 
-def test_broker_whose_partitions_were_taken_from_it_in_several_images_is_listed(new_world: Any):
+def test_broker_deposed_over_several_images_is_listed(new_world: Any):
     """It led none of the last slice: what it had led was in earlier ones, a moment before."""
     world, fences = new_world(3, slice_partitions_max=2), RecentFences()
     world.declare(partitions=5)
@@ -100,7 +100,7 @@ def test_broker_whose_partitions_were_taken_from_it_in_several_images_is_listed(
     assert fences.listed(100) == {0}
 
 
-def test_topics_that_lost_leaders_lead_are_found_by_what_they_host():
+def test_topics_of_lost_leaders_are_found_by_replicas():
     topic_ids = {key.topic_id for key in ALL.partitions}
     assert led_topics(led_by(ALL, 1), {BrokerId(0)}) == set()
     assert led_topics(led_by(ALL, 1), {BrokerId(0), BrokerId(1)}) == topic_ids
@@ -119,6 +119,6 @@ def test_topics_that_lost_leaders_lead_are_found_by_what_they_host():
         (ALL, {7: 40}, set()),
     ],
 )
-def test_fences_of_leaders_lost_a_moment_ago_are_awaited(image, lost_for_ms, expected):
+def test_fences_of_recently_lost_leaders_are_awaited(image, lost_for_ms, expected):
     lost = {BrokerId(broker_id): ms for broker_id, ms in lost_for_ms.items()}
     assert awaited(image, lost) == expected

@@ -43,7 +43,7 @@ EVERY = list(rows())
 
 
 @pytest.mark.parametrize(("kind", "row"), EVERY, ids=[kind.__name__ for kind, _ in EVERY])
-def test_record_kinds_and_fields_all_name_the_version_that_introduced_them(
+def test_record_kinds_and_fields_name_their_version(
     kind: type[msgspec.Struct], row: dict[int, str]
 ) -> None:
     named = [name for names in row.values() for name in names.split()]
@@ -52,7 +52,7 @@ def test_record_kinds_and_fields_all_name_the_version_that_introduced_them(
 
 
 @pytest.mark.parametrize(("kind", "row"), EVERY, ids=[kind.__name__ for kind, _ in EVERY])
-def test_stored_structs_forbid_unknown_fields_and_omit_newer_fields_at_default(
+def test_stored_structs_forbid_unknown_and_omit_default_fields(
     kind: type[msgspec.Struct], row: dict[int, str]
 ) -> None:
     assert kind.__struct_config__.forbid_unknown_fields, f"{kind.__name__} drops what it misses"
@@ -79,7 +79,7 @@ def test_metadata_versions_all_have_a_name() -> None:
 FINALIZED = r.MetadataVersionFinalized(cause="x", metadata_version=2)
 
 
-def test_image_is_of_version_1_until_a_record_states_another() -> None:
+def test_image_has_version_1_until_record_raises_it() -> None:
     image = ClusterImage(cluster_id=UUID(int=1))
     assert image.metadata_version == 1
     assert append(image, FINALIZED).metadata_version == 2
@@ -91,7 +91,7 @@ def test_finalised_version_is_never_taken_back() -> None:
         apply(image, FINALIZED)
 
 
-def test_kind_that_is_newer_than_what_is_finalised_is_not_written(
+def test_kind_newer_than_finalised_version_is_not_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(TABLE, r.MovementLimited, {2: "cause bytes_per_second"})
@@ -103,7 +103,7 @@ def test_kind_that_is_newer_than_what_is_finalised_is_not_written(
     assert append(append(image, FINALIZED), limited).movement_bytes_per_second == 1
 
 
-def test_field_that_is_newer_than_what_is_finalised_is_not_written(
+def test_field_newer_than_finalised_version_is_not_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(TABLE, r.RestartEnded, {1: "cause broker_id", 2: "proven"})
@@ -115,7 +115,7 @@ def test_field_that_is_newer_than_what_is_finalised_is_not_written(
     assert versions.newer_than(stated, 2) is None
 
 
-def test_newer_field_of_a_part_of_a_record_is_not_written(
+def test_nested_field_newer_than_finalised_is_not_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(TABLE, model.RebalanceMove, {1: "number topic_id index before after size"})
@@ -147,15 +147,13 @@ def test_newer_field_of_a_part_of_a_record_is_not_written(
     ],
     ids=["kind", "field", "metadata-version", "field of a part"],
 )
-def test_read_records_raises_metadata_too_new_naming_the_unknown_item(
-    item: dict[str, object], named: str
-) -> None:
+def test_read_records_names_unknown_item_when_too_new(item: dict[str, object], named: str) -> None:
     known = {"type": "MovementLimited", "cause": "x", "bytes_per_second": 1}
     with pytest.raises(MetadataTooNew, match=named):
         read_records(json.dumps([known, item]).encode())
 
 
-def test_snapshot_says_at_which_version_it_can_be_read() -> None:
+def test_snapshot_states_the_version_that_can_read_it() -> None:
     image = ClusterImage(cluster_id=UUID(int=1))
     assert json.loads(image_encoding.encode_image(image))["format"] == 1
     newer = append(image, FINALIZED)

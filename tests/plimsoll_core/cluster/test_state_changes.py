@@ -27,7 +27,7 @@ def changed(**more):
     return PartitionsChanged(cause="x", topic_id=TOPIC_ID, ranges=((0, 0),), **more)
 
 
-def test_new_partition_starts_each_replica_and_has_one_lead():
+def test_new_partition_starts_all_replicas_and_one_leader():
     empty = an_image()
     image = with_topic(empty, ((0, 1, 2),))
     records = [isr_changed(0, (0, 1, 2))]
@@ -59,7 +59,7 @@ def test_new_partition_starts_each_replica_and_has_one_lead():
         ),
     ],
 )
-def test_change_of_a_partition_asks_the_replicas_whose_role_it_changes(change, told):
+def test_partition_change_asks_replicas_whose_role_changes(change, told):
     assert asked(with_topic(an_image(), ((0, 1, 2),)), changed(**change)) == told
 
 
@@ -69,7 +69,7 @@ def test_removed_topic_closes_every_replica():
     assert closed == [(broker, "close-replica") for broker in (0, 1, 2)]
 
 
-def test_partition_that_a_batch_changes_twice_is_asked_once_for_what_it_ends_as():
+def test_partition_changed_twice_is_asked_once_for_result():
     image = with_topic(an_image(), ((0, 1, 2),))
     there = changed(leader=1, leader_epoch_step=1)
     back = changed(leader=2, leader_epoch_step=1)
@@ -80,7 +80,7 @@ def test_partition_that_a_batch_changes_twice_is_asked_once_for_what_it_ends_as(
     ]
 
 
-def test_life_of_a_state_change_is_told_in_the_words_of_the_document():
+def test_state_change_steps_match_the_documented_ones():
     change = StateChange("start-replica", KEY, BrokerId(1), LeaderEpoch(10))
     stages = [
         ReachedStage(stage, change, "foo", 14) for stage in ("requested", "received", "completed")

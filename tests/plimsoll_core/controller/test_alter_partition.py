@@ -26,7 +26,7 @@ def test_cause_goes_into_the_record(world: Any) -> None:
     assert len(world.log[-1].cause) == 200
 
 
-def test_alter_partition_with_the_same_isr_succeeds_without_a_record(world: Any) -> None:
+def test_alter_partition_with_same_isr_writes_no_record(world: Any) -> None:
     end = len(world.log)
     answer = world.propose([2, 1, 0])
     assert (answer.code, answer.partition_epoch) == (0, 0)
@@ -70,7 +70,7 @@ def test_malformed_isr_is_invalid(world: Any, isr: list[int], problem: str) -> N
     assert problem in answer.message
 
 
-def test_alter_partition_rejects_isr_growth_while_partition_is_recovering(world: Any) -> None:
+def test_alter_partition_rejects_isr_growth_during_recovery(world: Any) -> None:
     """3.2, check 7: the leader of an unclean election ends its recovery alone, or in one step."""
     world.commit(
         PartitionsChanged(
@@ -129,7 +129,7 @@ def test_stale_lifetime_of_a_member_is_ineligible(world: Any) -> None:
     assert "stale broker epoch" in answer.message
 
 
-def test_member_without_an_epoch_passes_on_the_registered_state(world: Any) -> None:
+def test_member_without_epoch_passes_on_registered_state(world: Any) -> None:
     members = tuple(IsrMember(broker_id=b, broker_epoch=None) for b in (0, 2))
     assert world.propose([], new_isr=members).code == 0
 
@@ -149,7 +149,7 @@ def test_staleness_is_told_before_a_wrong_proposal(world: Any) -> None:
     assert world.propose([7, 7], leader_epoch=9, partition_epoch=0).code == 41
 
 
-def test_alter_partition_rejects_one_proposal_and_commits_another_of_the_request(
+def test_alter_partition_rejects_one_proposal_and_commits_another(
     new_world: Any,
 ) -> None:
     world = new_world(3)
@@ -174,7 +174,7 @@ def test_moved_leadership_is_committed_but_told(world: Any) -> None:
     assert (world.p().leader, world.p().isr, world.p().replicas) == (1, (1, 2, 3), (1, 2, 3))
 
 
-def test_alter_partition_rejects_replica_with_restart_grant_until_it_has_restarted(
+def test_alter_partition_rejects_replica_granted_a_restart(
     world: Any,
 ) -> None:
     """It is about to leave again, and must not count: the grant was given without it."""
@@ -194,7 +194,7 @@ def test_alter_partition_rejects_replica_with_restart_grant_until_it_has_restart
     assert world.propose([0, 1, 2]).code == 0
 
 
-def test_alter_partition_admits_held_back_broker_below_min_isr_alone(world: Any) -> None:
+def test_alter_partition_admits_delayed_broker_below_min_isr(world: Any) -> None:
     world.declare("two", strategy="Explicit", assignment=((0, 1, 2),), min_isr=3)
     world.kill(2)
     world.register(2)

@@ -46,25 +46,19 @@ def image_of(*partitions: Partition, name: str = "orders") -> ClusterImage:
 
 
 class TestOnePartition:
-    def test_isr_member_may_leave_when_isr_exceeds_min_isr(self, a_partition: Build) -> None:
+    def test_isr_member_may_leave_isr_above_min_isr(self, a_partition: Build) -> None:
         assert may_leave(a_partition(), 1, NONE_ABSENT)
 
-    def test_isr_member_may_not_leave_at_min_isr_but_out_of_sync_replica_may(
-        self, a_partition: Build
-    ) -> None:
+    def test_isr_member_at_min_isr_may_not_leave(self, a_partition: Build) -> None:
         p = a_partition(isr=(1, 2))
         assert [may_leave(p, b, NONE_ABSENT) for b in (1, 2, 3)] == [False, False, True]
 
-    def test_catching_up_replica_may_not_leave_partition_below_min_isr(
-        self, a_partition: Build
-    ) -> None:
+    def test_catching_up_replica_stays_below_min_isr(self, a_partition: Build) -> None:
         p = a_partition(isr=(1,), elr=(2,))
         assert not may_leave(p, 3, NONE_ABSENT)
         assert may_leave(p, 3, NONE_ABSENT, joins=False)
 
-    def test_absent_replica_counts_as_gone_and_absent_non_replica_does_not(
-        self, a_partition: Build
-    ) -> None:
+    def test_absent_replica_counts_as_gone_unlike_non_replica(self, a_partition: Build) -> None:
         assert not may_leave(a_partition(), 1, {2})
         assert may_leave(a_partition(), 1, {7})
 
@@ -78,16 +72,14 @@ class TestOnePartition:
         assert not may_leave(p, 1, {4})
         assert may_leave(p, 1, {2})
 
-    def test_adding_replica_counts_toward_the_target_before_it_joins_the_isr(
+    def test_adding_replica_counts_toward_target_before_joining_isr(
         self, a_partition: Build
     ) -> None:
         p = a_partition(replicas=(1, 2, 4, 3), adding=(4,), removing=(3,), isr=(1, 2, 3))
         assert may_leave(p, 4, NONE_ABSENT)
         assert not may_leave(p, 4, {1})
 
-    def test_offline_replica_may_restart_although_its_reassignment_waits_for_it(
-        self, a_partition: Build
-    ) -> None:
+    def test_offline_replica_may_restart_during_its_reassignment(self, a_partition: Build) -> None:
         """A bad image keeps the last complete replica from starting: it needs another pod."""
         p = a_partition(
             replicas=(1, 3, 2, 4), adding=(2,), removing=(4,), isr=(), elr=(1,), leader=None
@@ -125,9 +117,7 @@ class TestMoves:
         assert not may_become(p, (1, 2), (), {1})
         assert may_become(p, (1, 2), (), {4})
 
-    def test_reassignment_rollback_that_keeps_the_isr_is_allowed_with_absent_member(
-        self, a_partition: Build
-    ) -> None:
+    def test_rollback_that_keeps_isr_is_allowed_with_absentee(self, a_partition: Build) -> None:
         p = a_partition(replicas=(1, 2, 3, 4), adding=(4,), isr=(1, 2))
         assert may_become(p, (1, 2), (), {1})
 
@@ -228,7 +218,7 @@ def spares(p: Partition) -> bool:
 @pytest.mark.slow
 @settings(max_examples=500)
 @given(partitions(), EVENTS, st.sampled_from(["Interrupt", "Block"]), st.booleans())
-def test_granted_absence_never_takes_a_partition_below_its_min_isr(
+def test_granted_absence_never_takes_isr_below_minimum(
     p: Partition, events: list[Event], policy: Any, joins: bool
 ) -> None:
     """Whoever is granted stops some time later; others join meanwhile, and moves end."""

@@ -59,7 +59,7 @@ def grow(world: Any, partitions: int, *, name: str = "t", **wish: Any) -> TopicC
 
 
 class TestConfigs:
-    def test_config_is_set_and_taken_away_and_the_others_stay(self, world: Any) -> None:
+    def test_config_change_leaves_other_configs_alone(self, world: Any) -> None:
         assert alter(world, set_("flush.ms", " 7 "), delete("retention.ms")).code == 0
         assert configs(world) == {"min.insync.replicas": "1", "flush.ms": "7"}
         assert world.p(name="t").min_isr == 1
@@ -69,9 +69,7 @@ class TestConfigs:
         assert alter(world, set_("retention.ms", "5000"), delete("flush.ms")).code == 0
         assert len(world.log) == end
 
-    def test_codec_of_a_topic_waits_for_the_metadata_version_that_knows_it(
-        self, world: Any
-    ) -> None:
+    def test_topic_codec_waits_for_its_metadata_version(self, world: Any) -> None:
         world.commit(MetadataVersionFinalized(cause="test", metadata_version=2))
         asked = set_("compression.type", "zstd")
         refused = alter(world, asked)
@@ -111,12 +109,12 @@ class TestConfigs:
         assert len(slices) >= 3
         assert sum(isinstance(r, TopicConfigured) for r in world.log) == 1, "decided once"
 
-    def test_min_isr_that_is_taken_away_is_the_default_again(self, world: Any) -> None:
+    def test_removed_min_isr_config_returns_to_default(self, world: Any) -> None:
         assert alter(world, delete("min.insync.replicas")).code == 0
         assert configs(world) == {"retention.ms": "5000"}
         assert world.p(2, "t").min_isr == 2
 
-    def test_min_isr_from_before_stays_when_another_config_changes(self, world: Any) -> None:
+    def test_min_isr_stays_when_another_config_changes(self, world: Any) -> None:
         """Of a topic whose configs did not name it, as release 0.1 made them."""
         topic_id = world.image.topic_ids["t"]
         world.commit(TopicConfigured(cause="0.1", topic_id=topic_id, configs={}, min_isr=1))
@@ -158,7 +156,7 @@ class TestConfigs:
             ((set_("preallocate", "true"),), 40, "must be false"),
         ],
     )
-    def test_one_bad_config_refuses_all_changes_of_its_topic(
+    def test_one_bad_config_refuses_all_of_its_topic(
         self, world: Any, changes: tuple[ConfigChange, ...], code: int, words: str
     ) -> None:
         end = len(world.log)
@@ -193,7 +191,7 @@ class TestConfigs:
             (set_("unclean.leader.election.enable", "true"), "spec.uncleanRecovery"),
         ],
     )
-    def test_topic_of_an_object_names_the_object_and_the_field(
+    def test_declared_topic_refusal_names_object_and_field(
         self, world: Any, change: ConfigChange, field: str
     ) -> None:
         end = len(world.log)
@@ -204,9 +202,7 @@ class TestConfigs:
         )
         assert len(world.log) == end
 
-    def test_request_that_leaves_an_objects_topic_as_it_is_gets_no_refusal(
-        self, world: Any
-    ) -> None:
+    def test_request_without_change_to_declared_topic_is_accepted(self, world: Any) -> None:
         """kafka-reassign-partitions takes away throttles that it never set."""
         nothing = delete("leader.replication.throttled.replicas")
         assert alter(world, nothing, set_("min.insync.replicas", "2"), name="orders").code == 0
@@ -223,16 +219,14 @@ class TestConfigs:
         assert alter(world, delete("flush.ms"), name=name).code == 0
         assert len(world.log) == end
 
-    def test_topic_that_was_detached_from_its_object_is_the_clients(self, world: Any) -> None:
+    def test_topic_detached_from_its_object_belongs_to_clients(self, world: Any) -> None:
         world.ask(DetachTopic(object=world.declaration().object))
         assert alter(world, set_("retention.ms", "1"), name="orders").code == 0
         assert configs(world, "orders") == {"retention.ms": "1"}
 
 
 class TestPartitions:
-    def test_new_partitions_continue_the_placement_and_have_the_topics_min_isr(
-        self, world: Any
-    ) -> None:
+    def test_new_partitions_continue_placement_with_topic_min_isr(self, world: Any) -> None:
         assert grow(world, 6).code == 0
         rows = [world.p(n, "t").replicas for n in range(6)]
         assert [row[0] for row in rows[:3]] == [row[0] for row in rows[3:]]
@@ -281,9 +275,7 @@ class TestPartitions:
         ]
         assert len([n for n in "abc" if world.p(1 if n != "b" else 0, n)]) == 3
 
-    def test_topic_of_a_controller_that_died_before_the_first_partition_grows_from_nothing(
-        self, world: Any
-    ) -> None:
+    def test_topic_without_partitions_grows_after_controller_death(self, world: Any) -> None:
         topic = NewTopic(name="cut", partitions=2, replication_factor=3)
         world.ask(CreateTopics(topics=(topic,)), crash_after=1)
         assert world.image.topics[world.image.topic_ids["cut"]].partitions == 0

@@ -23,7 +23,7 @@ def led_first(world: Any) -> Counter[int]:
 
 
 class TestCreate:
-    def test_new_topic_starts_with_active_replicas_led_by_the_first(self, world: Any) -> None:
+    def test_new_topic_starts_active_and_led_by_first(self, world: Any) -> None:
         """LE=0, PE=0, isr = active members, leader = isr[0]."""
         world.beat(2, want_fence=True)
         world.now_ms += world.settings.session_timeout_ms
@@ -35,9 +35,7 @@ class TestCreate:
             assert p.leader != 2
             assert p.isr == tuple(r for r in p.replicas if r != 2)
 
-    def test_id_of_a_new_topic_cannot_be_foretold_from_the_cluster_and_the_name(
-        self, world: Any
-    ) -> None:
+    def test_topic_id_is_not_predictable_from_its_name(self, world: Any) -> None:
         """An id that one may not describe is refused otherwise than one that does not exist."""
         world.soft.topic_id_key = b"of this process"
         begins = world.image.next_offset
@@ -46,7 +44,7 @@ class TestCreate:
         assert made.id != uuid5(world.image.cluster_id, f"{begins}/secret")
         assert made.id.version == 5
 
-    def test_topics_that_do_not_come_out_even_are_led_evenly_together(self, world: Any) -> None:
+    def test_topics_with_uneven_leaders_are_led_evenly_together(self, world: Any) -> None:
         """Fifty topics of four partitions on three brokers, and what deletions leave is filled."""
         for number in range(50):
             create(world, f"t{number}", partitions=4, replication_factor=3)
@@ -60,9 +58,7 @@ class TestCreate:
         filled = led_first(world)
         assert max(filled.values()) - min(filled.values()) <= 1
 
-    def test_create_topics_without_active_brokers_returns_not_enough_brokers(
-        self, world: Any
-    ) -> None:
+    def test_create_topics_without_active_brokers_is_refused(self, world: Any) -> None:
         """A partition that begins without a leader would never get one."""
         for broker in (0, 1, 2):
             world.beat(broker, want_fence=True)
@@ -94,9 +90,7 @@ class TestCreate:
         assert answer.min_isr == 3
         assert dict(world.image.topics[answer.topic_id].configs) == configs, "it is the topic's own"
 
-    def test_min_insync_replicas_of_a_checked_topic_are_those_that_it_would_get(
-        self, world: Any
-    ) -> None:
+    def test_validated_topic_reports_its_future_min_insync_replicas(self, world: Any) -> None:
         assert create(world, validate_only=True).min_isr == create(world).min_isr == 2
 
     def test_numbers_are_kept_without_blanks_and_plus_signs(self, world: Any) -> None:
@@ -115,19 +109,19 @@ class TestCreate:
         assert create(world, assignment=((2, 0), (1, 2))).code == 0
         assert [world.p(n, "t").replicas for n in range(2)] == [(2, 0), (1, 2)]
 
-    def test_id_is_new_for_every_topic_of_a_name(self, world: Any) -> None:
+    def test_recreated_topic_gets_another_id(self, world: Any) -> None:
         """Never reused: a topic deleted and made again has another id."""
         first = create(world).topic_id
         world.ask(DeleteTopics(names=("t",)))
         assert create(world).topic_id != first
 
-    def test_topic_id_is_the_same_for_the_same_log(self, new_world: Callable[..., Any]) -> None:
+    def test_topic_id_is_reproducible_from_the_same_log(
+        self, new_world: Callable[..., Any]
+    ) -> None:
         ids = {create(new_world(3)).topic_id for _ in range(2)}
         assert len(ids) == 1
 
-    def test_create_topics_rejects_one_topic_and_accepts_another_of_the_request(
-        self, world: Any
-    ) -> None:
+    def test_create_topics_rejects_one_and_accepts_another(self, world: Any) -> None:
         request = CreateTopics(topics=(NewTopic(name="bad name"), NewTopic(name="good")))
         answers = world.ask(request).topics
         assert [answer.code for answer in answers] == [17, 0]
@@ -165,7 +159,7 @@ class TestCreate:
         assert words in answer.message
         assert len(world.log) == end
 
-    def test_names_must_differ_in_more_than_dots_and_underscores(self, world: Any) -> None:
+    def test_names_differing_in_dots_and_underscores_collide(self, world: Any) -> None:
         assert create(world, "a.b_c").code == 0
         answer = create(world, "a_b.c")
         assert answer.code == 17

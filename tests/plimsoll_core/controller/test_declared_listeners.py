@@ -41,7 +41,7 @@ def test_declared_listeners_are_committed_once(world: Any) -> None:
     assert world.image.listeners == ()
 
 
-def test_listeners_wait_for_the_metadata_version_that_knows_them(world: Any) -> None:
+def test_listeners_wait_for_their_metadata_version(world: Any) -> None:
     finalised(world, SINCE - 1)
     answer = world.ask(DeclareListeners(listeners=(TLS,)))
     assert isinstance(answer, Refused)
@@ -81,7 +81,7 @@ def test_listeners_wait_for_the_metadata_version_that_knows_them(world: Any) -> 
         "many",
     ],
 )
-def test_listeners_that_cannot_be_are_refused_with_a_sentence(
+def test_impossible_listeners_are_refused_with_a_sentence(
     world: Any, listeners: tuple[Listener, ...], sentence: str
 ) -> None:
     finalised(world)
@@ -99,5 +99,5 @@ def test_image_with_listeners_survives_a_snapshot(world: Any) -> None:
     assert decode_image(encode_image(world.image)) == world.image
 
 
-def test_snapshot_without_listeners_has_no_row_that_older_readers_miss(world: Any) -> None:
+def test_snapshot_without_listeners_is_readable_by_older_releases(world: Any) -> None:
     assert b'"listeners"' not in encode_image(world.image)

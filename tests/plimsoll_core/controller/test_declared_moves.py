@@ -58,9 +58,7 @@ class TestFactor:
         world.declare(partitions=6, replication_factor=3)
         assert [len(world.image.hosted[b]) for b in range(6)] == [3] * 6
 
-    def test_new_replicas_go_to_racks_that_are_not_used_yet(
-        self, new_world: Callable[..., Any]
-    ) -> None:
+    def test_new_replicas_prefer_unused_racks(self, new_world: Callable[..., Any]) -> None:
         world = new_world(0)
         racks = dict(enumerate("aabbcc"))
         for broker, rack in racks.items():
@@ -80,7 +78,7 @@ class TestFactor:
         five.declare(partitions=5, replication_factor=2)
         assert all(away not in five.p(n).replicas for n in range(5))
 
-    def test_back_on_the_way_drops_what_was_being_added(self, five: Any) -> None:
+    def test_reverted_move_drops_the_adding_replicas(self, five: Any) -> None:
         before = [five.p(n).replicas for n in range(5)]
         five.declare(partitions=5, replication_factor=5)
         five.declare(partitions=5, replication_factor=3)
@@ -95,7 +93,7 @@ class TestFactor:
         assert "needs 6 brokers, but only 5" in answer.message
         assert len(five.log) == end
 
-    def test_growth_at_the_same_time_has_the_new_factor(self, five: Any) -> None:
+    def test_partitions_added_during_move_have_new_factor(self, five: Any) -> None:
         five.declare(partitions=7, replication_factor=4)
         assert [len(five.p(n).target) for n in range(7)] == [4] * 7
         assert not five.p(6).moving
@@ -168,7 +166,7 @@ class TestExplicit:
         assert answer.reason == "PlacementInvalid"
         assert "not registered: 7" in answer.message
 
-    def test_rows_that_would_drop_the_only_one_in_sync(self, five: Any) -> None:
+    def test_assignment_that_drops_only_synced_replica_is_refused(self, five: Any) -> None:
         """ "a partition never loses its last ISR member to a reassignment"."""
         rows = [five.p(n).replicas for n in range(5)]
         old = rows[0]

@@ -157,7 +157,7 @@ class TestDeclare:
         assert answer.reason == "TopicNameTaken"
         assert "made by a client" in answer.message
 
-    def test_clients_topic_is_adopted_by_an_object_that_names_its_id(self, world: Any) -> None:
+    def test_client_topic_is_adopted_by_object_with_id(self, world: Any) -> None:
         world.ask(CreateTopics(topics=(NewTopic(name="mine"),)))
         made = topic(world, "mine")
         assert world.declare("mine", adopt=topic(world).id).reason == "TopicNameTaken"
@@ -167,7 +167,7 @@ class TestDeclare:
         assert topic(world, "mine").id == made.id
         assert "adopted by its object" in [record.cause for record in world.log]
 
-    def test_declared_topic_is_not_adopted_away_from_its_object(self, world: Any) -> None:
+    def test_declared_topic_is_not_adopted_by_another_object(self, world: Any) -> None:
         answer = world.declare(object=STRANGER, adopt=topic(world).id)
         assert answer.reason == "TopicNameTaken"
         assert topic(world).object == ORDERS
@@ -198,9 +198,7 @@ class TestDeletion:
         assert gone(world, ORDERS, DAY_MS) == Done(), "late news about the old object"
         assert topic(world).pending_deletion is None
 
-    def test_name_of_topic_pending_deletion_is_rejected_for_another_object(
-        self, world: Any
-    ) -> None:
+    def test_name_of_topic_pending_deletion_is_rejected(self, world: Any) -> None:
         """R12: B must not read A's data."""
         gone(world)
         answer = world.declare(object=STRANGER)
@@ -260,7 +258,7 @@ class TestDeletion:
         gone(world, now_ms=DAY_MS)
         assert "orders" not in world.image.topic_ids
 
-    def test_retained_topic_outlives_its_object_and_may_be_taken_back(self, world: Any) -> None:
+    def test_retained_topic_outlives_object_and_is_taken_back(self, world: Any) -> None:
         world.declare(deletion_policy="Retain")
         before = world.image.topic_ids["orders"]
         gone(world, now_ms=5)
@@ -276,7 +274,7 @@ class TestDeletion:
         assert gone(world, now_ms=DAY_MS) == Done()
         assert "orders" in world.image.topic_ids
 
-    def test_detach_by_foreign_object_or_repeated_detach_changes_nothing(self, world: Any) -> None:
+    def test_foreign_or_repeated_detach_changes_nothing(self, world: Any) -> None:
         """Asked again after a lost answer, or by an object that never had it: no record."""
         world.ask(DetachTopic(object=STRANGER))
         assert topic(world).object == ORDERS
@@ -313,9 +311,7 @@ class TestMassDeletion:
             gone(world, self.holder(n), **fields)
         assert not world.image.topic_ids
 
-    def test_topics_without_grace_period_are_stopped_by_the_hourly_counter(
-        self, new_world: Any
-    ) -> None:
+    def test_deletions_without_grace_period_are_limited_per_hour(self, new_world: Any) -> None:
         world = self.declared(new_world, 4)
         answers = [
             gone(world, self.holder(n), now_ms=n, grace_ms=0, removals_per_hour_max=2)

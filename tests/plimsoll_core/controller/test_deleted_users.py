@@ -9,7 +9,7 @@ from plimsoll_core.messages import security as m
 from plimsoll_core.security.state import UserObject
 
 
-def test_user_whose_object_is_gone_keeps_the_time_when_that_was_first_seen() -> None:
+def test_absent_user_object_keeps_first_seen_time() -> None:
     controller = Controller()
     controller.ask(m.DeclareUser(object=OBJECT, user_name="alice"))
     controller.ask(m.UserObjectSeen(object=OBJECT, gone_since_ms=5_000))
@@ -23,7 +23,7 @@ def test_user_whose_object_is_gone_keeps_the_time_when_that_was_first_seen() -> 
     assert controller.image.security.users["alice"].gone_since_ms is None
 
 
-def test_users_that_went_are_remembered_for_an_hour_and_in_snapshots() -> None:
+def test_deleted_users_are_remembered_for_an_hour() -> None:
     controller = Controller()
     for name, now_ms in (("a", 1), ("b", None), ("c", 3_000_000), ("d", 3_600_001)):
         holder = UserObject(namespace="kafka", name=name, uid=name)

@@ -12,7 +12,7 @@ from plimsoll_core.messages.requests import Refused, Registered
 FLAP_MS = 60_000
 
 
-def test_broker_with_empty_volume_registers_once_another_leader_is_named(world: Any) -> None:
+def test_broker_with_empty_volume_registers_after_new_leader(world: Any) -> None:
     world.propose([0, 1])
     world.kill(1, 0)
     world.register(1)
@@ -24,7 +24,7 @@ def test_broker_with_empty_volume_registers_once_another_leader_is_named(world: 
     assert isinstance(world.register(0, volume_is_empty=True), Registered)
 
 
-def test_emptied_only_copy_is_given_up_by_naming_its_own_broker(
+def test_emptied_only_copy_is_given_up_by_name(
     new_world: Callable[..., Any],
 ) -> None:
     world = new_world(3)
@@ -47,7 +47,7 @@ def test_emptied_only_copy_is_given_up_by_naming_its_own_broker(
         assert (world.p(index).leader, world.p(index).recovery) == (0, Recovery.RECOVERING)
 
 
-def test_empty_volume_given_up_in_one_leader_epoch_is_rejected_in_the_next(
+def test_empty_volume_given_up_is_rejected_next_epoch(
     new_world: Callable[..., Any],
 ) -> None:
     world = new_world(3)
@@ -63,7 +63,7 @@ def test_empty_volume_given_up_in_one_leader_epoch_is_rejected_in_the_next(
     assert isinstance(world.register(0, volume_is_empty=True), Refused)
 
 
-def test_process_that_began_empty_registers_another_listener_once_it_holds_an_only_copy(
+def test_process_with_empty_only_copy_registers_another_listener(
     new_world: Callable[..., Any],
 ) -> None:
     """Its endpoints were refused for as long as it lived: the cluster could not be reached."""

@@ -28,7 +28,7 @@ def served(world: Any) -> Any:
     return world
 
 
-def test_leader_without_a_disk_hands_its_partition_on_and_keeps_its_others(served: Any) -> None:
+def test_leader_without_disk_loses_only_that_partition(served: Any) -> None:
     before = [served.p(index) for index in range(3)]
     victim = before[0].leader
     assert failed(served, victim, 0) == Done()
@@ -40,7 +40,7 @@ def test_leader_without_a_disk_hands_its_partition_on_and_keeps_its_others(serve
     assert served.image.brokers[victim].active
 
 
-def test_follower_without_a_disk_leaves_without_a_new_term(served: Any) -> None:
+def test_follower_without_disk_leaves_without_new_leader_epoch(served: Any) -> None:
     before = served.p(0)
     victim = before.isr[-1]
     failed(served, victim, 0)
@@ -49,7 +49,7 @@ def test_follower_without_a_disk_leaves_without_a_new_term(served: Any) -> None:
     assert (after.leader, after.leader_epoch) == (before.leader, before.leader_epoch)
 
 
-def test_last_member_goes_offline_and_may_be_elected_when_it_starts_again(served: Any) -> None:
+def test_last_member_goes_offline_and_is_elected_later(served: Any) -> None:
     # The image does not say which disks failed: by it alone a leader could be chosen.
     served.predicates = tuple(one for one in EVERY_DECISION if one is not always_led)
     first, second, third = served.p(0).replicas
@@ -80,7 +80,7 @@ def test_report_of_an_earlier_lifetime_is_refused(served: Any) -> None:
     assert served.image == before
 
 
-def test_log_that_is_told_of_again_has_a_disk_again_and_may_be_elected(served: Any) -> None:
+def test_log_reported_again_may_be_elected(served: Any) -> None:
     """All disks were full at once: whoever has everything leads when there is room again."""
     served.predicates = tuple(one for one in EVERY_DECISION if one is not always_led)
     first, second, third = served.p(0).replicas
@@ -92,7 +92,7 @@ def test_log_that_is_told_of_again_has_a_disk_again_and_may_be_elected(served: A
     assert (served.p(0).leader, served.p(0).isr) == (third, (third,))
 
 
-def test_election_that_a_full_metadata_log_dropped_is_decided_when_the_log_is_told_of_again(
+def test_election_dropped_by_full_log_is_decided_later(
     served: Any,
 ) -> None:
     """Seed 1703013: the disk had room again, but the election was never committed; what this term
@@ -109,7 +109,7 @@ def test_election_that_a_full_metadata_log_dropped_is_decided_when_the_log_is_to
     assert (served.p(0).leader, served.p(0).isr) == (third, (third,))
 
 
-def test_replica_that_follows_again_has_a_disk_again_and_may_lead(served: Any) -> None:
+def test_replica_that_follows_again_may_lead(served: Any) -> None:
     p = served.p(0)
     leader, victim = p.leader, p.isr[-1]
     failed(served, victim, 0)

@@ -94,9 +94,7 @@ class TestSilence:
         tick(world, TIMEOUT - 1)
         assert fenced(world) == []
 
-    def test_broker_without_contact_is_fenced_a_session_timeout_after_the_first_scan(
-        self, world: Any
-    ) -> None:
+    def test_broker_without_contact_is_fenced_after_session_timeout(self, world: Any) -> None:
         """Contacts are not part of the log: without one a broker is not silent, but unknown."""
         world.soft = VolatileState()
         tick(world, 60_000)
@@ -168,9 +166,7 @@ class TestMassLoss:
         world.beat(0)
         assert tick(world, 0).hand_over, "the second time is judged anew"
 
-    def test_silence_of_two_brokers_of_five_is_no_mass_loss(
-        self, new_world: Callable[..., Any]
-    ) -> None:
+    def test_two_silent_brokers_of_five_are_fenced(self, new_world: Callable[..., Any]) -> None:
         world = new_world(5)
         world.now_ms += TIMEOUT
         beat_all(world, 0, 1, 2)
@@ -199,7 +195,7 @@ class TestProof:
         assert isinstance(answer, Refused)
         assert world.image.brokers[0].active
 
-    def test_proof_of_death_of_a_fenced_broker_changes_nothing(self, world: Any) -> None:
+    def test_proof_of_death_of_fenced_broker_changes_nothing(self, world: Any) -> None:
         proof(world, 0)
         end = len(world.log)
         assert proof(world, 0) == Done()
@@ -221,14 +217,14 @@ class TestFlapping:
         world.now_ms += 1
         assert not world.beat(2).is_fenced
 
-    def test_broker_that_alone_can_lead_a_partition_is_not_held_back(self, world: Any) -> None:
+    def test_sole_possible_leader_is_not_held_back(self, world: Any) -> None:
         world.kill(2, 1, 0)
         assert world.p().leader is None
         world.register(1, clean=True)
         assert not world.beat(1).is_fenced
         assert world.p().leader == 1
 
-    def test_broker_is_held_back_once_as_many_are_in_sync_as_acknowledge(self, world: Any) -> None:
+    def test_broker_is_held_back_above_min_isr(self, world: Any) -> None:
         world.kill(2, 1)
         assert (world.p().isr, world.p().effective_min_isr) == ((0,), 2)
         for broker in (1, 2):
@@ -240,7 +236,7 @@ class TestFlapping:
         world.register(2)
         assert world.beat(2).is_fenced
 
-    def test_broker_whose_return_reaches_no_min_isr_is_held_back(self, new_world: Any) -> None:
+    def test_broker_without_use_for_isr_is_held_back(self, new_world: Any) -> None:
         world = new_world(4)
         world.declare(strategy="Explicit", assignment=((0, 1, 2),), min_isr=3)
         world.kill(1)
@@ -252,7 +248,7 @@ class TestFlapping:
         assert not world.beat(1).is_fenced, "both together are enough"
         assert not world.beat(2).is_fenced
 
-    def test_broker_that_may_not_lead_leaderless_partition_is_held_back(self, world: Any) -> None:
+    def test_broker_unable_to_lead_partition_is_held_back(self, world: Any) -> None:
         world.kill(2, 1, 0)
         assert world.p().elr == (0, 1)
         world.register(2)
@@ -260,7 +256,7 @@ class TestFlapping:
         world.register(1, clean=True)
         assert not world.beat(1).is_fenced
 
-    def test_broker_with_failed_log_of_leaderless_partition_is_held_back(self, world: Any) -> None:
+    def test_broker_with_failed_log_is_held_back(self, world: Any) -> None:
         world.kill(2, 1, 0)
         world.register(1, clean=True)
         world.soft.failed[world.p().key] = {1: world.image.brokers[1].broker_epoch}
@@ -269,7 +265,7 @@ class TestFlapping:
     @pytest.mark.parametrize(
         ("strategy", "fenced"), [("Balanced", True), ("Manual", False), ("Proactive", False)]
     )
-    def test_last_known_member_returns_as_strategy_may_elect_it(
+    def test_last_known_member_returns_if_strategy_elects_it(
         self, new_world: Any, strategy: str, fenced: bool
     ) -> None:
         """Balanced waits for broker 0's report, and broker 0 is dead for good."""
@@ -344,7 +340,7 @@ class TestFlapping:
         world.now_ms = killed_ms + 2_000
         assert not world.beat(2).is_fenced
 
-    def test_proof_between_the_slices_of_a_registration_counts_once(
+    def test_proof_between_registration_slices_counts_once(
         self, new_world: Callable[..., Any]
     ) -> None:
         world = new_world(3, slice_partitions_max=3)
@@ -366,7 +362,7 @@ class TestFlapping:
 
 
 class TestElections:
-    def test_last_replica_standing_is_elected_when_it_comes_back(self, world: Any) -> None:
+    def test_last_known_leader_is_elected_on_return(self, world: Any) -> None:
         """S10 without loss: ISR ∅, ELR {0,1}; unfencing elects whoever is complete."""
         for broker in (2, 1, 0):
             proof(world, broker)
@@ -396,7 +392,7 @@ class TestElections:
         changed = sum(last - first + 1 for r in decision.records for first, last in r.ranges)
         assert changed == 3
 
-    def test_fence_that_was_begun_is_finished_although_the_broker_is_heard_again(
+    def test_fence_once_begun_is_finished_despite_contact(
         self, new_world: Callable[..., Any]
     ) -> None:
         """Given up half-way it would leave a broker that is neither fenced nor electable."""

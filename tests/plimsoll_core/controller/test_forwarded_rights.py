@@ -58,7 +58,7 @@ def refused_for_rights(answer: Any) -> bool:
 
 
 @pytest.mark.parametrize("forwarded", FORWARDED, ids=lambda one: type(one(None)).__name__)
-def test_forwarded_request_is_decided_again_by_the_rights_that_are_committed_now(
+def test_forwarded_request_is_decided_by_committed_rights(
     forwarded: Callable[[m.OnBehalf | None], Any],
 ) -> None:
     controller = Controller()
@@ -72,7 +72,7 @@ def test_forwarded_request_is_decided_again_by_the_rights_that_are_committed_now
 
 
 @pytest.mark.parametrize("forwarded", FORWARDED, ids=lambda one: type(one(None)).__name__)
-def test_forwarded_request_in_nobodys_name_is_refused_once_rights_are_enforced(
+def test_forwarded_request_without_user_is_refused_under_authorization(
     forwarded: Callable[[m.OnBehalf | None], Any],
 ) -> None:
     controller = Controller()
@@ -85,7 +85,7 @@ def test_forwarded_request_in_nobodys_name_is_refused_once_rights_are_enforced(
     assert controller.image == before
 
 
-def test_request_that_is_decided_in_slices_stays_the_clients() -> None:
+def test_request_decided_in_slices_keeps_its_client() -> None:
     controller = Controller()
     root = controller.logged_in("root")
     controller.enforce("User:root")
@@ -98,7 +98,7 @@ def test_request_that_is_decided_in_slices_stays_the_clients() -> None:
     assert not refused_for_rights(controller.ask(again))
 
 
-def test_what_a_broker_asks_for_itself_is_not_refused_for_rights() -> None:
+def test_brokers_own_request_needs_no_rights() -> None:
     controller = Controller()
     controller.enforce()
     asked = controller.ask(EnsureInternalTopic(name=GROUP_OFFSETS))
@@ -106,7 +106,7 @@ def test_what_a_broker_asks_for_itself_is_not_refused_for_rights() -> None:
 
 
 @pytest.mark.parametrize("forwarded", FORWARDED, ids=lambda one: type(one(None)).__name__)
-def test_login_is_looked_at_where_nobody_asks_for_rights(
+def test_login_is_checked_even_without_authorization(
     forwarded: Callable[[m.OnBehalf | None], Any],
 ) -> None:
     controller = Controller()
@@ -119,7 +119,7 @@ def test_login_is_looked_at_where_nobody_asks_for_rights(
 
 
 @pytest.mark.parametrize("forwarded", FORWARDED, ids=lambda one: type(one(None)).__name__)
-def test_forwarded_request_of_who_was_cut_off_meanwhile_is_refused(
+def test_forwarded_request_of_a_disconnected_user_is_refused(
     forwarded: Callable[[m.OnBehalf | None], Any],
 ) -> None:
     controller = Controller()
@@ -142,7 +142,7 @@ def test_forwarded_request_of_who_was_cut_off_meanwhile_is_refused(
     assert before.topics == controller.image.topics
 
 
-def test_login_of_before_a_rotation_still_asks_for_changes_until_brokers_end_it() -> None:
+def test_login_before_rotation_lasts_until_brokers_end_it() -> None:
     controller = Controller()
     controller.enforce("User:alice")
     old, new = a_credential(password="old"), a_credential(password="new")
@@ -154,7 +154,7 @@ def test_login_of_before_a_rotation_still_asks_for_changes_until_brokers_end_it(
 
 
 @pytest.mark.parametrize("forwarded", FORWARDED, ids=lambda one: type(one(None)).__name__)
-def test_forwarded_request_without_the_mark_of_a_login_is_refused_but_where_none_is_asked_for(
+def test_forwarded_request_without_login_mark_is_refused(
     forwarded: Callable[[m.OnBehalf | None], Any],
 ) -> None:
     controller = Controller()

@@ -30,7 +30,7 @@ class TestFenced:
         world.register(5)
         assert flags(world.beat(5, want_fence=True)) == (True, True, False)
 
-    def test_stays_fenced_until_it_has_applied_its_own_registration(self, world: Any) -> None:
+    def test_broker_stays_fenced_until_its_registration_is_applied(self, world: Any) -> None:
         """metadata_offset ≥ registration_offset."""
         epoch = world.register(5).broker_epoch
         assert flags(world.beat(5, applied=epoch)) == (False, True, False)
@@ -69,7 +69,7 @@ class TestUnfenced:
         assert world.log[-1].cause == "shutdown"
         assert world.p().isr == (0, 1)
 
-    def test_shutdown_with_many_partitions_hands_them_over_in_slices(self, new_world: Any) -> None:
+    def test_shutdown_hands_over_many_partitions_in_slices(self, new_world: Any) -> None:
         """It may shut down only when every broker has applied the last slice."""
         world = new_world(3, slice_partitions_max=2)
         world.declare(partitions=7)
@@ -90,7 +90,7 @@ class TestUnfenced:
 
 
 class TestControlledShutdown:
-    def test_waits_until_every_active_broker_has_applied_the_hand_over(self, world: Any) -> None:
+    def test_shutdown_waits_until_brokers_applied_the_hand_over(self, world: Any) -> None:
         """leads nothing ∧ every active broker reported offset ≥ controlled_shutdown_offset."""
         behind = world.image.next_offset
         world.beat(0, want_shutdown=True)
@@ -117,9 +117,7 @@ class TestControlledShutdown:
             world.beat(other)
         assert world.beat(0, want_shutdown=True).should_shut_down
 
-    def test_broker_in_controlled_shutdown_cannot_rejoin_isr_even_after_failover(
-        self, world: Any
-    ) -> None:
+    def test_broker_in_controlled_shutdown_cannot_rejoin_isr(self, world: Any) -> None:
         """S08: a proposal in flight gets 107; same after controller failover."""
         world.beat(0, want_shutdown=True)
         assert world.propose([0, 1, 2]).code == 107
@@ -135,7 +133,7 @@ class TestControlledShutdown:
 
 
 @pytest.mark.parametrize("crash_after", [0, 1])
-def test_crash_in_mid_shutdown_is_finished_by_the_successor(world: Any, crash_after: int) -> None:
+def test_crash_during_shutdown_is_finished_by_successor(world: Any, crash_after: int) -> None:
     """R18: crash inside 3.5 (shutting_down first) must not leave partitions unvisited."""
     world.ask(world.heartbeat(0, want_shutdown=True), crash_after=crash_after)
     assert (0 in world.p().isr) == (crash_after == 0)

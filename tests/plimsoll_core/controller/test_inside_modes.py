@@ -45,14 +45,14 @@ def ready(world: Any) -> Any:
     return world
 
 
-def test_mode_waits_for_the_metadata_version_that_knows_it(world: Any) -> None:
+def test_inside_mode_waits_for_its_metadata_version(world: Any) -> None:
     for answer in (ask(world, PERMISSIVE), allow(world, 1, "key")):
         assert isinstance(answer, Refused)
         assert answer.reason == "MetadataTooOld"
     assert isinstance(ask(world, OFF), Done)
 
 
-def test_mode_goes_one_step_at_a_time_in_both_directions(ready: Any) -> None:
+def test_inside_mode_changes_one_step_at_a_time(ready: Any) -> None:
     assert isinstance(ask(ready, REQUIRED), Done)
     leap = ask(ready, OFF)
     assert isinstance(leap, Refused)
@@ -83,7 +83,7 @@ def test_required_waits_for_every_broker_that_takes_part(
     assert ready.image.inside.mode is PERMISSIVE
 
 
-def test_required_waits_for_earlier_releases_and_for_the_first_heartbeat(
+def test_required_mode_waits_for_releases_and_heartbeats(
     ready: Any,
 ) -> None:
     ready.soft.contacts[BrokerId(2)].figures = BrokerFigures()
@@ -103,7 +103,7 @@ def test_off_waits_for_brokers_that_insist_on_tls(ready: Any) -> None:
     assert isinstance(ask(ready, OFF), Done)
 
 
-def test_required_does_not_wait_for_a_broker_that_is_away(ready: Any) -> None:
+def test_required_mode_does_not_wait_for_absent_broker(ready: Any) -> None:
     tell(ready, 1)
     ready.kill(1)
     assert isinstance(ask(ready, REQUIRED), Done)

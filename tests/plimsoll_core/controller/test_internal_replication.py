@@ -65,7 +65,7 @@ def join_isrs(world: Any) -> None:
             world.propose(list(p.replicas), p.index, name=GROUP_OFFSETS)
 
 
-def test_topic_of_offsets_gets_three_replicas_once_there_are_three_brokers(alone: Any) -> None:
+def test_offsets_topic_gets_three_replicas_on_three_brokers(alone: Any) -> None:
     join(alone, 1, 2)
     look(alone)
     assert {frozenset(p.target) for p in partitions(alone)} == {frozenset({0, 1, 2})}
@@ -79,7 +79,7 @@ def test_topic_of_offsets_gets_three_replicas_once_there_are_three_brokers(alone
     assert topic.configs["cleanup.policy"] == "compact"
 
 
-def test_it_is_raised_again_with_each_broker_that_joins_up_to_what_is_stated(alone: Any) -> None:
+def test_offsets_topic_grows_with_each_broker_to_setting(alone: Any) -> None:
     join(alone, 1)
     look(alone)
     assert {len(p.target) for p in partitions(alone)} == {2}
@@ -111,7 +111,7 @@ def test_cluster_that_states_fewer_keeps_fewer(alone: Any) -> None:
     assert len(alone.log) == end
 
 
-def test_replicas_that_find_no_place_when_brokers_leave_are_taken_away(alone: Any) -> None:
+def test_replicas_without_place_are_removed_when_brokers_leave(alone: Any) -> None:
     join(alone, 1, 2)
     look(alone)
     join_isrs(alone)
@@ -131,7 +131,7 @@ def test_replicas_that_find_no_place_when_brokers_leave_are_taken_away(alone: An
     assert len(alone.log) == end
 
 
-def test_replicas_are_given_back_when_the_brokers_stay_after_all(alone: Any) -> None:
+def test_replicas_are_restored_when_brokers_stay(alone: Any) -> None:
     join(alone, 1, 2)
     look(alone)
     join_isrs(alone)
@@ -143,7 +143,7 @@ def test_replicas_are_given_back_when_the_brokers_stay_after_all(alone: Any) -> 
     assert topic_of(alone).replication_factor == 3
 
 
-def test_broker_that_is_away_counts_as_one_that_stays(alone: Any) -> None:
+def test_absent_broker_counts_as_staying(alone: Any) -> None:
     join(alone, 1, 2, 3)
     look(alone)
     join_isrs(alone)
@@ -175,7 +175,7 @@ def test_what_an_administrator_took_away_is_given_back(alone: Any) -> None:
     assert set(partitions(alone)[0].target) == {0, 1, 2}
 
 
-def test_broker_that_stays_away_before_it_has_its_copy_is_replaced(alone: Any) -> None:
+def test_broker_absent_before_its_copy_is_replaced(alone: Any) -> None:
     stated = OffsetsTopic(partitions=PARTITIONS, replication_factor=2)
     alone.settings = replace(alone.settings, offsets_topic=stated)
     join(alone, 1)
@@ -191,7 +191,7 @@ def test_broker_that_stays_away_before_it_has_its_copy_is_replaced(alone: Any) -
     assert {p.target for p in partitions(alone)} == {(0, 2)}
 
 
-def test_slices_of_a_large_topic_are_raised_one_look_after_another(alone: Any) -> None:
+def test_large_topic_is_raised_slice_by_slice(alone: Any) -> None:
     alone.settings = replace(alone.settings, slice_partitions_max=3)
     join(alone, 1, 2)
     look(alone)
@@ -201,7 +201,7 @@ def test_slices_of_a_large_topic_are_raised_one_look_after_another(alone: Any) -
     assert {p.min_isr for p in partitions(alone)} == {2}
 
 
-def test_new_term_goes_on_where_the_one_before_was_stopped(alone: Any) -> None:
+def test_new_term_continues_interrupted_raise(alone: Any) -> None:
     join(alone, 1, 2)
     alone.now_ms += LOOK_EVERY_MS
     for broker in range(3):

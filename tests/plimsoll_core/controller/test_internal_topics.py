@@ -32,7 +32,7 @@ def ensure(world: Any, name: str = GROUP_OFFSETS) -> Any:
     return world.ask(EnsureInternalTopic(name=name))
 
 
-def test_topic_of_offsets_is_made_once_as_the_settings_have_it(newest: Any) -> None:
+def test_offsets_topic_is_created_once_with_settings(newest: Any) -> None:
     newest.settings = replace(
         newest.settings,
         offsets_topic=OffsetsTopic(partitions=7, segment_bytes=1_000),
@@ -53,13 +53,13 @@ def test_topic_of_offsets_is_made_once_as_the_settings_have_it(newest: Any) -> N
     assert len(newest.log) == end
 
 
-def test_topic_of_offsets_has_as_many_replicas_as_there_are_brokers(newest: Any) -> None:
+def test_offsets_topic_has_one_replica_per_broker(newest: Any) -> None:
     newest.settings = replace(newest.settings, offsets_topic=OffsetsTopic(replication_factor=9))
     brokers = len(newest.image.brokers)
     assert ensure(newest).topics[0].replication_factor == brokers
 
 
-def test_topic_of_offsets_waits_for_a_metadata_version_that_knows_compaction(world: Any) -> None:
+def test_offsets_topic_waits_for_compaction_metadata_version(world: Any) -> None:
     answer = ensure(world)
     assert isinstance(answer, Refused)
     assert answer.reason == "MetadataTooOld"
@@ -70,7 +70,7 @@ def test_other_topics_are_not_made_so(newest: Any, name: str) -> None:
     assert isinstance(ensure(newest, name), Refused)
 
 
-def test_client_that_makes_a_topic_of_offsets_hears_that_it_exists(newest: Any) -> None:
+def test_creation_of_existing_offsets_topic_is_refused(newest: Any) -> None:
     ensure(newest)
     end = len(newest.log)
     (made,) = newest.ask(CreateTopics(topics=(NewTopic(name=GROUP_OFFSETS),))).topics

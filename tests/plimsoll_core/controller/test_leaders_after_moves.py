@@ -25,12 +25,12 @@ def run(world: Any, *replicas: int) -> Any:
     return world.ask(RunReassignment(object=holder, moves=(move,)))
 
 
-def test_reassignment_of_replicas_in_another_order_is_led_by_the_first_at_once(four: Any) -> None:
+def test_reassignment_in_other_order_changes_leader_at_once(four: Any) -> None:
     assert run(four, 2, 1, 0).phase == "Completed"
     assert [four.p(n).leader for n in range(2)] == [2, 0]
 
 
-def test_reassignment_that_keeps_its_leader_is_led_by_the_first_when_it_is_completed(
+def test_reassignment_that_keeps_leader_elects_first_when_completed(
     four: Any,
 ) -> None:
     assert run(four, 3, 0, 1).phase == "Running"
@@ -40,7 +40,7 @@ def test_reassignment_that_keeps_its_leader_is_led_by_the_first_when_it_is_compl
     assert four.p().leader == 3
 
 
-def test_first_replica_that_leaves_the_isr_before_the_end_is_elected_later(four: Any) -> None:
+def test_first_replica_outside_isr_is_elected_later(four: Any) -> None:
     run(four, 3, 0, 1)
     four.propose([0, 1, 2, 3])
     four.propose([0, 1])

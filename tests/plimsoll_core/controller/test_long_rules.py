@@ -18,7 +18,7 @@ from plimsoll_core.messages.requests import Done, Refused
 from plimsoll_core.security.acl import Acl, AclFilter, ResourceType
 
 
-def test_rules_of_any_length_are_added_and_removed_in_records_that_a_batch_holds() -> None:
+def test_rules_of_any_length_fit_into_batches() -> None:
     controller = Controller()
     records: list[Any] = []
     long = tuple(
@@ -50,12 +50,12 @@ def test_rules_of_any_length_are_added_and_removed_in_records_that_a_batch_holds
     ],
     ids=["topic", "group", "principal", "host", "no text"],
 )
-def test_rule_with_more_bytes_than_a_name_has_is_refused(rule: Acl) -> None:
+def test_rule_longer_than_a_name_is_refused(rule: Acl) -> None:
     controller = Controller()
     assert controller.ask(m.CreateAcls(acls=(rule,))).reason == Reason.InvalidRequest.name
 
 
-def test_object_that_changes_its_rules_needs_no_room_for_both() -> None:
+def test_rule_replacement_needs_no_room_for_both() -> None:
     controller = Controller()
     controller.ask(m.DeclareUser(object=OBJECT, user_name="alice", acls=(a_rule("before"),)))
     many = tuple(a_rule(f"t-{number}") for number in range(ACLS_MAX - 1))

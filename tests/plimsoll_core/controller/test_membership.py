@@ -74,7 +74,7 @@ def emptied(world: Any, broker: int) -> None:
 
 
 class TestLeaving:
-    def test_leaving_brokers_are_committed_once_and_survive_a_take_over(self, four: Any) -> None:
+    def test_leaving_brokers_are_committed_and_survive_take_over(self, four: Any) -> None:
         assert leave(four, 2) == Done()
         assert four.image.leaving == (2,)
         end = len(four.log)
@@ -91,7 +91,7 @@ class TestLeaving:
         assert len(rows) == 16
         assert all(set(row) == {0, 1, 3} for row in rows)
 
-    def test_counts_not_among_those_that_a_topic_may_have(self, four: Any) -> None:
+    def test_replica_counts_beyond_brokers_are_refused(self, four: Any) -> None:
         leave(four, 2)
         answer = four.declare("wide", replication_factor=4, min_isr=1)
         assert isinstance(answer, Refused)
@@ -112,7 +112,7 @@ class TestLeaving:
         stated = four.declare("s", strategy="Explicit", assignment=((1, 2, 3),))
         assert stated.reason == "BrokerLeaving"
 
-    def test_move_to_it_is_refused_a_move_that_keeps_it_is_not(self, four: Any) -> None:
+    def test_move_onto_leaving_broker_is_refused(self, four: Any) -> None:
         leave(four, 3)
         answer = reassign(four, 0, 1, 3)
         assert (answer.reason, answer.code) == ("BrokerLeaving", 39)
@@ -190,7 +190,7 @@ class TestWhatCannotEndIsNotBegun:
     def test_everybody(self, four: Any) -> None:
         assert leave(four, 0, 1, 2, 3).reason == "InvalidRequest"
 
-    def test_last_broker_of_a_rack_where_racks_are_required(self, new_world: Any) -> None:
+    def test_last_broker_of_required_rack_may_not_leave(self, new_world: Any) -> None:
         world = new_world(0, rack_policy="Required")
         for broker, rack in enumerate("aab"):
             world.start(broker, rack=rack)
@@ -231,9 +231,7 @@ class TestMembers:
 
 
 class TestUnregister:
-    def test_unregister_succeeds_once_the_broker_is_empty_removed_and_stopped(
-        self, four: Any
-    ) -> None:
+    def test_unregister_succeeds_once_broker_is_empty_and_stopped(self, four: Any) -> None:
         assert unregister(four, 2).reason == "InvalidRequest"
         emptied(four, 2)
         four.ask(SetMembers(broker_ids=(0, 1, 3)))
@@ -254,7 +252,7 @@ class TestUnregister:
         world.now_ms += world.settings.session_timeout_ms
         assert unregister(world, 2).reason == "BrokerHoldsReplicas"
 
-    def test_dead_one_without_a_word_when_its_session_is_over(self, four: Any) -> None:
+    def test_dead_broker_is_unregistered_after_its_session(self, four: Any) -> None:
         four.ask(SetMembers(broker_ids=(0, 1, 2)))
         four.kill(3)
         assert unregister(four, 3).reason == "BrokerLives", "it may be about to come back"
@@ -281,9 +279,7 @@ class TestUnregister:
         assert answer.reason == "StaleBrokerEpoch"
 
     @pytest.mark.parametrize("wiped", [False, True])
-    def test_removed_brokers_id_comes_back_on_its_old_volume_or_a_new_one(
-        self, four: Any, wiped: bool
-    ) -> None:
+    def test_removed_broker_id_returns_on_any_volume(self, four: Any, wiped: bool) -> None:
         emptied(four, 2)
         four.ask(SetMembers(broker_ids=(0, 1, 3)))
         stop(four, 2)
@@ -298,7 +294,7 @@ class TestUnregister:
 
 
 class TestVolumes:
-    def test_volume_is_released_with_its_broker_and_not_before(self, four: Any) -> None:
+    def test_volume_is_released_with_its_broker(self, four: Any) -> None:
         assert unregister(four, 2, pvc_uid="pvc-2").reason == "InvalidRequest"
         emptied(four, 2)
         four.ask(SetMembers(broker_ids=(0, 1, 3)))
@@ -307,7 +303,7 @@ class TestVolumes:
         assert unregister(four, 2, pvc_uid="pvc-2") == Done()
         assert dict(four.image.released) == {"pvc-2": 2}
 
-    def test_broker_id_waits_until_its_released_volume_is_gone(self, four: Any) -> None:
+    def test_broker_id_waits_until_released_volume_is_gone(self, four: Any) -> None:
         four.ask(SetMembers(broker_ids=(0, 1, 2)))
         stop(four, 3)
         unregister(four, 3, pvc_uid="pvc-3")

@@ -39,7 +39,7 @@ def look(world: World) -> Finalization:
     return finalization(turn)
 
 
-def test_metadata_version_is_not_finalised_while_a_broker_of_the_release_before_is_registered(
+def test_metadata_version_waits_for_broker_of_previous_release(
     new_world: Callable[..., World],
 ) -> None:
     world = begun(new_world)
@@ -50,7 +50,7 @@ def test_metadata_version_is_not_finalised_while_a_broker_of_the_release_before_
     assert look(world).waits == ((2, "broker 2, which runs release 0.1, is upgraded"),)
 
 
-def test_metadata_version_is_finalised_once_every_broker_understands_it(
+def test_metadata_version_is_finalised_when_all_brokers_understand(
     new_world: Callable[..., World],
 ) -> None:
     world = begun(new_world)
@@ -62,7 +62,7 @@ def test_metadata_version_is_finalised_once_every_broker_understands_it(
     assert world.image.metadata_version == NEWEST
 
 
-def test_new_term_waits_until_every_broker_has_said_so_again(
+def test_new_term_waits_for_all_brokers_again(
     new_world: Callable[..., World],
 ) -> None:
     world = begun(new_world)
@@ -78,7 +78,7 @@ def test_new_term_waits_until_every_broker_has_said_so_again(
     assert world.image.metadata_version == NEWEST
 
 
-def test_broker_that_is_silent_may_come_back_older_so_it_is_waited_for(
+def test_silent_broker_is_awaited_as_possibly_older(
     new_world: Callable[..., World],
 ) -> None:
     world = begun(new_world)
@@ -97,7 +97,7 @@ def test_member_that_never_registered_is_waited_for(new_world: Callable[..., Wor
     assert world.image.metadata_version == 1
 
 
-def test_version_is_finalised_when_the_last_broker_is_unfenced(
+def test_version_is_finalised_when_last_broker_is_unfenced(
     new_world: Callable[..., World],
 ) -> None:
     """Whoever waited for the brokers may ask for what needs it at once."""
@@ -133,7 +133,7 @@ def test_pinned_version_is_kept_whatever_is_understood(new_world: Callable[..., 
     assert world.image.metadata_version == NEWEST
 
 
-def test_pinned_version_that_nobody_knows_waits_and_is_not_gone_halfway_to(
+def test_unknown_pinned_version_waits_without_intermediate_steps(
     new_world: Callable[..., World],
 ) -> None:
     world = begun(new_world, metadata_version=NEWEST + 1)
@@ -152,7 +152,7 @@ def test_finalised_version_outlives_a_pin_that_is_lower(new_world: Callable[...,
     assert world.image.metadata_version == NEWEST
 
 
-def test_broker_that_cannot_read_the_log_does_not_register(
+def test_broker_that_cannot_read_log_does_not_register(
     new_world: Callable[..., World],
 ) -> None:
     world = begun(new_world)
@@ -167,7 +167,7 @@ def test_broker_that_cannot_read_the_log_does_not_register(
     assert world.image == before
 
 
-def test_broker_that_no_longer_reads_the_old_version_does_not_register(
+def test_broker_without_old_version_does_not_register(
     new_world: Callable[..., World],
 ) -> None:
     world = begun(new_world)
@@ -179,7 +179,7 @@ def test_broker_that_no_longer_reads_the_old_version_does_not_register(
 class TestABrokerThatCannotReadWhatWasDecided:
     """It stops applying and says so with its heartbeats."""
 
-    def test_broker_with_unknown_metadata_is_fenced_once_another_broker_applies_it(
+    def test_broker_with_unknown_metadata_is_fenced_when_alone(
         self, new_world: Callable[..., World]
     ) -> None:
         world = begun(new_world)
@@ -193,7 +193,7 @@ class TestABrokerThatCannotReadWhatWasDecided:
         assert isinstance(again, HeartbeatAnswer)
         assert again.is_fenced, "it would be given leaderships that it never hears of"
 
-    def test_brokers_that_all_stop_at_a_record_stay_unfenced(
+    def test_brokers_all_stopped_at_a_record_stay_unfenced(
         self, new_world: Callable[..., World]
     ) -> None:
         world = begun(new_world)
@@ -204,9 +204,7 @@ class TestABrokerThatCannotReadWhatWasDecided:
             assert isinstance(answer, HeartbeatAnswer)
             assert not answer.is_fenced
 
-    def test_stop_of_another_broker_does_not_wait_for_it(
-        self, new_world: Callable[..., World]
-    ) -> None:
+    def test_stop_does_not_wait_for_another_broker(self, new_world: Callable[..., World]) -> None:
         world = begun(new_world)
         stuck = world.image.next_offset
         world.beat(2, applied=stuck, unknown_metadata="a newer kind")

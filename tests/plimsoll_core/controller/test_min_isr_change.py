@@ -27,7 +27,7 @@ def alteration(name: str, min_isr: str) -> AlterTopicConfigs:
     return AlterTopicConfigs(topics=(TopicConfigChanges(topic=name, changes=(change,)),))
 
 
-def test_min_isr_change_gives_every_partition_a_new_partition_epoch(
+def test_min_isr_change_raises_every_partition_epoch(
     new_world: Callable[..., Any],
 ) -> None:
     world = new_world(3)
@@ -50,7 +50,7 @@ def test_min_isr_declared_again_changes_nothing(world: Any) -> None:
 
 
 @pytest.mark.parametrize("partitions", [4, 5])
-def test_min_isr_of_many_partitions_changes_slice_by_slice(
+def test_min_isr_change_proceeds_slice_by_slice(
     new_world: Callable[..., Any], partitions: int
 ) -> None:
     world = new_world(3, slice_partitions_max=2)
@@ -85,7 +85,7 @@ def test_new_term_finishes_what_was_left_half_done(
 
 
 @pytest.mark.parametrize("by_a_client", [False, True])
-def test_ticks_bring_a_min_isr_on_whose_next_slice_was_dropped(
+def test_tick_continues_min_isr_change_after_dropped_slice(
     new_world: Callable[..., Any], by_a_client: bool
 ) -> None:
     """Seeds 1612436, 1613885: the log was full for a moment, and the term went on."""
@@ -112,7 +112,7 @@ def test_ticks_bring_a_min_isr_on_whose_next_slice_was_dropped(
     assert len(world.log) == end
 
 
-def test_alteration_that_is_asked_for_again_ends_when_all_partitions_have_it(
+def test_repeated_min_isr_change_ends_with_all_partitions(
     new_world: Callable[..., Any],
 ) -> None:
     """The client was told to ask again; its topic says what it wants, but not its partitions."""
@@ -124,7 +124,7 @@ def test_alteration_that_is_asked_for_again_ends_when_all_partitions_have_it(
     assert {world.p(index).min_isr for index in range(5)} == {3}
 
 
-def test_min_isr_that_is_stated_back_before_all_partitions_had_the_other_one(
+def test_min_isr_restored_before_all_partitions_changed(
     new_world: Callable[..., Any],
 ) -> None:
     """The last statement holds, whoever goes on with the one before."""
@@ -139,7 +139,7 @@ def test_min_isr_that_is_stated_back_before_all_partitions_had_the_other_one(
     assert not world.image.min_isr_behind
 
 
-def test_topic_that_is_deleted_half_way_is_not_gone_on_with(new_world: Callable[..., Any]) -> None:
+def test_min_isr_change_ends_when_topic_is_deleted(new_world: Callable[..., Any]) -> None:
     world = new_world(3, slice_partitions_max=2)
     world.ask(CreateTopics(topics=(NewTopic(name="orders", partitions=5),)))
     decision = world.decide(alteration("orders", "3"))
@@ -196,7 +196,7 @@ def test_leaderless_partition_keeps_its_recovery_set(world: Any, min_isr: int) -
     assert after.partition_epoch == before.partition_epoch + 1
 
 
-def test_proposal_made_before_the_raise_is_not_committed_after_it(world: Any) -> None:
+def test_proposal_before_min_isr_raise_is_not_committed(world: Any) -> None:
     """S24: "here 95 (PE moved), leader learns m=2 first"."""
     declare(world, 1)
     assert world.propose([0, 2]).code == 0

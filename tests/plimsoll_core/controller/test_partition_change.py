@@ -30,7 +30,7 @@ def shrunk(
 class TestElr:
     """Step 3.  Below min ISR, who was complete stays electable."""
 
-    def test_isr_shrink_below_min_isr_moves_member_to_elr(self, a_partition: Build) -> None:
+    def test_shrink_below_min_isr_moves_member_to_elr(self, a_partition: Build) -> None:
         p = shrunk(a_partition(isr=(1, 2)), 1)
         assert (p.isr, p.elr, p.last_known_elr) == ((1,), (2,), ())
 
@@ -39,7 +39,7 @@ class TestElr:
         p = shrunk(a_partition(isr=(1,), elr=(2,), last_known_elr=(3,)), 1, 3)
         assert (p.isr, p.elr, p.last_known_elr) == ((1, 3), (), ())
 
-    def test_lost_member_is_no_longer_trusted_but_not_forgotten(self, a_partition: Build) -> None:
+    def test_lost_member_is_distrusted_but_remembered(self, a_partition: Build) -> None:
         p = shrunk(a_partition(isr=(1, 2)), 1, lost={2})
         assert (p.isr, p.elr, p.last_known_elr) == ((1,), (), (2,))
 
@@ -47,7 +47,7 @@ class TestElr:
         p = shrunk(a_partition(isr=(1,), elr=(2, 3)), 1, lost={3})
         assert (p.elr, p.last_known_elr) == ((2,), (3,))
 
-    def test_elr_and_isr_are_disjoint_with_min_isr_three(self, a_partition: Build) -> None:
+    def test_elr_and_isr_are_disjoint(self, a_partition: Build) -> None:
         """The TLA omits "− isr'" and so breaks ELR∩ISR=∅ for MinISR ≥ 3."""
         p = a_partition(replicas=(1, 2, 3, 4, 5), isr=(1, 2), elr=(3,), min_isr=3)
         p = shrunk(p, 1, 2)
@@ -59,7 +59,7 @@ class TestElr:
         p = change(p, PartitionUpdate(replicas=(1,), isr=(1,)), every_broker)
         assert (p.elr, p.last_known_elr) == ((), ())
 
-    def test_effective_min_isr_is_bounded_by_the_settled_replicas(self, a_partition: Build) -> None:
+    def test_effective_min_isr_is_bounded_by_settled_replicas(self, a_partition: Build) -> None:
         """m(p) = max(1, min(min_isr, |replicas − adding|))."""
         p = a_partition(replicas=(1, 2), adding=(2,), isr=(1,), min_isr=2)
         assert p.effective_min_isr == 1
@@ -90,9 +90,7 @@ class TestElection:
         elected = shrunk(p, ok=only(2))
         assert (elected.leader, elected.isr, elected.elr) == (2, (2,), (1,))
 
-    def test_leader_from_the_elr_clears_it_when_min_isr_was_lowered(
-        self, a_partition: Build
-    ) -> None:
+    def test_leader_from_elr_clears_it_at_lower_minimum(self, a_partition: Build) -> None:
         p = a_partition(isr=(), leader=None, elr=(2, 3), last_known_elr=(1,), min_isr=1)
         p = change(p, PartitionUpdate(), every_broker)
         assert (p.isr, p.elr, p.last_known_elr) == ((2,), (), ())
@@ -166,7 +164,7 @@ class TestEpochs:
 
 
 class TestMinIsr:
-    def test_lowering_it_clears_the_elr_raising_it_keeps_both(self, a_partition: Build) -> None:
+    def test_lower_minimum_clears_elr_and_raise_keeps_it(self, a_partition: Build) -> None:
         """abs(isr) ≥ new m → clear elr and lkelr, else keep both."""
         p = a_partition(isr=(1,), elr=(2,), last_known_elr=(3,), min_isr=2)
         lower = change(p, PartitionUpdate(min_isr=1), every_broker)

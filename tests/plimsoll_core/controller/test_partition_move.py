@@ -52,16 +52,16 @@ class TestStart:
         assert (p.replicas, p.adding, p.removing) == ((3, 1, 2), (), ())
         assert (p.leader, p.leader_epoch, p.partition_epoch) == (1, 5, 10)
 
-    def test_removal_of_a_follower_completes_in_the_same_record(self, a_partition: Build) -> None:
+    def test_follower_removal_completes_in_the_same_record(self, a_partition: Build) -> None:
         p = moved(a_partition(), 1, 2)
         assert (p.replicas, p.isr, p.removing) == ((1, 2), (1, 2), ())
         assert (p.leader, p.leader_epoch) == (1, 6)
 
-    def test_removal_of_the_leader_hands_over_in_the_same_record(self, a_partition: Build) -> None:
+    def test_leader_removal_hands_over_in_the_same_record(self, a_partition: Build) -> None:
         p = moved(a_partition(leader=3), 1, 2)
         assert (p.leader, p.isr, p.leader_epoch) == (1, (1, 2), 6)
 
-    def test_removal_waits_for_a_survivor_that_is_not_in_sync(self, a_partition: Build) -> None:
+    def test_removal_waits_for_survivor_in_sync(self, a_partition: Build) -> None:
         p = moved(a_partition(isr=(1, 3)), 1, 2)
         assert (p.replicas, p.removing, p.isr) == ((1, 2, 3), (3,), (1, 3))
 
@@ -69,7 +69,7 @@ class TestStart:
         p = a_partition()
         assert moved(p, 1, 2, 3) is p
 
-    def test_move_that_begins_leaves_min_isr_as_it_counts(self, a_partition: Build) -> None:
+    def test_move_start_keeps_effective_min_isr(self, a_partition: Build) -> None:
         """m(p) = max(1, min(p.min_isr, |p.replicas − p.adding|))."""
         p = a_partition(replicas=(1,), isr=(1,), min_isr=2)
         assert moved(p, 2, 3).effective_min_isr == p.effective_min_isr == 1
@@ -82,14 +82,14 @@ class TestReplacement:
         values = {"replicas": (4, 1, 2, 3), "adding": (4,), "removing": (2, 3), "leader": 1}
         return a_partition(**{**values, **fields})
 
-    def test_replaced_reassignment_drops_adding_replica_outside_the_new_target(
+    def test_replaced_reassignment_drops_adding_replica_outside_new_target(
         self, a_partition: Build
     ) -> None:
         p = moved(self.running(a_partition), 1, 2, 5)
         assert (p.replicas, p.adding, p.removing) == ((1, 2, 5, 3), (5,), (3,))
         assert p.leader_epoch == 6
 
-    def test_replaced_reassignment_keeps_adding_replica_of_the_new_target(
+    def test_replaced_reassignment_keeps_adding_replica_of_new_target(
         self, a_partition: Build
     ) -> None:
         p = moved(self.running(a_partition), 4, 5)
@@ -142,9 +142,7 @@ class TestCancel:
         p = cancelled(p)
         assert (p.leader, p.isr, p.replicas, p.leader_epoch) == (1, (1, 2), (1, 2), 6)
 
-    def test_cancel_is_rejected_when_only_adding_replicas_are_in_sync(
-        self, a_partition: Build
-    ) -> None:
+    def test_cancel_is_rejected_when_only_adding_replicas_synced(self, a_partition: Build) -> None:
         """if ∅ REQUIRE unclean allowed, else 39."""
         p = a_partition(replicas=(4, 5, 1, 2), adding=(4, 5), isr=(4, 5), leader=4)
         for forced in (False, True):
@@ -168,9 +166,7 @@ class TestCancel:
         enough = a_partition(**{**values, "isr": (4, 1, 2)})
         assert cancelled(enough).isr == (1, 2)
 
-    def test_leaderless_cancel_drops_adding_replica_outside_isr_and_elr(
-        self, a_partition: Build
-    ) -> None:
+    def test_leaderless_cancel_drops_replica_outside_isr_and_elr(self, a_partition: Build) -> None:
         p = a_partition(replicas=(4, 1, 2), adding=(4,), isr=(), elr=(1, 2), leader=None)
         p = change(p, PartitionUpdate(), lambda _: False)
         wish = rolled_back(p)
@@ -182,16 +178,14 @@ class TestCancel:
 class TestCompletion:
     """Step 1 of the rule for changes, wherever the ISR comes from."""
 
-    def test_leader_elected_out_of_the_elr_may_be_the_whole_target(
-        self, a_partition: Build
-    ) -> None:
+    def test_leader_from_elr_may_be_the_whole_target(self, a_partition: Build) -> None:
         p = a_partition(isr=(), elr=(1, 2), leader=None, min_isr=2)
         p = change(p, begun(p, (2,)), lambda _: False)
         assert (p.removing, p.leader) == ((1, 3), None)
         p = change(p, PartitionUpdate(), lambda b: b == 2)
         assert (p.replicas, p.removing, p.leader, p.elr) == ((2,), (), 2, ())
 
-    def test_fence_of_a_removed_replica_neither_hinders_nor_hurts(self, a_partition: Build) -> None:
+    def test_fence_of_removed_replica_has_no_effect(self, a_partition: Build) -> None:
         """S33, KAFKA-9672: completing a move while the removed broker is dead and in ISR."""
         p = moved(a_partition(), 1, 2, 4)
         p = change(p, PartitionUpdate(isr=(1, 2)), lambda b: b != 3)
@@ -218,7 +212,7 @@ def five(new_world: Callable[..., Any]) -> Any:
 
 
 class TestRequest:
-    def test_move_runs_from_the_request_to_the_last_isr(self, five: Any) -> None:
+    def test_move_runs_from_request_to_last_isr(self, five: Any) -> None:
         (answer,) = alter(five, (0, 1, 3))
         assert answer == TargetAnswer(topic="orders", index=0, partition_epoch=1)
         assert (five.p().replicas, five.p().adding) == ((0, 1, 3, 2), (3,))
@@ -297,7 +291,7 @@ class TestRequest:
         alter(five, None)
         assert factor() == 3
 
-    def test_target_in_one_rack_is_refused_where_racks_are_required(
+    def test_target_in_one_rack_is_refused_when_required(
         self, new_world: Callable[..., Any]
     ) -> None:
         world = new_world(0, rack_policy="Required")
@@ -340,7 +334,7 @@ class TestDeclaredTopics:
         assert "Topic shop/orders" in answer.message
         assert "replication factor 3" in answer.message
 
-    def test_other_replicas_of_the_same_number_may_be_chosen(
+    def test_other_replicas_of_same_count_may_be_chosen(
         self, new_world: Callable[..., Any]
     ) -> None:
         world = new_world(5)
@@ -356,9 +350,7 @@ class TestDeclaredTopics:
         (answer,) = alter(world, (0, 1, 2))
         assert answer.code == 0
 
-    def test_change_of_the_factor_under_way_is_not_cancelled_by_clients(
-        self, new_world: Callable[..., Any]
-    ) -> None:
+    def test_factor_change_is_not_cancelled_by_clients(self, new_world: Callable[..., Any]) -> None:
         world = new_world(5)
         world.declare(partitions=1)
         world.declare(partitions=1, replication_factor=5)

@@ -40,7 +40,7 @@ def values(controller: Controller, entity: QuotaEntity = BOB) -> dict[str, float
     return {} if row is None else dict(row.values.items())
 
 
-def test_keys_are_set_and_taken_away_one_by_one_and_the_row_goes_with_the_last() -> None:
+def test_quota_row_goes_with_its_last_key() -> None:
     controller = Controller()
     ask = controller.ask
     assert codes(ask(m.AlterQuotas(changes=(changed(producer_byte_rate=5.0),)))) == [0]
@@ -96,7 +96,7 @@ def test_request_of_too_many_entities_is_refused() -> None:
     assert isinstance(Controller().ask(m.AlterQuotas(changes=changes)), Refused)
 
 
-def test_quotas_are_changed_for_whom_may_alter_the_clusters_configs() -> None:
+def test_quota_change_requires_alter_configs_on_cluster() -> None:
     controller = Controller()
     controller.enforce()
     asked = m.AlterQuotas(changes=(changed(producer_byte_rate=1.0),), behalf=controller.logged_in())
@@ -115,7 +115,7 @@ def a_user(quotas: QuotaValues | None = None, **more: Any) -> m.DeclareUser:
 ALICES = QuotaEntity(user="alice")
 
 
-def test_user_object_owns_the_quotas_that_it_declares_until_it_declares_none() -> None:
+def test_user_object_owns_the_quotas_it_declares() -> None:
     controller = Controller()
     mine = changed(ALICES, producer_byte_rate=1.0)
     assert codes(controller.ask(m.AlterQuotas(changes=(mine,)))) == [0]
@@ -138,7 +138,7 @@ def test_quotas_go_with_their_user_object() -> None:
     assert controller.image.quotas == ClientQuotas()
 
 
-def test_user_object_with_a_quota_that_is_none_changes_nothing() -> None:
+def test_user_object_with_empty_quota_changes_nothing() -> None:
     controller = Controller()
     before = controller.image
     answer = controller.ask(a_user(QuotaValues(producer_byte_rate=-1.0)))
@@ -185,7 +185,7 @@ VALUES = st.one_of(st.none(), st.floats(min_value=-1, max_value=10, allow_nan=Fa
         max_size=8,
     )
 )
-def test_whatever_clients_ask_only_quotas_with_a_form_are_kept(
+def test_malformed_quotas_of_clients_are_refused(
     asked: list[tuple[str | None, str | None, dict[str, float | None]]],
 ) -> None:
     """`Controller` compares each image with one from a snapshot, and with the replayed records."""

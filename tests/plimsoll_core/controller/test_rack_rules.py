@@ -67,7 +67,7 @@ class TestRequired:
         assert answer.reason == "InvalidReplicaAssignment"
         assert not isinstance(world.declare(assignment=((0, 2),), **row), Refused)
 
-    def test_required_rack_policy_accepts_one_replica_or_a_single_rack(
+    def test_required_rack_policy_accepts_one_replica_or_rack(
         self, racked: Callable[..., Any]
     ) -> None:
         world = racked("Required", ("a", "a", "a"))
@@ -108,7 +108,7 @@ class TestPreferred:
         world.declare(partitions=12, replication_factor=2, min_isr=1)
         assert spread(world) == [{"a", "b"}] * 12
 
-    def test_preferred_rack_policy_ignores_racks_when_one_broker_has_none(
+    def test_preferred_rack_policy_ignores_racks_if_one_lacks(
         self, racked: Callable[..., Any]
     ) -> None:
         world, plain = racked("Preferred", ("a", "a", "b", None)), racked("Preferred", (None,) * 4)
@@ -116,7 +116,7 @@ class TestPreferred:
             each.declare(partitions=12, replication_factor=2, min_isr=1)
         assert rows(world) == rows(plain)
 
-    def test_topic_is_made_in_the_rack_that_is_left(self, racked: Callable[..., Any]) -> None:
+    def test_topic_is_created_in_the_remaining_rack(self, racked: Callable[..., Any]) -> None:
         world = racked("Preferred")
         fence(world, 2, 3)
         world.declare(partitions=4, replication_factor=2, min_isr=1)

@@ -62,7 +62,7 @@ def dies(world: Any, broker: int) -> None:
 
 
 class TestBegin:
-    def test_reassignment_begins_all_its_partitions_and_its_row_names_them(self, five: Any) -> None:
+    def test_reassignment_starts_all_partitions_and_names_them(self, five: Any) -> None:
         state = run(five, to(3, 4, 0, partitions=(0, 1)), wall_ms=77, bytes_per_second=5)
         assert state == ReassignmentState(phase="Running")
         assert [five.p(n).adding for n in range(3)] == [(3, 4), (3, 4), ()]
@@ -105,7 +105,7 @@ class TestBegin:
         assert five.p(1, "far").removing == (1,)
         assert row(five).total == 1
 
-    def test_away_from_brokers_that_hold_nothing_is_complete_at_once(self, five: Any) -> None:
+    def test_move_off_empty_brokers_completes_at_once(self, five: Any) -> None:
         for number, away in enumerate(((3,), (3, 4))):
             other = ReassignmentObject(namespace="kafka", name=f"off-{number}", uid=f"o{number}")
             move = TopicMove(topic="orders", away_from=away)
@@ -122,14 +122,14 @@ class TestBegin:
         assert [len(five.p(n).target) for n in range(3)] == [4, 4, 4]
         assert five.image.topics[five.image.topic_ids["orders"]].replication_factor == 4
 
-    def test_reassignment_begins_as_a_whole_or_not_at_all(self, five: Any) -> None:
+    def test_reassignment_starts_whole_or_not_at_all(self, five: Any) -> None:
         end = len(five.log)
         answer = run(five, to(0, 1, 3), to(0, 1, 9, partitions=(1,)))
         assert isinstance(answer, Refused)
         assert "do not exist: 9" in answer.message
         assert len(five.log) == end
 
-    def test_topic_that_is_not_there_yet_is_waited_for(self, five: Any) -> None:
+    def test_reassignment_waits_for_missing_topic(self, five: Any) -> None:
         answer = run(five, TopicMove(topic="later", partitions=(0,), replicas=(1, 2, 3)))
         assert answer.reason == "UnknownTopicOrPartition"
         assert not five.image.reassignments
@@ -137,7 +137,7 @@ class TestBegin:
         again = run(five, TopicMove(topic="later", partitions=(0,), replicas=(1, 2, 3)))
         assert again.phase == "Running"
 
-    def test_partition_that_is_not_there_yet_is_waited_for(self, five: Any) -> None:
+    def test_reassignment_waits_for_missing_partition(self, five: Any) -> None:
         """A topic may still grow: waiting can mend it, so it has not failed."""
         answer = run(five, to(0, 1, 3, partitions=(2, 3)))
         assert answer.reason == "UnknownTopicOrPartition"
@@ -152,7 +152,7 @@ class TestBegin:
             (to(7, 8, 9), "InvalidReplicaAssignment", "brokers that do not exist: 7, 8 and 9"),
         ],
     )
-    def test_reassignment_to_unknown_topic_partition_or_broker_fails_after_a_minute(
+    def test_reassignment_to_unknown_target_fails_after_a_minute(
         self, five: Any, move: TopicMove, reason: str, text: str
     ) -> None:
         early = run(five, move, waited_ms=59_999)
@@ -162,16 +162,14 @@ class TestBegin:
         assert (late.phase, late.reason) == ("Failed", reason)
         assert text in late.message
 
-    def test_reassignment_to_unknown_broker_fails_although_another_move_is_running(
-        self, five: Any
-    ) -> None:
+    def test_reassignment_to_unknown_broker_fails_during_another_move(self, five: Any) -> None:
         """Else it is found only when the other move is over."""
         assert run(five, to(0, 1, 3)).phase == "Running"
         late = run(five, to(7, 8, 9), object=OTHER, waited_ms=60_000)
         assert (late.phase, late.reason) == ("Failed", "InvalidReplicaAssignment")
 
     @pytest.mark.parametrize("otherwise", [{}, {"paused": True}], ids=["begun", "paused"])
-    def test_reassignment_that_names_a_partition_twice_fails_although_another_move_is_running(
+    def test_reassignment_with_repeated_partition_fails_during_another_move(
         self, five: Any, otherwise: Any
     ) -> None:
         """No end of the other move makes it right."""
@@ -181,9 +179,7 @@ class TestBegin:
         assert (state.phase, state.reason) == ("Failed", "InvalidRequest")
         assert state.message == "Two moves name orders-0. Name it once."
 
-    def test_moves_away_from_brokers_name_a_partition_twice_where_both_have_a_replica_of_it(
-        self, five: Any
-    ) -> None:
+    def test_move_off_brokers_repeats_partition_with_two_replicas(self, five: Any) -> None:
         client_topic(five, "far", rows=((0, 2, 3), (1, 2, 3)))
         apart = (TopicMove(topic="far", away_from=(0,)), TopicMove(topic="far", away_from=(1,)))
         assert run(five, *apart).phase == "Running"
@@ -227,7 +223,7 @@ class TestBegin:
             ((TopicMove(topic="orders", replication_factor=0),), "at least 1"),
         ],
     )
-    def test_invalid_reassignment_spec_fails_at_once_and_stays_failed(
+    def test_invalid_reassignment_fails_at_once_for_good(
         self, five: Any, moves: Any, words: str
     ) -> None:
         state = run(five, *moves)
@@ -235,7 +231,7 @@ class TestBegin:
         assert words in state.message
         assert run(five, *moves) == state, "and it says so for ever"
 
-    def test_reassignment_of_replication_factor_owned_by_topic_object_fails(
+    def test_reassignment_of_declared_replication_factor_fails(
         self, new_world: Callable[..., Any]
     ) -> None:
         world = new_world(5)
@@ -273,9 +269,7 @@ class TestBegin:
             assert answer.reason == "PolicyViolation"
             assert "Reassignment kafka/off-1" in answer.message
 
-    def test_crash_in_the_middle_of_the_beginning_ends_in_the_same_place(
-        self, new_world: Callable[..., Any]
-    ) -> None:
+    def test_crash_during_start_ends_in_the_same_place(self, new_world: Callable[..., Any]) -> None:
         world = new_world(5, slice_partitions_max=2)
         client_topic(world, rows=((0, 1, 2),) * 7)
         request = RunReassignment(object=OBJECT, moves=(TopicMove(topic="orders", away_from=(1,)),))
@@ -316,9 +310,7 @@ class TestCancel:
         assert run(five, to(0, 1, 3), cancelled=True).phase == "Cancelled"
         assert not five.p().moving
 
-    def test_cancelled_reassignment_keeps_completed_moves_and_rolls_back_the_rest(
-        self, five: Any
-    ) -> None:
+    def test_cancelled_reassignment_keeps_completed_moves(self, five: Any) -> None:
         moves = (to(0, 1, 3, partitions=(0, 1)),)
         run(five, *moves)
         five.propose([0, 1, 2, 3])
@@ -326,7 +318,7 @@ class TestCancel:
         assert five.p(0).replicas == (0, 1, 3)
         assert set(five.p(1).replicas) == {0, 1, 2}
 
-    def test_guard_holds_back_one_partition_and_not_the_others(self, five: Any) -> None:
+    def test_guard_delays_one_partition_and_not_others(self, five: Any) -> None:
         moves = (to(3, 4, 0, partitions=(0, 1)),)
         run(five, *moves)
         five.propose([0, 3])
@@ -366,9 +358,7 @@ class TestGone:
         assert not five.image.reassignments
         assert five.ask(ReassignmentObjectGone(object=OBJECT)).phase is None
 
-    def test_deleted_reassignment_stays_in_image_until_its_rollback_is_allowed(
-        self, five: Any
-    ) -> None:
+    def test_deleted_reassignment_stays_until_its_rollback(self, five: Any) -> None:
         run(five, to(3, 4, 0))
         five.propose([0, 3])
         dies(five, 3)
@@ -410,7 +400,7 @@ class TestGone:
         assert (state.phase, state.reason) == ("Failed", "TopicGone")
         assert "(orders)" in state.message
 
-    def test_reassignment_with_part_of_it_gone_fails_at_its_end(self, five: Any) -> None:
+    def test_reassignment_with_deleted_part_fails_at_its_end(self, five: Any) -> None:
         client_topic(five, "bills")
         bills = TopicMove(topic="bills", partitions=(0,), replicas=(0, 1, 3))
         run(five, to(0, 1, 3), bills)

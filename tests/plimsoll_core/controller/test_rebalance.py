@@ -84,7 +84,7 @@ class TestBegin:
         assert begin(five, "AddBrokers", 3).phase == "Cancelled", "uncancelling begins nothing"
         assert not moving(five)
 
-    def test_plan_that_is_out_of_date_is_refused_whole(self, five: Any) -> None:
+    def test_outdated_plan_is_refused_whole(self, five: Any) -> None:
         old = planned(five, "AddBrokers", 3, 4)
         change = old.moves[0]
         five.ask(
@@ -121,22 +121,18 @@ class TestBegin:
         assert answer.reason == "PlanOutdated"
         assert "stated-0" in answer.message
 
-    def test_add_brokers_plan_with_an_unregistered_broker_is_refused_naming_it(
-        self, five: Any
-    ) -> None:
+    def test_add_brokers_plan_with_unregistered_broker_is_refused(self, five: Any) -> None:
         refusal = planned(five, "AddBrokers", 3, 9)
         assert isinstance(refusal, Refusal)
         assert refusal.reason is Reason.BrokerIdNotRegistered
         assert "broker 9" in refusal.message
 
-    def test_run_of_rebalance_that_has_not_begun_writes_nothing(self, five: Any) -> None:
+    def test_rebalance_that_has_not_begun_writes_nothing(self, five: Any) -> None:
         end = len(five.log)
         assert look(five) == RebalanceState(phase=None)
         assert len(five.log) == end
 
-    def test_rebalance_waits_for_partition_under_reassignment_and_moves_the_rest(
-        self, five: Any
-    ) -> None:
+    def test_rebalance_waits_for_partition_under_reassignment(self, five: Any) -> None:
         """A move that stands still must not hold up the whole plan."""
         holder = ReassignmentObject(namespace="kafka", name="mine", uid="r1")
         index = planned(five, "RemoveBrokers", 1).moves[0].index
@@ -158,7 +154,7 @@ class TestBegin:
         assert 1 not in five.image.hosted
         assert row(five).dropped == 0
 
-    def test_second_rebalance_is_rejected_until_the_first_has_completed(self, five: Any) -> None:
+    def test_second_rebalance_is_rejected_until_first_completes(self, five: Any) -> None:
         begin(five, "AddBrokers", 3, 4)
         answer = begin(five, "RemoveBrokers", 2, object=OTHER)
         assert answer.reason == "ReassignmentInProgress"
@@ -175,9 +171,7 @@ class TestBegin:
         five.ask(RebalanceObjectGone(object=holder))
         assert begin(five, "AddBrokers", 3).phase == "Running"
 
-    def test_crash_in_the_middle_of_the_plan_leaves_nothing_moving(
-        self, new_world: Callable[..., Any]
-    ) -> None:
+    def test_crash_during_plan_leaves_nothing_moving(self, new_world: Callable[..., Any]) -> None:
         world = new_world(5, slice_partitions_max=2)
         topic(world, ((0, 1, 2),) * 7)
         found = planned(world, "AddBrokers", 3, 4)
@@ -198,7 +192,7 @@ class TestBegin:
         assert max(len(part.moves) for part in parts) == 2
         assert finish(world).phase == "Completed"
 
-    def test_cancelled_or_gone_while_its_plan_is_half_committed(
+    def test_rebalance_cancelled_while_plan_is_half_committed(
         self, new_world: Callable[..., Any]
     ) -> None:
         world = new_world(5, slice_partitions_max=1)
@@ -256,7 +250,7 @@ class TestModes:
 
 class TestLeaders:
     @pytest.mark.parametrize("mode", ["AddBrokers", "Full", "PreferredLeaders"])
-    def test_preferred_replicas_lead_what_moved_when_it_is_completed(
+    def test_preferred_replicas_lead_after_rebalance(
         self, new_world: Callable[..., Any], mode: str
     ) -> None:
         """No tick has passed: the leaders do not wait for the scan of displaced ones."""
@@ -268,7 +262,7 @@ class TestLeaders:
         assert {p.leader for p in all_of(world)} > {0}
         assert [p.leader for p in all_of(world)] == [p.replicas[0] for p in all_of(world)]
 
-    def test_leader_whose_preferred_replica_is_not_in_sync_is_named_at_the_end(
+    def test_leader_without_preferred_replica_in_sync_is_named(
         self, new_world: Callable[..., Any]
     ) -> None:
         world = new_world(3)
@@ -282,7 +276,7 @@ class TestLeaders:
         assert {p.leader for p in left} <= {0, 1}
         assert state.message.startswith("At its end 2 partitions have another leader than")
 
-    def test_crash_before_the_move_is_noted_as_ended_leaves_no_leader_behind(
+    def test_crash_before_move_end_leaves_no_stale_leader(
         self, new_world: Callable[..., Any]
     ) -> None:
         for number in range(6):
@@ -308,9 +302,7 @@ class TestBack:
         assert not five.image.rebalance_rests
         assert look(five).phase == "Cancelled"
 
-    def test_cancelled_rebalance_keeps_move_that_arrived_since_the_last_run(
-        self, five: Any
-    ) -> None:
+    def test_cancelled_rebalance_keeps_move_that_arrived(self, five: Any) -> None:
         begin(five, "AddBrokers", 3, 4)
         look(five)
         arrived, other = moving(five)[:2]
@@ -321,7 +313,7 @@ class TestBack:
         assert five.p(arrived.index).replicas == arrived.target
         assert five.p(other.index).replicas == other.settled
 
-    def test_guard_holds_back_one_partition_and_not_the_others(self, five: Any) -> None:
+    def test_guard_delays_one_rebalance_partition_only(self, five: Any) -> None:
         begin(five, "RemoveBrokers", 1)
         look(five)
         held = next(p for p in moving(five) if p.leader == 1)

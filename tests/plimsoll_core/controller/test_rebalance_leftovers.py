@@ -53,7 +53,7 @@ def arrives(world: Any) -> None:
     assert not world.p(0, "late").moving
 
 
-def test_remove_brokers_waits_for_reassignment_onto_its_broker_then_moves_it_off(
+def test_remove_brokers_waits_for_reassignment_onto_its_broker(
     through: Any,
 ) -> None:
     topic(through, ((0, 2, 3),), "late")
@@ -72,7 +72,7 @@ def test_remove_brokers_waits_for_reassignment_onto_its_broker_then_moves_it_off
     assert 1 not in through.image.hosted
 
 
-def test_partition_that_has_arrived_is_its_reassignments_until_that_has_ended(five: Any) -> None:
+def test_arrived_partition_belongs_to_reassignment_until_its_end(five: Any) -> None:
     """Taken before, the Rebalance's move was rolled back with the Reassignment's."""
     holder = ReassignmentObject(namespace="kafka", name="mine", uid="r1")
     rows = [(index, (0, 1, 2 + n)) for n, index in enumerate((0, 1), 1)]
@@ -94,7 +94,7 @@ def test_partition_that_has_arrived_is_its_reassignments_until_that_has_ended(fi
     assert 1 not in five.image.hosted
 
 
-def test_remove_brokers_moves_off_partition_whose_reassignment_is_cancelled(through: Any) -> None:
+def test_remove_brokers_moves_partition_of_cancelled_reassignment(through: Any) -> None:
     topic(through, ((0, 1, 2),), "late")
     move(through, 0, 2, 3)
     assert look(through).reason == "ReassignmentInProgress", "broker 1 is not empty yet"
@@ -108,7 +108,7 @@ def test_remove_brokers_moves_off_partition_whose_reassignment_is_cancelled(thro
     assert 1 not in through.image.hosted
 
 
-def test_remove_brokers_names_partition_on_two_leaving_brokers_once(five: Any) -> None:
+def test_remove_brokers_names_partition_on_two_brokers_once(five: Any) -> None:
     begin(five, "RemoveBrokers", 3, 4, moves=(a_reorder(five),))
     topic(five, ((0, 3, 4),), "late")
     move(five, 1, 3, 4)

@@ -48,7 +48,7 @@ def five(new_world: Callable[..., Any]) -> Any:
 
 
 class TestWaves:
-    def test_wave_has_no_more_moves_than_the_limit_at_each_broker(self, five: Any) -> None:
+    def test_wave_respects_move_limit_at_each_broker(self, five: Any) -> None:
         begin(five, "AddBrokers", 3, 4)
         most = 0
         limits = MoveLimits(concurrent_moves_per_broker=2)
@@ -71,7 +71,7 @@ class TestWaves:
             assert 10 <= sum(10 * len(p.adding) for p in moving(five)) <= 25
             copied(five)
 
-    def test_move_larger_than_max_bytes_waits_as_too_large(self, five: Any) -> None:
+    def test_move_larger_than_max_bytes_waits(self, five: Any) -> None:
         found = planned(five, "AddBrokers", 3, 4, sizes={p.key: 10 for p in all_of(five)})
         begin(five, "AddBrokers", 3, 4, moves=found.moves)
         state = look(five, limits=MoveLimits(max_bytes=9))
@@ -79,7 +79,7 @@ class TestWaves:
         assert "raise limits.maxBytes to at least that" in state.message
         assert not moving(five)
 
-    def test_partition_below_min_isr_waits_and_the_others_do_not(self, five: Any) -> None:
+    def test_partition_below_min_isr_waits_without_others(self, five: Any) -> None:
         begin(five, "AddBrokers", 3, 4)
         poor = sorted(rest(five).moves.items())[0][1].index
         five.propose([five.p(poor).leader], poor)
@@ -93,9 +93,7 @@ class TestWaves:
         five.propose([0, 1, 2], poor)
         assert finish(five).phase == "Completed"
 
-    def test_leaderless_partition_waits_and_is_named_as_no_leader(
-        self, new_world: Callable[..., Any]
-    ) -> None:
+    def test_leaderless_partition_waits_as_no_leader(self, new_world: Callable[..., Any]) -> None:
         """There would be no replica to copy from."""
         world = new_world(2)
         topic(world, ((0,),) * 4, min_isr=1)
@@ -147,9 +145,7 @@ class TestWaves:
         look(five, limits=MoveLimits(concurrent_moves_per_broker=100))
         assert five.p(0, "calm").replicas == (2, 1, 0)
 
-    def test_rebalance_drops_move_of_partition_that_was_reassigned_meanwhile(
-        self, five: Any
-    ) -> None:
+    def test_rebalance_drops_move_of_reassigned_partition(self, five: Any) -> None:
         begin(five, "AddBrokers", 3, 4)
         index = sorted(rest(five).moves.items())[0][1].index
         before = five.p(index).replicas
@@ -199,7 +195,7 @@ class TestWaves:
         world.ask(request)
         assert len(moving(world)) + row(world).moved == row(world).total, "reorders are done"
 
-    def test_crash_between_claim_and_change_is_made_up_for(self, five: Any) -> None:
+    def test_crash_between_claim_and_change_is_repaired(self, five: Any) -> None:
         begin(five, "AddBrokers", 3, 4)
         request = RunRebalance(object=OBJECT, limits=ONE)
         decision = five.decide(request)
@@ -211,7 +207,7 @@ class TestWaves:
         assert {p.key for p in moving(five)} == set(rest(five).active)
         assert finish(five, limits=ONE).phase == "Completed"
 
-    def test_crash_between_another_target_and_the_change_to_it(self, five: Any) -> None:
+    def test_crash_between_new_target_and_change_is_repaired(self, five: Any) -> None:
         """The row names another target, the partition moves to the old one and arrives there: it
         is left where it is."""
         begin(five, "Full")
@@ -259,7 +255,7 @@ class TestPause:
 
 
 class TestDeadTargets:
-    def test_broker_to_be_filled_that_is_down_is_named(self, five: Any) -> None:
+    def test_absent_broker_to_be_filled_is_named(self, five: Any) -> None:
         begin(five, "AddBrokers", 3, 4)
         look(five)
         dies(five, 3, away_ms=five.settings.target_lost_ms)
@@ -284,7 +280,7 @@ class TestDeadTargets:
         assert 1 not in five.image.hosted
         assert all(3 not in p.replicas for p in all_of(five))
 
-    def test_full_rebalance_does_without_a_broker_that_stays_away(self, five: Any) -> None:
+    def test_full_rebalance_excludes_absent_broker(self, five: Any) -> None:
         begin(five, "Full")
         look(five, limits=ONE)
         dies(five, 3, away_ms=five.settings.target_lost_ms)
@@ -302,7 +298,7 @@ class TestDeadTargets:
         assert 1 not in five.image.hosted
         assert set(five.image.hosted.get(3) or {}) <= under_way
 
-    def test_target_that_is_down_and_leaves_is_not_waited_for(self, five: Any) -> None:
+    def test_leaving_absent_target_is_not_awaited(self, five: Any) -> None:
         begin(five, "RemoveBrokers", 1)
         look(five)
         lost = [p.index for p in moving(five) if 3 in p.adding]
@@ -317,7 +313,7 @@ class TestDeadTargets:
         assert finish(five).phase == "Completed"
         assert 3 not in five.image.hosted
 
-    def test_lost_target_in_the_elr_is_kept_until_the_isr_recovers(self, five: Any) -> None:
+    def test_lost_target_in_elr_is_kept_until_recovery(self, five: Any) -> None:
         """It was in sync when it was lost: it alone may have acknowledged records."""
         begin(five, "RemoveBrokers", 1)
         look(five)
@@ -336,7 +332,7 @@ class TestDeadTargets:
         assert finish(five).phase == "Completed"
         assert 1 not in five.image.hosted
 
-    def test_rebalance_without_another_target_waits_as_target_down_until_cancelled(
+    def test_rebalance_without_other_target_waits_as_target_down(
         self, new_world: Callable[..., Any]
     ) -> None:
         world = new_world(4)
@@ -350,9 +346,7 @@ class TestDeadTargets:
         assert look(world, cancelled=True).phase == "Cancelled"
         assert not moving(world)
 
-    def test_remove_brokers_moves_off_topic_created_on_the_leaving_broker_meanwhile(
-        self, five: Any
-    ) -> None:
+    def test_remove_brokers_moves_topic_created_meanwhile(self, five: Any) -> None:
         begin(five, "RemoveBrokers", 1)
         assert look(five).phase == "Running"
         copied(five)

@@ -44,7 +44,7 @@ def test_unclean_stop_leaves_the_elr(world: Any) -> None:
     assert (world.p().leader, world.p().isr) == (1, (1,))
 
 
-def test_registration_with_any_other_epoch_than_the_registered_one_is_unclean(world: Any) -> None:
+def test_registration_with_other_broker_epoch_is_unclean(world: Any) -> None:
     """S26, S27: equality with the stored epoch, not mere presence, matters."""
     world.propose([0, 1])
     stale = world.image.brokers[1].broker_epoch
@@ -60,7 +60,7 @@ def test_first_registration_touches_nothing(world: Any) -> None:
     assert world.image.partitions is before
 
 
-def test_registration_of_the_same_process_keeps_its_epoch_and_stays_unfenced(world: Any) -> None:
+def test_registration_of_same_process_keeps_epoch(world: Any) -> None:
     broker = world.image.brokers[1]
     moved = (Endpoint(name="internal", host="::1", port=1),)
     same = {"incarnation_id": broker.incarnation_id, "endpoints": moved}
@@ -98,7 +98,7 @@ def test_registration_of_a_second_live_process_is_refused(world: Any) -> None:
     assert isinstance(world.register(1, directory_ids=OTHER_DISK), Registered)
 
 
-def test_registration_with_the_same_directories_replaces_a_live_session_at_once(world: Any) -> None:
+def test_registration_with_same_directories_replaces_live_session(world: Any) -> None:
     """R24: it holds their lock."""
     assert isinstance(world.register(1), Registered)
 
@@ -115,7 +115,7 @@ def test_negative_id_is_refused(world: Any) -> None:
     assert world.register(-1).reason == "InvalidRegistration"
 
 
-def test_register_before_the_cluster_is_declared_returns_not_controller(
+def test_registration_before_cluster_declaration_returns_not_controller(
     new_world: Callable[..., Any],
 ) -> None:
     world = new_world(0)
@@ -126,15 +126,11 @@ def test_register_before_the_cluster_is_declared_returns_not_controller(
 class TestEmptyVolume:
     """R22: a failed mount looks exactly like an empty disk."""
 
-    def test_emptied_directory_may_be_formatted_when_another_complete_copy_exists(
-        self, world: Any
-    ) -> None:
+    def test_emptied_directory_is_formatted_when_another_copy_exists(self, world: Any) -> None:
         answer = world.register(1, volume_is_empty=True, directory_ids=(UUID(int=0xD1),))
         assert answer.may_format
 
-    def test_emptied_directory_is_refused_where_it_could_hold_the_last_copy(
-        self, world: Any
-    ) -> None:
+    def test_emptied_directory_with_last_copy_is_refused(self, world: Any) -> None:
         world.declare("single", replication_factor=1, min_isr=1)
         alone = world.p(name="single").leader
         answer = world.register(alone, volume_is_empty=True)
@@ -176,7 +172,7 @@ def test_registration_over_many_partitions_is_sliced(new_world: Callable[..., An
     assert all(0 not in p.isr for p in world.image.partitions.values())
 
 
-def test_crash_in_mid_registration_makes_the_next_one_just_as_unclean(new_world: Any) -> None:
+def test_crash_during_registration_keeps_next_one_unclean(new_world: Any) -> None:
     """S29 (a): the broker re-registers, still unclean, the rest is processed."""
     world = new_world(3, slice_partitions_max=4)
     world.declare(partitions=10, min_isr=3)

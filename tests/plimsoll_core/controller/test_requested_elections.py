@@ -102,14 +102,14 @@ class TestPreferred:
         (answer,) = elect(world, "Preferred", name)
         assert (answer.topic, answer.index, answer.code) == (*name, 3)
 
-    def test_preferred_election_of_all_omits_partitions_that_need_none(self, world: Any) -> None:
+    def test_preferred_election_of_all_omits_settled_partitions(self, world: Any) -> None:
         """ "topics=null = all (then omit 84s)"."""
         displaced(world)
         clients_topic(world)
         assert [(each.topic, each.code) for each in elect(world, "Preferred")] == [("orders", 0)]
         assert elect(world, "Preferred") == ()
 
-    def test_preferred_leaders_of_many_partitions_are_elected_slice_by_slice(
+    def test_preferred_leaders_are_elected_slice_by_slice(
         self, new_world: Callable[..., Any]
     ) -> None:
         world = new_world(3, slice_partitions_max=2)
@@ -137,7 +137,7 @@ class TestUnclean:
         assert p.recovery is Recovery.RECOVERING
         assert world.log[-1].cause in UNCLEAN_CAUSES
 
-    def test_unclean_election_is_refused_while_there_is_a_leader(self, world: Any) -> None:
+    def test_unclean_election_is_refused_with_a_leader(self, world: Any) -> None:
         """ "UNCLEAN: has a leader → 84"."""
         clients_topic(world)
         (answer,) = elect(world, "Unclean", ("mine", 0))
@@ -151,9 +151,7 @@ class TestUnclean:
         assert (answer.code, answer.reason) == (83, "EligibleLeadersNotAvailable")
         assert world.p(0, "mine").leader is None
 
-    def test_unclean_election_is_rejected_when_the_only_reporting_replica_is_fenced(
-        self, world: Any
-    ) -> None:
+    def test_unclean_election_is_rejected_when_reporter_is_fenced(self, world: Any) -> None:
         clients_topic(world)
         for broker in ROW:
             world.register(broker)
@@ -161,7 +159,7 @@ class TestUnclean:
         (answer,) = elect(world, "Unclean", ("mine", 0))
         assert answer.code == 83
 
-    def test_topic_of_an_object_is_decided_in_the_object(self, world: Any) -> None:
+    def test_election_in_declared_topic_is_refused(self, world: Any) -> None:
         """ "refuses UNCLEAN with POLICY_VIOLATION naming the object"."""
         everybody_lost(world)
         world.tell(0, (0, 9))
@@ -172,7 +170,7 @@ class TestUnclean:
             assert "spec.uncleanRecovery.elect" in answer.message
         assert world.p().leader is None
 
-    def test_unclean_election_of_all_omits_partitions_with_a_leader(self, world: Any) -> None:
+    def test_unclean_election_of_all_omits_led_partitions(self, world: Any) -> None:
         clients_topic(world)
         world.beat(0, want_fence=True)
         assert elect(world, "Unclean") == ()
@@ -188,7 +186,7 @@ class TestNamed:
         assert (p.leader, p.isr, p.last_known_elr) == (0, (0,), (1, 2))
         assert world.log[-1].cause in UNCLEAN_CAUSES
 
-    def test_named_leader_is_elected_once_for_the_stated_leader_epoch(self, world: Any) -> None:
+    def test_named_leader_is_elected_once_per_leader_epoch(self, world: Any) -> None:
         """ "refused unless the epoch still matches": it fires once, not again next year."""
         everybody_lost(world)
         epoch = world.p().leader_epoch
@@ -260,9 +258,7 @@ class TestNamed:
         assert world.name_leader(0) == ()
         assert world.p().leader is None
 
-    def test_named_leaders_of_many_partitions_are_elected_slice_by_slice(
-        self, new_world: Callable[..., Any]
-    ) -> None:
+    def test_named_leaders_are_elected_slice_by_slice(self, new_world: Callable[..., Any]) -> None:
         world = new_world(3, slice_partitions_max=2)
         world.declare(strategy="Explicit", assignment=(ROW,) * 5, partitions=5)
         everybody_lost(world)
@@ -294,9 +290,7 @@ class TestByThemselves:
         self.wait(world, INTERVAL_MS)
         assert world.p().leader == 1
 
-    def test_automatic_preferred_election_waits_longer_for_a_flapping_broker(
-        self, world: Any
-    ) -> None:
+    def test_automatic_preferred_election_waits_longer_when_flapping(self, world: Any) -> None:
         """Leaderships of a broker that keeps falling out must not follow it each time."""
         displaced(world, flapped=True)
         fell_out = world.soft.flaps[0][-1]
@@ -335,7 +329,7 @@ class TestByThemselves:
         self.wait(world, INTERVAL_MS)
         assert world.p().leader == 0
 
-    def test_partition_that_was_never_made_is_not_looked_for(self, world: Any) -> None:
+    def test_election_of_unknown_partition_is_refused(self, world: Any) -> None:
         """The log was full for a moment; a topic and what became of it were dropped."""
         committed, end = world.image, len(world.log)
         world.ask(CreateTopics(topics=(NewTopic(name="new", assignment=((0, 1, 2),)),)))
@@ -348,7 +342,7 @@ class TestByThemselves:
         world.ask(Tick())
         self.wait(world, INTERVAL_MS)
 
-    def test_topic_whose_deletion_was_dropped_is_still_looked_at(self, world: Any) -> None:
+    def test_topic_with_dropped_deletion_is_still_elected(self, world: Any) -> None:
         clients_topic(world)
         world.beat(0, want_fence=True)
         key = world.p(0, "mine").key

@@ -87,7 +87,7 @@ def test_grant_is_committed_and_survives_the_controller(rolls: Rolls) -> None:
     assert decode_image(encode_image(rolls.world.image)) == rolls.world.image
 
 
-def test_restart_grant_ends_when_the_replacement_pod_is_in_every_isr(rolls: Rolls) -> None:
+def test_restart_grant_ends_when_replacement_is_in_isr(rolls: Rolls) -> None:
     rolls.ask(0)
     rolls.tick()
     assert list(rolls.grants) == [0], "the old pod is still there"
@@ -100,7 +100,7 @@ def test_restart_grant_ends_when_the_replacement_pod_is_in_every_isr(rolls: Roll
     assert rolls.world.image.proven_revision == "R1"
 
 
-def test_process_that_restarts_in_the_same_pod_has_not_been_replaced(rolls: Rolls) -> None:
+def test_process_restarted_in_same_pod_is_no_replacement(rolls: Rolls) -> None:
     rolls.ask(0)
     pod = rolls.pod(0)
     rolls.world.register(0, clean=True, pod_uid=pod)
@@ -137,7 +137,7 @@ def test_another_revision_waits_for_all_that_are_away(rolls: Rolls) -> None:
     assert rolls.ask(3, "R2").waits[0].reason == "FirstOfItsRevision"
 
 
-def test_pod_replaced_with_another_revision_ends_the_grant_and_proves_no_revision(
+def test_pod_of_another_revision_ends_grant_without_proof(
     rolls: Rolls,
 ) -> None:
     """Another client deleted the pod before its template was written."""
@@ -149,7 +149,7 @@ def test_pod_replaced_with_another_revision_ends_the_grant_and_proves_no_revisio
     assert rolls.world.image.proven_revision == ""
 
 
-def test_stuck_broker_is_given_another_revision_within_its_grant(rolls: Rolls) -> None:
+def test_stuck_broker_gets_another_revision_within_its_grant(rolls: Rolls) -> None:
     """A bad image: the new pod never registers.  Correcting the spec replaces that pod."""
     rolls.ask(0, "bad")
     rolls.world.kill(0)
@@ -163,7 +163,7 @@ def test_stuck_broker_is_given_another_revision_within_its_grant(rolls: Rolls) -
     assert rolls.world.image.proven_revision == "good"
 
 
-def test_granted_broker_out_of_the_isr_is_given_another_revision(rolls: Rolls) -> None:
+def test_granted_broker_out_of_isr_gets_another_revision(rolls: Rolls) -> None:
     """Seed 1339143: its process crashed under a grant for a bad revision.  It may join no ISR
     before its restart, and its restart into a good revision waited for it to join."""
     world = rolls.world
@@ -209,14 +209,14 @@ def test_restart_is_not_granted_while_maintenance_is_suspended(
     assert (answer.granted, answer.waits[0].reason) == (False, "MaintenanceSuspended")
 
 
-def test_restart_at_the_margin_names_the_broker_that_must_rejoin(rolls: Rolls) -> None:
+def test_restart_at_margin_names_broker_that_must_rejoin(rolls: Rolls) -> None:
     rolls.world.propose([0, 1], name="left")
     (wait,) = rolls.ask(0).waits
     assert wait.until == "broker 2 rejoins the ISR of left-0"
     assert rolls.ask(2).granted, "it takes nothing away"
 
 
-def test_silent_broker_counts_as_away_for_a_restart_request(rolls: Rolls) -> None:
+def test_silent_broker_counts_as_absent_for_restarts(rolls: Rolls) -> None:
     """It may have died a moment ago: then a restart beside it would be one too many."""
     world = rolls.world
     world.now_ms += world.settings.session_timeout_ms * 2 // 3
@@ -242,13 +242,13 @@ class TestMovesMeanwhile:
 
         return ask
 
-    def test_reassignment_is_rejected_when_a_restart_leaves_its_target_below_min_isr(
+    def test_reassignment_is_rejected_when_restart_breaks_its_target(
         self, move: Callable[[tuple[int, ...] | None], str]
     ) -> None:
         assert move((0, 3)) == "BrokerRestarts"
         assert move((1, 3)) == ""
 
-    def test_reassignment_cancel_is_rejected_when_a_restart_leaves_isr_below_min_isr(
+    def test_reassignment_cancel_is_rejected_when_restart_breaks_isr(
         self, rolls: Rolls, move: Callable[[tuple[int, ...] | None], str]
     ) -> None:
         assert move((0, 1, 2, 3, 4)) == ""
@@ -273,9 +273,7 @@ class TestRebalancesMeanwhile:
         epoch = world.image.brokers[broker].broker_epoch
         world.commit(RestartGranted(cause="x", broker_id=broker, broker_epoch=epoch, revision="R1"))
 
-    def test_rebalance_move_onto_restarting_broker_waits_for_the_grant_to_end(
-        self, world: Any
-    ) -> None:
+    def test_rebalance_move_onto_restarting_broker_waits(self, world: Any) -> None:
         self.away(world, 0)
         waiting = [m for m in rebalances.rest(world).moves.values() if 0 in m.after and m.adding]
         assert waiting

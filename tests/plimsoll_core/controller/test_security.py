@@ -88,7 +88,7 @@ def alter_cluster(principal: str = "User:alice") -> Acl:
         max_size=8,
     )
 )
-def test_rules_of_any_owners_the_index_is_of_those_that_somebody_wants(steps: Any) -> None:
+def test_index_holds_rules_that_an_owner_wants(steps: Any) -> None:
     image = ClusterImage(cluster_id=CLUSTER)
     wanted: dict[str, set[Acl]] = {"": set(), "u-1": set(), "u-2": set()}
     for owner, adds, acls in steps:
@@ -103,7 +103,7 @@ def test_rules_of_any_owners_the_index_is_of_those_that_somebody_wants(steps: An
     assert decode_image(encode_image(image)) == image
 
 
-def test_rules_are_created_once_and_a_duplicate_is_no_fault() -> None:
+def test_duplicate_rule_creation_is_accepted() -> None:
     controller = Controller()
     for _ in range(2):
         answer = controller.ask(m.CreateAcls(acls=(a_rule(), a_rule())))
@@ -111,7 +111,7 @@ def test_rules_are_created_once_and_a_duplicate_is_no_fault() -> None:
     assert list(controller.image.security.acls) == [a_rule()]
 
 
-def test_rules_of_one_request_are_created_all_or_none() -> None:
+def test_rules_of_one_request_are_created_together() -> None:
     controller = Controller()
     answer = controller.ask(m.CreateAcls(acls=(a_rule(), a_rule(name=""))))
     assert isinstance(answer, Refused)
@@ -119,7 +119,7 @@ def test_rules_of_one_request_are_created_all_or_none() -> None:
     assert not controller.image.security.acls
 
 
-def test_rules_are_bounded_in_one_request_and_in_all() -> None:
+def test_rules_are_bounded_per_request_and_in_total() -> None:
     controller = Controller()
     many = tuple(a_rule(f"t-{number}") for number in range(CHANGES_MAX + 1))
     assert isinstance(controller.ask(m.CreateAcls(acls=many)), Refused)
@@ -134,7 +134,7 @@ def test_rules_are_bounded_in_one_request_and_in_all() -> None:
     assert isinstance(answer, Refused)
 
 
-def test_deletion_takes_clients_rules_and_leaves_those_of_an_object_with_its_name() -> None:
+def test_deletion_keeps_rules_of_declaring_object() -> None:
     controller = Controller()
     both = (a_rule("own"), a_rule("only"))
     controller.ask(m.DeclareUser(object=OBJECT, user_name="alice", acls=both))
@@ -162,7 +162,7 @@ def test_deletion_takes_clients_rules_and_leaves_those_of_an_object_with_its_nam
     ],
     ids=lambda one: type(one).__name__,
 )
-def test_nothing_of_it_is_written_before_the_metadata_version_that_knows_it(request_: Any) -> None:
+def test_rules_wait_for_their_metadata_version(request_: Any) -> None:
     controller = Controller(version=2)
     answer = controller.ask(request_)
     assert isinstance(answer, Refused)
@@ -170,7 +170,7 @@ def test_nothing_of_it_is_written_before_the_metadata_version_that_knows_it(requ
     assert controller.image.security == ClusterImage(cluster_id=CLUSTER).security
 
 
-def test_disguise_is_committed_where_a_listener_asks_for_logins_whatever_the_mode_is() -> None:
+def test_disguise_secret_is_committed_for_login_listeners() -> None:
     controller = Controller()
     off = m.DeclareAuthorization(authorization=Authorization(disguise=b"d"))
     assert controller.ask(off) == Done()
@@ -218,7 +218,7 @@ def test_passwords_are_changed_each_user_for_itself() -> None:
     assert not controller.image.security.credentials
 
 
-def test_password_of_a_user_that_an_object_declares_is_changed_through_it() -> None:
+def test_password_of_declared_user_is_changed_by_object() -> None:
     controller = Controller()
     controller.ask(m.DeclareUser(object=OBJECT, user_name="alice", credentials=(a_credential(),)))
     answer = controller.ask(m.AlterScramCredentials(upsertions=(a_credential(password="x"),)))
@@ -226,7 +226,7 @@ def test_password_of_a_user_that_an_object_declares_is_changed_through_it() -> N
     assert "User kafka/alice" in answer.users[0].message
 
 
-def test_user_of_an_object_that_states_no_login_gets_a_password_by_kafkas_tools() -> None:
+def test_declared_user_without_login_gets_client_password() -> None:
     """Until the object states one: then it is the object's, and what the tools made goes."""
     controller = Controller()
     controller.ask(m.DeclareUser(object=OBJECT, user_name="alice", acls=(a_rule("a"),)))
@@ -247,7 +247,7 @@ def test_user_of_an_object_that_states_no_login_gets_a_password_by_kafkas_tools(
 # --- users ---------------------------------------------------------------------------------------
 
 
-def test_user_is_the_first_objects_that_declares_it_until_that_is_gone() -> None:
+def test_user_belongs_to_first_declaring_object() -> None:
     controller = Controller()
     second = UserObject(namespace="kafka", name="second", uid="u-2")
     controller.ask(m.DeclareUser(object=OBJECT, user_name="alice"))
@@ -257,7 +257,7 @@ def test_user_is_the_first_objects_that_declares_it_until_that_is_gone() -> None
     assert controller.ask(m.DeclareUser(object=second, user_name="alice")) == Done()
 
 
-def test_user_gone_takes_its_passwords_and_rules_but_not_a_clients_wish() -> None:
+def test_deleted_user_object_keeps_client_settings() -> None:
     controller = Controller()
     controller.ask(
         m.DeclareUser(
@@ -275,7 +275,7 @@ def test_user_gone_takes_its_passwords_and_rules_but_not_a_clients_wish() -> Non
     assert controller.ask(m.UserObjectGone(object=OBJECT)) == Done()
 
 
-def test_certificates_subject_that_was_disabled_stays_so_when_its_object_is_gone() -> None:
+def test_disabled_certificate_subject_stays_disabled_after_deletion() -> None:
     """Without a row it would be one that nobody says anything of, and those log in."""
     controller = Controller()
     subject = "CN=orders,O=Shop"
@@ -288,7 +288,7 @@ def test_certificates_subject_that_was_disabled_stays_so_when_its_object_is_gone
 
 
 @pytest.mark.parametrize("name", ["", "a,b", "a=b", "system:x", "ANONYMOUS", "x" * 129])
-def test_user_with_a_name_that_could_not_log_in_is_refused(name: str) -> None:
+def test_user_with_unusable_name_is_refused(name: str) -> None:
     answer = Controller().ask(m.DeclareUser(object=OBJECT, user_name=name))
     assert isinstance(answer, Refused)
 

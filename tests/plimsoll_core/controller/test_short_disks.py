@@ -29,7 +29,7 @@ def isrs(world: Any) -> set[tuple[int, ...]]:
     return {tuple(sorted(world.p(index).isr)) for index in range(3)}
 
 
-def test_broker_with_short_disk_leads_nothing_and_stays_in_sync(led: Any) -> None:
+def test_broker_with_short_disk_only_follows(led: Any) -> None:
     led.beat(0, figures=SHORT)
     assert leaders(led) <= {1, 2}
     assert isrs(led) == {(0, 1, 2)}

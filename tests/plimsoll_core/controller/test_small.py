@@ -29,7 +29,7 @@ from plimsoll_core.messages.requests import (
 
 
 class TestSlices:
-    def test_decision_that_would_be_made_again_for_ever_is_a_fault(
+    def test_endless_decision_is_reported_as_fault(
         self, world: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def spin(turn: Any, request: Any) -> Done:
@@ -123,7 +123,7 @@ class TestConfigs:
             ("message.timestamp.type", "createtime"),
         ],
     )
-    def test_ill_typed_value_is_refused_with_what_is_wanted(self, name: str, text: str) -> None:
+    def test_ill_typed_value_refusal_names_expected_type(self, name: str, text: str) -> None:
         refusal = check_configs({name: text})
         assert refusal is not None
         assert refusal.reason is Reason.InvalidConfig
@@ -157,7 +157,7 @@ class TestConfigs:
         assert split_min_isr({"flush.ms": "1"}) == ({"flush.ms": "1"}, None)
         assert isinstance(split_min_isr({"min.insync.replicas": "two"}), Refusal)
 
-    def test_client_may_not_ask_for_segments_that_are_too_small_but_keeps_those_it_has(
+    def test_too_small_segment_config_is_refused_but_kept(
         self,
     ) -> None:
         small = {"segment.bytes": "14"}
@@ -177,7 +177,7 @@ class TestConfigs:
             ("follower.replication.throttled.replicas", "0:1", "must be empty: "),
         ],
     )
-    def test_config_without_effect_here_is_taken_at_its_default_only(
+    def test_config_without_effect_is_accepted_at_default(
         self, name: str, text: str, sentence: str
     ) -> None:
         default = BY_NAME[name].default

@@ -47,7 +47,7 @@ def test_issuers_are_committed_replaced_and_withdrawn() -> None:
         (replace(ISSUER, keys=(replace(KEY, public_key=b"k" * 2_000),)),),
     ],
 )
-def test_issuers_that_cannot_be_believed_are_refused_and_change_nothing(issuers: Any) -> None:
+def test_untrustworthy_issuers_are_refused_and_change_nothing(issuers: Any) -> None:
     controller = Controller()
     controller.ask(DeclareTokenIssuers(issuers=(ISSUER,)))
     answer = controller.ask(DeclareTokenIssuers(issuers=issuers))
@@ -73,7 +73,7 @@ def asked_by(login: bytes) -> CreateAcls:
         (replace(ISSUER, name="other"),),
     ],
 )
-def test_change_forwarded_for_a_login_by_a_token_that_is_not_believed_any_more_is_refused(
+def test_forwarded_change_with_distrusted_token_is_refused(
     now: Any,
 ) -> None:
     controller = Controller()
@@ -118,8 +118,6 @@ def test_listener_with_tokens_needs_tls() -> None:
         ("system:admin", False),
     ],
 )
-def test_user_object_is_a_service_account_of_its_own_namespace_alone(
-    name: str, legal: bool
-) -> None:
+def test_user_object_is_service_account_of_its_namespace(name: str, legal: bool) -> None:
     answer = Controller().ask(DeclareUser(object=OBJECT, user_name=name))
     assert isinstance(answer, Done if legal else Refused)

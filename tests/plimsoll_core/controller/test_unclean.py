@@ -106,7 +106,7 @@ class TestWhichStrategy:
             {"unclean.leader.election.enable": "true", "unclean.recovery.strategy": "Balanced"},
         ],
     )
-    def test_create_topics_rejects_invalid_or_conflicting_unclean_recovery_configs(
+    def test_create_topics_rejects_conflicting_unclean_recovery_configs(
         self, world: Any, given: dict[str, str]
     ) -> None:
         (answer,) = world.ask(CreateTopics(topics=(NewTopic(name="t", configs=given),))).topics
@@ -125,9 +125,7 @@ class TestBalanced:
         world.start(1, clean=True)
         assert (world.p().leader, world.p().recovery) == (1, Recovery.RECOVERED)
 
-    def test_balanced_recovery_skips_replica_that_left_isr_while_quorum_was_full(
-        self, world: Any
-    ) -> None:
+    def test_balanced_recovery_skips_replica_that_left_isr(self, world: Any) -> None:
         """S11: "picks 2; never 1 (it left while the quorum was full)"."""
         everybody_came_back(world, "Balanced")
         world.tell(0, (0, 95))
@@ -135,9 +133,7 @@ class TestBalanced:
         world.tell(2, (0, 90))
         assert world.p().leader == 2
 
-    def test_balanced_recovery_elects_fenced_replica_with_longest_log_once_unfenced(
-        self, world: Any
-    ) -> None:
+    def test_balanced_recovery_elects_longest_log_once_unfenced(self, world: Any) -> None:
         """ "wake 3.8 sessions waiting for b"; S22: "not elected until unfenced and answered"."""
         declare(world, "Balanced")
         for broker in (0, 1, 2):
@@ -151,7 +147,7 @@ class TestBalanced:
 
 
 class TestProactive:
-    def test_fenced_elr_is_waited_for_no_longer_than_the_wait(self, world: Any) -> None:
+    def test_fenced_elr_is_awaited_for_a_bounded_time(self, world: Any) -> None:
         """ "WHEN leader=−1 and no replica is valid now (even if the ELR is merely fenced). Ask all
         active replicas, wait ≤ T (5 s), take the greatest answer"."""
         before = lagging(world, "Proactive")
@@ -172,7 +168,7 @@ class TestProactive:
         world.tell(2, (0, 5))
         assert (world.p().leader, world.p().last_known_elr) == (2, (0, 1))
 
-    def test_elr_member_that_comes_back_in_time_is_elected_cleanly(self, world: Any) -> None:
+    def test_elr_member_back_in_time_is_elected_cleanly(self, world: Any) -> None:
         lagging(world, "Proactive")
         world.tell(2, (0, 5))
         world.now_ms += 4_000
@@ -192,9 +188,7 @@ class TestProactive:
         world.ask(Tick())
         assert world.p().leader == 1
 
-    def test_proactive_recovery_elects_at_once_when_every_replica_has_reported(
-        self, world: Any
-    ) -> None:
+    def test_proactive_recovery_elects_once_all_replicas_reported(self, world: Any) -> None:
         everybody_came_back(world, "Proactive")
         world.tell(0, (0, 7))
         world.tell(1, (0, 9))
@@ -202,7 +196,7 @@ class TestProactive:
         world.tell(2, (0, 8))
         assert world.p().leader == 1
 
-    def test_broker_that_is_fenced_is_not_chosen_whatever_it_told(self, world: Any) -> None:
+    def test_fenced_broker_is_not_chosen_despite_its_report(self, world: Any) -> None:
         """ "take the greatest answer" of "all active replicas"."""
         declare(world, "Proactive")
         for broker in (0, 1, 2):
@@ -284,7 +278,7 @@ def test_long_reports_are_heard_slice_by_slice(new_world: Callable[..., Any]) ->
     assert [world.p(index).leader for index in range(5)] == [1] * 5
 
 
-def test_unclean_leader_of_a_single_copy_needs_no_elr(a_partition: Callable[..., Any]) -> None:
+def test_unclean_leader_of_single_copy_needs_no_elr(a_partition: Callable[..., Any]) -> None:
     """I12: abs(isr) ≥ m leaves neither."""
     p = a_partition(isr=(), elr=(2,), last_known_elr=(3,), leader=None, min_isr=1)
     after = change(p, PartitionUpdate(unclean=1), lambda _: True)

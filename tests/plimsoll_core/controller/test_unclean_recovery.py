@@ -30,9 +30,7 @@ def lost(world: Any) -> Partition:
     return p
 
 
-def test_balanced_recovery_elects_no_leader_on_the_answer_of_one_replica(
-    world: Any, lost: Partition
-) -> None:
+def test_balanced_recovery_ignores_a_single_report(world: Any, lost: Partition) -> None:
     assert world.tell(1, (0, 100)) == Done()
     assert world.p() == lost
 
@@ -81,7 +79,7 @@ def test_answer_of_an_earlier_lifetime_does_not_count(world: Any, lost: Partitio
     assert world.p().leader is None
 
 
-def test_partition_with_an_isr_member_left_ignores_log_end_reports(world: Any) -> None:
+def test_partition_with_isr_member_ignores_log_end_reports(world: Any) -> None:
     world.declare(partitions=1, replication_factor=3, min_isr=2)
     world.register(0)
     world.register(1)
@@ -103,7 +101,7 @@ def test_recovered_leader_takes_the_others_back(world: Any, lost: Partition) -> 
     assert p.last_known_elr == ()
 
 
-def test_answer_of_a_lifetime_that_is_over_is_refused(world: Any, lost: Partition) -> None:
+def test_report_of_previous_broker_epoch_is_refused(world: Any, lost: Partition) -> None:
     """ "each carrying its currently registered BE": 77."""
     late = world.report(1, (0, 100))
     world.register(1)
@@ -151,7 +149,7 @@ def test_log_that_is_no_replica_decides_nothing(world: Any, lost: Partition) -> 
     assert not world.soft.reports
 
 
-def test_cause_says_certain_loss_when_a_longer_log_was_told_of(world: Any, lost: Partition) -> None:
+def test_cause_is_certain_loss_when_longer_log_known(world: Any, lost: Partition) -> None:
     world.tell(0, (0, 120))
     world.tell(1, (0, 100))
     world.tell(2, (0, 101))
@@ -159,7 +157,7 @@ def test_cause_says_certain_loss_when_a_longer_log_was_told_of(world: Any, lost:
     assert world.log[-1].cause.endswith(CERTAIN)
 
 
-def test_cause_says_possible_loss_when_no_longer_log_is_known(world: Any, lost: Partition) -> None:
+def test_cause_is_possible_loss_without_longer_log(world: Any, lost: Partition) -> None:
     world.tell(0, (0, 101))
     world.tell(1, (0, 100))
     world.tell(2, (0, 101))

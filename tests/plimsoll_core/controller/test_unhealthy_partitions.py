@@ -107,9 +107,7 @@ class TestRecovery:
         world.tell(1, (0, 9))
         assert look(world).waits_for == (2,)
 
-    def test_balanced_names_who_has_the_most_complete_log_but_may_not_lead(
-        self, world: Any
-    ) -> None:
+    def test_balanced_recovery_names_complete_replica_that_cannot_lead(self, world: Any) -> None:
         everybody_lost(world)
         world.tell(1, (0, 9))
         world.tell(2, (0, 10))
@@ -136,21 +134,19 @@ class TestRecovery:
 
 
 class TestEstimate:
-    def test_known_loss_is_what_the_candidate_lacks_of_the_longest_log(self, world: Any) -> None:
+    def test_known_loss_is_difference_to_longest_log(self, world: Any) -> None:
         """ "difference between the best known log end and the candidate's"."""
         everybody_lost(world, "Manual")
         world.tell(0, (0, 90))
         world.tell(2, (0, 100))
         assert look(world).loss == KnownLoss(leader=0, records=10)
 
-    def test_known_loss_names_fenced_replica_when_no_other_replica_has_reported(
-        self, world: Any
-    ) -> None:
+    def test_known_loss_names_fenced_replica_without_other_reports(self, world: Any) -> None:
         everybody_lost(world, "Manual")
         world.tell(2, (0, 100))
         assert look(world).loss == KnownLoss(leader=2, records=0)
 
-    def test_known_loss_counts_log_end_reported_before_the_last_crash(self, world: Any) -> None:
+    def test_known_loss_counts_log_end_before_last_crash(self, world: Any) -> None:
         """Broker 2 told of 100 records, and came back with none: ten of them are known lost."""
         everybody_lost(world, "Manual")
         world.tell(0, (0, 90))
@@ -158,9 +154,7 @@ class TestEstimate:
         world.register(2)
         assert look(world).loss == KnownLoss(leader=0, records=10)
 
-    def test_known_loss_names_best_candidate_while_balanced_waits_for_other_replicas(
-        self, world: Any
-    ) -> None:
+    def test_known_loss_names_best_candidate_while_balanced_waits(self, world: Any) -> None:
         everybody_lost(world)
         world.tell(0, (0, 95))
         world.tell(1, (0, 94))

@@ -28,7 +28,7 @@ def test_hash_is_javas_over_utf_16_code_units(text: str, value: int) -> None:
     assert java_hash(text) == value
 
 
-def test_partition_of_the_smallest_number_is_zero_and_of_others_by_their_absolute_value() -> None:
+def test_partition_of_hash_matches_kafka_absolute_value() -> None:
     assert partition_of("polygenelubricants", 50) == 0
     assert partition_of("hello", 50) == 99162322 % 50
 
@@ -38,7 +38,7 @@ def test_partition_is_one_of_those_that_there_are(key: str, partitions: int) -> 
     assert 0 <= partition_of(key, partitions) < partitions
 
 
-def test_deadline_that_is_set_again_moves_and_one_that_is_cleared_is_never_due() -> None:
+def test_reset_deadline_moves_and_cleared_deadline_never_fires() -> None:
     deadlines = Deadlines()
     deadlines.set("a", 10)
     deadlines.set("b", 20)
@@ -73,5 +73,5 @@ def test_replicas_code_becomes_the_coordinators(replica: int, client: int) -> No
     assert told(Code(replica)) == client
 
 
-def test_code_that_no_replica_gives_is_an_unknown_error() -> None:
+def test_unknown_replica_code_is_an_unknown_error() -> None:
     assert told(Code.CORRUPT_MESSAGE) is Code.UNKNOWN_SERVER_ERROR

@@ -25,7 +25,7 @@ from plimsoll_core.groups.records import GroupStored
 # --- joining -------------------------------------------------------------------------------------
 
 
-def test_member_without_an_id_gets_one_and_comes_again(model: CoordinatorModel) -> None:
+def test_member_without_id_gets_one_and_retries(model: CoordinatorModel) -> None:
     member_id = given(model)
     assert (model.log, phase(model)) == ([], "Empty")
     token = model.asked(a_join(member_id))
@@ -50,14 +50,14 @@ def test_member_without_an_id_gets_one_and_comes_again(model: CoordinatorModel) 
     assert phase(model) == "Completing"
 
 
-def test_member_of_an_old_client_joins_without_an_id(model: CoordinatorModel) -> None:
+def test_member_of_old_client_joins_without_id(model: CoordinatorModel) -> None:
     op = a_join(must_know_its_id=False)
     token = model.asked(op)
     model.advance(3_000)
     assert joined_by(model, token).member_id == op.new_member_id
 
 
-def test_first_rebalance_goes_on_while_members_come_up_to_their_timeout(
+def test_first_rebalance_extends_while_members_arrive(
     model: CoordinatorModel,
 ) -> None:
     tokens = []
@@ -70,7 +70,7 @@ def test_first_rebalance_goes_on_while_members_come_up_to_their_timeout(
     assert [len(joined_by(model, token).members) for token in tokens] == [4, 0, 0, 0]
 
 
-def test_id_that_does_not_come_back_holds_a_rebalance_up_to_its_session(
+def test_pending_member_id_delays_rebalance_up_to_session(
     model: CoordinatorModel,
 ) -> None:
     (first,) = stable(model, None)
@@ -95,7 +95,7 @@ def test_second_member_makes_the_first_join_again(model: CoordinatorModel) -> No
     ]
 
 
-def test_dynamic_member_that_does_not_join_in_time_is_out_and_a_static_one_stays(
+def test_late_dynamic_member_is_removed_and_static_kept(
     model: CoordinatorModel,
 ) -> None:
     first, second, third = stable(model, None, None, "s")
@@ -111,7 +111,7 @@ def test_dynamic_member_that_does_not_join_in_time_is_out_and_a_static_one_stays
     assert alive(model, first) == [Code.UNKNOWN_MEMBER_ID]
 
 
-def test_rebalance_that_only_absent_static_members_are_left_of_waits_for_them(
+def test_rebalance_waits_for_absent_static_members(
     model: CoordinatorModel,
 ) -> None:
     first, static = stable(model, None, "s")
@@ -124,7 +124,7 @@ def test_rebalance_that_only_absent_static_members_are_left_of_waits_for_them(
     assert joined_by(model, token).generation == 2
 
 
-def test_follower_that_joins_again_with_the_same_hears_the_same(model: CoordinatorModel) -> None:
+def test_follower_that_rejoins_unchanged_gets_same_answer(model: CoordinatorModel) -> None:
     leader, follower = begins(model, None, None)
     assert model.ask(a_join(follower.member_id)) == follower
     assert model.ask(a_join(leader.member_id)) == leader
@@ -158,7 +158,7 @@ def test_join_that_is_sent_twice_is_answered_once(model: CoordinatorModel) -> No
     assert joined_by(model, token).generation == 1
 
 
-def test_protocol_is_the_one_that_most_prefer_among_those_that_all_support(
+def test_protocol_is_most_preferred_of_common_ones(
     model: CoordinatorModel,
 ) -> None:
     wishes = ("abc", "bca", "cb")
@@ -174,7 +174,7 @@ def test_protocol_is_the_one_that_most_prefer_among_those_that_all_support(
 # --- static members ------------------------------------------------------------------------------
 
 
-def test_static_member_that_comes_back_to_a_stable_group_gets_what_it_had(
+def test_static_member_returns_to_stable_group_unchanged(
     model: CoordinatorModel,
 ) -> None:
     leader, follower = stable(model, None, "s")
@@ -199,7 +199,7 @@ def test_static_leader_that_comes_back_does_not_assign(
     assert stored(model).leader == op.new_member_id
 
 
-def test_static_member_that_comes_back_while_its_request_waits_fences_that(
+def test_returning_static_member_fences_its_waiting_request(
     model: CoordinatorModel,
 ) -> None:
     leader, static = begins(model, None, "s")
@@ -213,7 +213,7 @@ def test_static_member_that_comes_back_while_its_request_waits_fences_that(
     assert joined_by(model, again).generation == 2
 
 
-def test_static_member_that_comes_back_and_changes_the_vote_makes_all_join_again(
+def test_returning_static_member_with_new_vote_forces_rejoin(
     model: CoordinatorModel,
 ) -> None:
     both = (("range", b""), ("sticky", b""))
@@ -228,7 +228,7 @@ def test_static_member_that_comes_back_and_changes_the_vote_makes_all_join_again
     assert phase(model) == "Preparing"
 
 
-def test_static_member_whose_return_is_not_stored_is_told_so(model: CoordinatorModel) -> None:
+def test_static_member_with_unstored_return_gets_error(model: CoordinatorModel) -> None:
     stable(model, "s")
     model.refuses = Code.COORDINATOR_NOT_AVAILABLE
     assert model.ask(a_join(instance="s")) is Code.COORDINATOR_NOT_AVAILABLE
@@ -241,7 +241,7 @@ def test_static_member_whose_return_is_not_stored_is_told_so(model: CoordinatorM
 # --- syncing -------------------------------------------------------------------------------------
 
 
-def test_follower_waits_for_the_leader_and_the_leader_for_the_commit(
+def test_follower_waits_for_leader_and_commit(
     model: CoordinatorModel,
 ) -> None:
     leader, follower = begins(model, None, None)
@@ -257,7 +257,7 @@ def test_follower_waits_for_the_leader_and_the_leader_for_the_commit(
     assert phase(model) == "Stable"
 
 
-def test_assignments_that_are_not_stored_are_told_to_nobody_and_all_join_again(
+def test_unstored_assignments_force_everybody_to_rejoin(
     model: CoordinatorModel,
 ) -> None:
     leader, follower = begins(model, None, None)
@@ -281,7 +281,7 @@ def test_commit_that_comes_after_a_newcomer_answers_nobody(model: CoordinatorMod
     assert phase(model) == "Preparing"
 
 
-def test_commit_of_a_generation_that_is_over_answers_nobody(model: CoordinatorModel) -> None:
+def test_commit_of_past_generation_gets_no_answer(model: CoordinatorModel) -> None:
     (leader,) = begins(model, None)
     model.holds = True
     model.asked(a_sync(leader))
@@ -304,7 +304,7 @@ def test_assignment_is_told_again_also_after_a_failover(model: CoordinatorModel)
     assert model.ask(a_sync(follower)) == own
 
 
-def test_members_that_do_not_sync_in_time_are_out(model: CoordinatorModel) -> None:
+def test_members_late_to_sync_are_removed(model: CoordinatorModel) -> None:
     leader, follower = begins(model, None, None)
     waits = model.asked(a_sync(follower))
     for _ in range(4):

@@ -227,7 +227,7 @@ STEPS = st.lists(
 
 @settings(max_examples=200, deadline=None)
 @given(STEPS)
-def test_members_at_random_never_see_two_generations_of_one_number(
+def test_random_members_never_see_one_generation_twice(
     steps: list[tuple[str, int, int]],
 ) -> None:
     world = World()

@@ -85,7 +85,7 @@ def test_emptiness_that_is_not_stored_is_tried_again(model: CoordinatorModel) ->
     assert (phase(model), stored(model).generation) == ("none", 2)
 
 
-def test_members_leave_by_id_by_instance_and_before_they_came(model: CoordinatorModel) -> None:
+def test_members_leave_by_id_and_by_instance(model: CoordinatorModel) -> None:
     dynamic, static = stable(model, None, "s")
     pending = given(model)
     op = leave((dynamic.member_id, None), ("", "s"), (pending, None), ("", "t"), ("x", "s"))
@@ -95,7 +95,7 @@ def test_members_leave_by_id_by_instance_and_before_they_came(model: Coordinator
     assert static.generation == 1
 
 
-def test_member_that_is_removed_while_its_request_waits_hears_so(model: CoordinatorModel) -> None:
+def test_removed_member_with_waiting_request_gets_error(model: CoordinatorModel) -> None:
     leader, follower = begins(model, None, None)
     sync = model.asked(a_sync(follower))
     model.ask(leave((follower.member_id, None)))
@@ -107,7 +107,7 @@ def test_member_that_is_removed_while_its_request_waits_hears_so(model: Coordina
     assert model.answer(join) is Code.UNKNOWN_MEMBER_ID
 
 
-def test_member_that_leaves_ends_the_wait_of_the_others(model: CoordinatorModel) -> None:
+def test_leaving_member_ends_the_wait_of_others(model: CoordinatorModel) -> None:
     leader, follower = stable(model, None, None)
     token = model.asked(a_join(leader.member_id))
     assert model.answer(token) is None
@@ -115,7 +115,7 @@ def test_member_that_leaves_ends_the_wait_of_the_others(model: CoordinatorModel)
     assert len(joined_by(model, token).members) == 1
 
 
-def test_newcomer_whose_connection_closes_is_waited_for_no_longer(
+def test_disconnected_new_member_is_no_longer_awaited(
     model: CoordinatorModel,
 ) -> None:
     (first,) = stable(model, None)
@@ -126,7 +126,7 @@ def test_newcomer_whose_connection_closes_is_waited_for_no_longer(
     assert model.answer(newcomer) is Code.UNKNOWN_MEMBER_ID or model.answer(newcomer) is None
 
 
-def test_known_member_whose_connection_closes_while_it_joins_stays(
+def test_disconnected_known_member_stays_while_joining(
     model: CoordinatorModel,
 ) -> None:
     first, second = stable(model, None, None)
@@ -148,7 +148,7 @@ def test_newcomer_waits_five_minutes_at_most(model: CoordinatorModel) -> None:
 # --- commits -------------------------------------------------------------------------------------
 
 
-def test_commits_are_taken_in_their_generation_unless_the_next_one_is_not_shared_out(
+def test_commits_require_the_current_generation(
     model: CoordinatorModel,
 ) -> None:
     (first,) = stable(model, None)
@@ -174,7 +174,7 @@ def test_commit_prolongs_the_session(model: CoordinatorModel) -> None:
     assert alive(model, first) == [m.HeartbeatTaken()]
 
 
-def test_commit_of_nobody_is_refused_while_the_first_members_join(
+def test_commit_without_member_is_refused_during_first_join(
     model: CoordinatorModel,
 ) -> None:
     model.asked(a_join(given(model)))
@@ -195,7 +195,7 @@ def test_sessions_begin_anew_after_a_failover(model: CoordinatorModel) -> None:
     assert (stored(model).generation, stored(model).members) == (2, ())
 
 
-def test_silent_members_of_a_loaded_group_are_out_after_their_session(
+def test_silent_members_of_loaded_group_expire(
     model: CoordinatorModel,
 ) -> None:
     stable(model, None, "s")
@@ -206,7 +206,7 @@ def test_silent_members_of_a_loaded_group_are_out_after_their_session(
     assert (phase(model), stored(model).members) == ("none", ())
 
 
-def test_generation_of_which_only_the_joins_were_answered_is_given_again(
+def test_generation_with_only_joins_answered_is_reused(
     model: CoordinatorModel,
 ) -> None:
     (first,) = stable(model, None)
@@ -238,7 +238,7 @@ def test_generation_of_which_only_the_joins_were_answered_is_given_again(
         ({"protocol_type": ""}, 23),
     ],
 )
-def test_join_that_asks_for_what_cannot_be_is_refused_and_leaves_nothing(
+def test_impossible_join_is_refused_and_leaves_nothing(
     model: CoordinatorModel, change: dict[str, object], code: int
 ) -> None:
     assert model.ask(a_join(**change)) is Code(code)  # type: ignore[arg-type]
@@ -246,7 +246,7 @@ def test_join_that_asks_for_what_cannot_be_is_refused_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("change", [{"protocol_type": "connect"}, {"protocols": (("x", b""),)}])
-def test_join_of_one_that_shares_nothing_with_the_members_is_refused(
+def test_join_without_common_protocol_is_refused(
     model: CoordinatorModel, change: dict[str, object]
 ) -> None:
     stable(model, None)
@@ -260,7 +260,7 @@ def test_last_member_may_come_with_other_protocols(model: CoordinatorModel) -> N
     assert joined_by(model, model.asked(op)).protocol == "x"
 
 
-def test_group_takes_no_more_than_its_size_ids_that_were_given_out_among_them(
+def test_group_size_includes_pending_member_ids(
     model: CoordinatorModel,
 ) -> None:
     settings = model.turn.settings
@@ -277,7 +277,7 @@ def test_group_takes_no_more_than_its_size_ids_that_were_given_out_among_them(
     assert model.ask(a_join(group_id="h")) is Code.GROUP_MAX_SIZE_REACHED
 
 
-def test_group_whose_beginning_cannot_be_stored_does_not_begin(model: CoordinatorModel) -> None:
+def test_group_with_unstored_start_does_not_begin(model: CoordinatorModel) -> None:
     first, second = given(model), given(model)
     model.refuses = Code.COORDINATOR_NOT_AVAILABLE
     assert model.ask(a_join(first)) is Code.COORDINATOR_NOT_AVAILABLE
@@ -288,7 +288,7 @@ def test_group_whose_beginning_cannot_be_stored_does_not_begin(model: Coordinato
     assert joined_by(model, token).generation == 1
 
 
-def test_group_that_is_described_while_it_joins_tells_no_assignments(
+def test_description_of_joining_group_has_no_assignments(
     model: CoordinatorModel,
 ) -> None:
     stable(model, None)
@@ -304,7 +304,7 @@ def test_group_that_is_described_while_it_joins_tells_no_assignments(
 
 
 @pytest.mark.parametrize("instances", [(None,) * 4, ("s", "t", "u", "v")])
-def test_member_with_whom_no_generation_could_be_stored_is_refused(
+def test_member_of_unstored_generation_is_refused(
     model: CoordinatorModel, instances: tuple[str | None, ...]
 ) -> None:
     """Also one that was given its id while there was room.  Each generation of such a group failed
@@ -324,7 +324,7 @@ def test_member_with_whom_no_generation_could_be_stored_is_refused(
     assert 1_900 < size_of(encode_group_record(stored(model))) <= 2_300
 
 
-def test_member_may_not_say_more_than_a_record_holds_and_may_always_say_the_same(
+def test_member_metadata_is_bounded_by_a_record(
     model: CoordinatorModel,
 ) -> None:
     leader, follower = stable(model, None, None)
@@ -341,7 +341,7 @@ def test_member_may_not_say_more_than_a_record_holds_and_may_always_say_the_same
     assert isinstance(model.answer(token), m.GroupJoined)
 
 
-def test_ids_that_were_given_out_bring_no_more_than_a_group_may_hold(
+def test_pending_member_ids_are_bounded_by_group_size(
     model: CoordinatorModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The bound was asked for where an id is given, when its member has said nothing yet.  The

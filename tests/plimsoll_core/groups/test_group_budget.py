@@ -65,7 +65,7 @@ def test_principal_alone_holds_half_and_others_find_room() -> None:
     assert pool.used <= pool.capacity
 
 
-def test_commits_that_take_no_more_go_on_beyond_the_share() -> None:
+def test_commits_of_equal_size_continue_beyond_the_share() -> None:
     model = a_model(2**20)
     last = f"{MALLORY}.{fill(model, MALLORY) - 1}"
     assert commit(model, last, MALLORY, *range(10)) == {0}
@@ -73,7 +73,7 @@ def test_commits_that_take_no_more_go_on_beyond_the_share() -> None:
     assert commit(model, f"{MALLORY}.0", MALLORY, *range(50)) == {0, TOO_MUCH}
 
 
-def test_deletions_go_through_beyond_the_share_and_make_room() -> None:
+def test_deletions_succeed_beyond_the_share() -> None:
     model = a_model(2**20)
     groups = fill(model, MALLORY)
     rows = tuple(("orders", index) for index in range(10))
@@ -96,7 +96,7 @@ def test_offsets_expire_beyond_the_share() -> None:
     assert model.turn.state.memory.of_broker.pool.used == 0
 
 
-def test_group_counts_to_who_began_it_after_a_failover() -> None:
+def test_group_counts_to_its_creator_after_failover() -> None:
     model = a_model(2**20)
     commit(model, "g", MALLORY, 0)
     commit(model, "g", VICTIM, 1)
@@ -106,7 +106,7 @@ def test_group_counts_to_who_began_it_after_a_failover() -> None:
     assert pool.held(MALLORY) == pool.used
 
 
-def test_group_of_an_older_release_counts_to_who_writes_to_it() -> None:
+def test_group_of_older_release_counts_to_its_writer() -> None:
     model = a_model(2**20)
     model.change(believed_ms=None)
     commit(model, "g", "", 0, 1)
@@ -140,7 +140,7 @@ def test_ids_given_out_beyond_the_share_are_refused() -> None:
     assert model.turn.state.memory.of_broker.pool.used == 0, "nobody came"
 
 
-def test_assignments_beyond_the_share_are_refused_and_lead_to_another_generation() -> None:
+def test_assignments_beyond_the_share_force_another_generation() -> None:
     model = a_model(2**18)
     token = model.asked(a_join(principal=MALLORY, must_know_its_id=False))
     model.advance(3_000)
@@ -213,7 +213,7 @@ def unloaded(model: CoordinatorModel) -> CoordinatorModel:
     ],
     ids=lambda op: type(op).__name__,
 )
-def test_group_that_is_not_loaded_is_refused_until_it_is(op: Any) -> None:
+def test_unloaded_group_is_refused_until_loaded(op: Any) -> None:
     model = unloaded(a_model(2**20))
     before = model.turn.state.memory.used
     assert model.ask(op) is Code.COORDINATOR_LOAD_IN_PROGRESS

@@ -38,12 +38,12 @@ def test_group_that_has_read_everything_is_not_behind() -> None:
     assert lag_of({0: history(5), 1: history(7)}, 5, 7, now_ms=90_000) == (0, "g", "t", 0, 12, 0)
 
 
-def test_lag_adds_up_records_and_tells_the_longest_time_of_all_partitions() -> None:
+def test_lag_sums_records_and_takes_longest_time() -> None:
     ends = {0: history(5, 8, 9), 1: history(7, 7, 9)}
     assert lag_of(ends, 5, 8, now_ms=30_000) == (4 + 1, "g", "t", 20_000, 13, 0)
 
 
-def test_time_is_told_from_when_the_end_was_first_seen_behind_the_position() -> None:
+def test_lag_time_counts_from_first_unread_end() -> None:
     ends = history(10, 20, 30, 30, 30)
     assert ends.behind_since_ms(9) == 0
     assert ends.behind_since_ms(10) == 10_000
@@ -51,12 +51,12 @@ def test_time_is_told_from_when_the_end_was_first_seen_behind_the_position() -> 
     assert ends.behind_since_ms(30) is None
 
 
-def test_partition_whose_end_is_not_known_is_left_out() -> None:
+def test_partition_without_known_end_is_left_out() -> None:
     assert lag_of({1: history(7)}, 5, 4) == (3, "g", "t", 0, 4, 0)
     assert lag_of({0: EndHistory()}, 5) is None
 
 
-def test_committed_offset_beyond_the_end_is_no_negative_lag() -> None:
+def test_offset_beyond_the_end_is_zero_lag() -> None:
     assert lag_of({0: history(3), 1: history(5)}, 9, 4) == (1, "g", "t", 0, 13, 0)
 
 
@@ -68,7 +68,7 @@ def test_log_that_shrank_begins_its_history_anew() -> None:
 
 
 @pytest.mark.parametrize("looks", [20, 100, 1_000, 5_000])
-def test_history_of_any_length_is_short_and_tells_no_age_too_long_nor_half_too_short(
+def test_end_history_is_bounded_and_dates_accurately(
     looks: int,
 ) -> None:
     """The log grows by one record a look, so a position is as old as the looks since."""
@@ -83,7 +83,7 @@ def test_history_of_any_length_is_short_and_tells_no_age_too_long_nor_half_too_s
         assert told_ms >= true_ms / 2 - LOOK_MS
 
 
-def test_those_furthest_behind_are_shown_by_name_and_the_others_counted() -> None:
+def test_groups_furthest_behind_are_named_and_others_counted() -> None:
     lags = FurthestBehind(2)
     for records, group in ((5, "e"), (1, "a"), (9, "n"), (7, "b")):
         lags.add(TopicLag(records, group, "t", 0, 0))
@@ -91,7 +91,7 @@ def test_those_furthest_behind_are_shown_by_name_and_the_others_counted() -> Non
     assert lags.left_out == 2
 
 
-def test_where_none_are_to_be_shown_all_are_counted() -> None:
+def test_groups_are_only_counted_when_none_is_shown() -> None:
     lags = FurthestBehind(0)
     lags.add(TopicLag(5, "e", "t", 0, 0))
     assert (lags.shown(), lags.left_out) == ([], 1)
@@ -108,12 +108,12 @@ def stuck_ms(ends: dict[int, EndHistory], stood: dict[int, int], now_ms: int) ->
     return lag.stuck_ms
 
 
-def test_partition_that_stands_is_told_of_though_others_move() -> None:
+def test_stuck_partition_is_reported_though_others_move() -> None:
     ends = {0: history(9), 1: history(9)}
     assert stuck_ms(ends, {0: 50_000, 1: 10_000}, 60_000) == 50_000
 
 
-def test_partition_stands_only_since_there_is_something_to_read() -> None:
+def test_partition_is_stuck_only_with_records_to_read() -> None:
     assert stuck_ms({0: history(5, 5, 5, 6)}, {0: 0}, 90_000) == 60_000
     assert stuck_ms({0: history(5, 5, 5, 5)}, {0: 0}, 90_000) == 0
 

@@ -47,12 +47,12 @@ def test_committed_offset_is_fetched_also_after_a_failover(model: CoordinatorMod
     ]
 
 
-def test_group_that_never_committed_has_no_offsets_and_no_error(model: CoordinatorModel) -> None:
+def test_unknown_group_has_no_offsets_and_no_error(model: CoordinatorModel) -> None:
     assert fetched(model, ("orders", 0), group="none") == [-1]
     assert model.ask(o.FetchAllOffsets(group_id="none")) == o.AllOffsetsFetched({})
 
 
-def test_commit_of_unknown_partitions_and_long_metadata_is_refused_for_those_alone(
+def test_invalid_partitions_of_a_commit_are_refused_alone(
     model: CoordinatorModel,
 ) -> None:
     long = o.PartitionOffset("orders", 1, 1, -1, "ö" * 2049)
@@ -62,14 +62,14 @@ def test_commit_of_unknown_partitions_and_long_metadata_is_refused_for_those_alo
     assert len(model.log) == 1
 
 
-def test_commit_without_one_that_may_be_taken_writes_nothing(model: CoordinatorModel) -> None:
+def test_commit_without_valid_partition_writes_nothing(model: CoordinatorModel) -> None:
     assert codes(model.ask(a_commit(("nothing", 0, 1)))) == [3]
     assert model.log == []
     assert model.turn.state.groups == {}
 
 
 @pytest.mark.parametrize(("tells", "code"), [(False, 22), (True, 69)])
-def test_commit_of_a_generation_where_there_is_no_group_is_refused(
+def test_commit_with_generation_to_missing_group_is_refused(
     model: CoordinatorModel, tells: bool, code: int
 ) -> None:
     op = a_commit(("orders", 0, 1), generation=4, member_id="m", tells_missing_groups=tells)
@@ -79,7 +79,7 @@ def test_commit_of_a_generation_where_there_is_no_group_is_refused(
 
 @pytest.mark.parametrize("tells", [False, True])
 @pytest.mark.parametrize("member_id", ["", "m"])
-def test_commit_of_a_generation_to_a_group_that_only_has_offsets_is_no_members(
+def test_commit_with_generation_needs_group_with_members(
     model: CoordinatorModel, tells: bool, member_id: str
 ) -> None:
     assert codes(model.ask(a_commit(("orders", 0, 1)))) == [0]
@@ -102,7 +102,7 @@ def test_commit_of_a_generation_to_a_group_that_only_has_offsets_is_no_members(
         (3, "s1", "S2", 25),
     ],
 )
-def test_commit_of_a_member_needs_its_generation_its_id_and_its_instance(
+def test_commit_of_member_requires_generation_and_ids(
     model: CoordinatorModel, generation: int, member: str, instance: str | None, code: int
 ) -> None:
     store(model, "m1", "s1")
@@ -113,13 +113,13 @@ def test_commit_of_a_member_needs_its_generation_its_id_and_its_instance(
     assert (codes(answer) == [0]) if code == 0 else (answer == Code(code))
 
 
-def test_group_that_members_left_takes_the_commits_of_nobody(model: CoordinatorModel) -> None:
+def test_emptied_group_accepts_commits_without_member(model: CoordinatorModel) -> None:
     store(model)
     assert codes(model.ask(a_commit(("orders", 0, 1)))) == [0]
     assert model.ask(a_commit(("orders", 0, 1), generation=3, member_id="m")) == Code(25)
 
 
-def test_groups_beyond_their_number_are_refused_and_those_that_are_there_go_on(
+def test_groups_beyond_the_bound_are_refused(
     model: CoordinatorModel,
 ) -> None:
     model.turn.state.memory.groups.capacity = 2
@@ -132,7 +132,7 @@ def test_groups_beyond_their_number_are_refused_and_those_that_are_there_go_on(
 # --- topics that are gone ------------------------------------------------------------------------
 
 
-def test_offset_of_a_deleted_topic_is_not_inherited_by_one_of_its_name(
+def test_recreated_topic_does_not_inherit_committed_offset(
     model: CoordinatorModel,
 ) -> None:
     model.ask(a_commit(("orders", 0, 10)))
@@ -148,7 +148,7 @@ def _fields(image: Any) -> dict[str, Any]:
     return {name: getattr(image, name) for name in image.__struct_fields__}
 
 
-def test_coordinator_with_old_metadata_says_nothing_of_topics_that_it_does_not_know(
+def test_coordinator_with_old_metadata_omits_unknown_topics(
     model: CoordinatorModel,
 ) -> None:
     model.ask(a_commit(("orders", 0, 10)))
@@ -170,7 +170,7 @@ def test_offsets_of_topics_that_are_gone_are_forgotten(model: CoordinatorModel) 
 # --- delete --------------------------------------------------------------------------------------
 
 
-def test_deleted_offset_is_gone_and_deleting_it_twice_is_no_error(model: CoordinatorModel) -> None:
+def test_repeated_offset_deletion_is_no_error(model: CoordinatorModel) -> None:
     model.ask(a_commit(("orders", 0, 10), ("orders", 1, 11)))
     op = o.DeleteOffsets(group_id="g", partitions=(("orders", 0), ("orders", 0), ("bills", 0)))
     assert codes(model.ask(op)) == [0, 0, 0]
@@ -179,7 +179,7 @@ def test_deleted_offset_is_gone_and_deleting_it_twice_is_no_error(model: Coordin
     assert fetched(model, ("orders", 0), ("orders", 1)) == [-1, 11]
 
 
-def test_offsets_of_a_missing_group_and_of_one_with_members_are_not_deleted(
+def test_offset_deletion_requires_an_empty_group(
     model: CoordinatorModel,
 ) -> None:
     op = o.DeleteOffsets(group_id="g", partitions=(("orders", 0),))
@@ -188,7 +188,7 @@ def test_offsets_of_a_missing_group_and_of_one_with_members_are_not_deleted(
     assert codes(model.ask(op)) == [86]
 
 
-def test_deleted_group_leaves_a_tombstone_for_all_that_it_had(model: CoordinatorModel) -> None:
+def test_deleted_group_leaves_tombstones_for_everything(model: CoordinatorModel) -> None:
     model.ask(a_commit(("orders", 0, 10), ("bills", 0, 11)))
     store(model)
     assert model.ask(o.DeleteGroup(group_id="g")) == o.GroupDeleted()
@@ -209,7 +209,7 @@ def test_group_with_members_is_not_deleted(model: CoordinatorModel) -> None:
 # --- what an answer waits for --------------------------------------------------------------------
 
 
-def test_answers_about_a_group_wait_for_its_own_last_record(model: CoordinatorModel) -> None:
+def test_answers_about_group_wait_for_its_last_record(model: CoordinatorModel) -> None:
     state = model.turn.state
     model.ask(a_commit(("orders", 0, 1)))
     model.ask(a_commit(("orders", 0, 1), group="other"))
@@ -219,7 +219,7 @@ def test_answers_about_a_group_wait_for_its_own_last_record(model: CoordinatorMo
     assert (state.written_to("other"), state.written_to(None)) == (2, 6)
 
 
-def test_answers_about_a_group_that_is_gone_wait_for_its_tombstone(
+def test_answers_about_deleted_group_wait_for_tombstone(
     model: CoordinatorModel,
 ) -> None:
     model.ask(a_commit(("orders", 0, 1)))
@@ -234,14 +234,14 @@ def test_answers_about_a_group_that_is_gone_wait_for_its_tombstone(
     assert (state.written_to("g"), state.offsets) == (3, 1)
 
 
-def test_tombstones_of_what_is_not_there_are_applied_like_others() -> None:
+def test_tombstones_of_missing_entries_are_applied() -> None:
     state = GroupsState()
     apply(state, OffsetForgotten(group_id="g", topic="t", partition=0), 4)
     apply(state, GroupForgotten(group_id="h"), 5)
     assert (state.groups, state.written_to("g"), state.written_to("h")) == ({}, 5, 6)
 
 
-def test_step_in_which_nobody_is_answered_is_a_bug(
+def test_step_that_answers_nobody_raises(
     model: CoordinatorModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from plimsoll_core.coordination.outcome import CoordinatorOutcome
@@ -256,7 +256,7 @@ def test_step_in_which_nobody_is_answered_is_a_bug(
 # --- retention -----------------------------------------------------------------------------------
 
 
-def test_offset_expires_a_week_after_its_commit_and_the_group_with_its_last_offset(
+def test_offset_expires_a_week_after_its_commit(
     model: CoordinatorModel,
 ) -> None:
     model.ask(a_commit(("orders", 0, 10)))
@@ -277,7 +277,7 @@ def test_retention_of_a_commit_is_its_own(model: CoordinatorModel) -> None:
     assert fetched(model, ("orders", 0)) == [-1]
 
 
-def test_offsets_of_a_group_with_members_do_not_expire_and_then_count_from_when_they_left(
+def test_offsets_of_group_with_members_do_not_expire(
     model: CoordinatorModel,
 ) -> None:
     model.ask(a_commit(("orders", 0, 10)))

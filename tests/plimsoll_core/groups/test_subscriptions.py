@@ -61,9 +61,7 @@ def commit(model: CoordinatorModel) -> None:
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_offsets_of_topics_that_members_are_subscribed_to_are_not_deleted_and_others_are(
-    model: CoordinatorModel, version: int
-) -> None:
+def test_offset_deletion_skips_subscribed_topics(model: CoordinatorModel, version: int) -> None:
     commit(model)
     consumers(model, subscription("orders", version=version), subscription("x", version=version))
     assert codes(model.ask(DELETE)) == [86, 0, 86]
@@ -87,7 +85,7 @@ def test_offsets_of_topics_that_members_are_subscribed_to_are_not_deleted_and_ot
     ],
     ids=repr,
 )
-def test_group_with_a_subscription_that_cannot_be_read_counts_as_subscribed_to_all(
+def test_group_with_unreadable_subscription_counts_as_subscribed(
     model: CoordinatorModel, said: bytes
 ) -> None:
     commit(model)
@@ -96,7 +94,7 @@ def test_group_with_a_subscription_that_cannot_be_read_counts_as_subscribed_to_a
     assert subscribed_topics(model.turn.soft.classic["g"], None) is None
 
 
-def test_members_of_another_protocol_than_the_consumers_keep_all_offsets_of_their_group(
+def test_group_of_other_protocol_keeps_all_offsets(
     model: CoordinatorModel,
 ) -> None:
     commit(model)
@@ -106,7 +104,7 @@ def test_members_of_another_protocol_than_the_consumers_keep_all_offsets_of_thei
     assert codes(model.ask(DELETE)) == [0, 0, 0]
 
 
-def test_topics_count_as_subscribed_to_until_members_have_joined_without_them(
+def test_topics_stay_subscribed_until_members_rejoin(
     model: CoordinatorModel,
 ) -> None:
     commit(model)
@@ -119,7 +117,7 @@ def test_topics_count_as_subscribed_to_until_members_have_joined_without_them(
     assert codes(model.ask(DELETE)) == [0, 86, 0]
 
 
-def test_group_that_has_no_generation_yet_counts_as_subscribed_to_all(
+def test_group_without_generation_counts_as_subscribed(
     model: CoordinatorModel,
 ) -> None:
     commit(model)
@@ -127,7 +125,7 @@ def test_group_that_has_no_generation_yet_counts_as_subscribed_to_all(
     assert codes(model.ask(DELETE)) == [86] * 3
 
 
-def test_offset_of_an_unknown_partition_is_deleted_if_there_is_one_else_it_is_unknown(
+def test_offset_deletion_of_unknown_partition_reports_it(
     model: CoordinatorModel,
 ) -> None:
     commit(model)
@@ -135,7 +133,7 @@ def test_offset_of_an_unknown_partition_is_deleted_if_there_is_one_else_it_is_un
     assert codes(model.ask(op)) == [3, 3, 0]
 
 
-def test_empty_group_id_names_no_group_whose_offsets_can_be_deleted(
+def test_empty_group_id_has_no_deletable_offsets(
     model: CoordinatorModel,
 ) -> None:
     assert model.ask(o.DeleteOffsets(group_id="", partitions=())) is Code.INVALID_GROUP_ID
@@ -144,7 +142,7 @@ def test_empty_group_id_names_no_group_whose_offsets_can_be_deleted(
 # --- expiry --------------------------------------------------------------------------------------
 
 
-def test_offset_of_a_topic_that_nobody_is_subscribed_to_expires_under_a_stable_group(
+def test_unsubscribed_offset_expires_in_stable_group(
     model: CoordinatorModel,
 ) -> None:
     commit(model)
@@ -155,7 +153,7 @@ def test_offset_of_a_topic_that_nobody_is_subscribed_to_expires_under_a_stable_g
     assert fetched(model, ("orders", 0), ("bills", 0)) == [10, -1]
 
 
-def test_no_offset_expires_while_members_share_out_or_cannot_be_understood(
+def test_offsets_do_not_expire_during_rebalance(
     model: CoordinatorModel,
 ) -> None:
     model.ask(a_commit(("orders", 0, 10), ("bills", 0, 11), retention_ms=1_000))
@@ -185,7 +183,7 @@ def live_on(model: CoordinatorModel, first: str, second: str, ms: int) -> None:
 # --- hostile sizes -------------------------------------------------------------------------------
 
 
-def test_of_very_many_members_subscriptions_no_more_names_are_gone_through_than_the_bound(
+def test_subscription_names_examined_are_bounded(
     model: CoordinatorModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read, plain = [0], delete._names

@@ -103,9 +103,7 @@ def test_even_old_brokers_exchange_no_replicas(shape: Drawn, more: int) -> None:
 
 @pytest.mark.slow
 @given(GROWN_WITH_RACKS, st.randoms(use_true_random=False))
-def test_plan_does_not_depend_on_the_order_of_its_input(
-    shape: Drawn, shuffle: random.Random
-) -> None:
+def test_plan_is_independent_of_input_order(shape: Drawn, shuffle: random.Random) -> None:
     request = adding(shape)
 
     def shuffled(values: tuple[object, ...]) -> tuple[object, ...]:
@@ -176,7 +174,7 @@ def test_followers_move_rather_than_leaders() -> None:
         assert set(move.removing).isdisjoint(move.before[:1])
 
 
-def test_copies_are_spread_over_pairs_of_leader_and_new_follower() -> None:
+def test_copies_spread_over_pairs_of_brokers() -> None:
     """Minimise pair concurrency (leader, new follower)."""
     rows = [(leader, 3) for leader in (0, 1, 2) for _ in range(4)]
     request = cluster(rows, brokers(5), AddBrokers(brokers=(4,)))
@@ -186,7 +184,7 @@ def test_copies_are_spread_over_pairs_of_leader_and_new_follower() -> None:
     assert max(sources.values()) - min(sources[leader] for leader in (0, 1, 2)) <= 1
 
 
-def test_chain_goes_through_a_third_broker_where_racks_block_the_direct_way() -> None:
+def test_chain_uses_third_broker_where_racks_block() -> None:
     """Rack rules can block a direct move: then search an augmenting chain over→x→under."""
     # Rack a: 0, 2, 4; rack b: 1, 3.  Broker 0 is over and 3 under, but what 0 holds is in rack b
     # already.  Broker 2 can take it, and give 3 what is in rack a only.
@@ -214,7 +212,7 @@ def test_balance_is_given_up_before_racks() -> None:
     assert "racks" in answer.relaxations[0].message
 
 
-def test_racks_are_ignored_unless_every_usable_broker_has_one() -> None:
+def test_racks_are_ignored_unless_all_have_one() -> None:
     """All usable brokers have a rack, else ignore racks (or reject if required)."""
     rows = [(0, 1)] * 4
     members = [*brokers(3, "aba"), *[b for b in brokers(4) if b.id == 3]]
@@ -232,7 +230,7 @@ def test_racks_that_are_to_be_ignored_are() -> None:
     assert gap(held(rows_after(request, planned(request))), range(4)) <= 1
 
 
-def test_broker_that_cannot_take_replicas_is_refused_by_name() -> None:
+def test_broker_that_cannot_take_replicas_is_named() -> None:
     rows = [(0, 1)]
     for members in (brokers(2), brokers(3, unusable=(2,))):
         refusal = refused(cluster(rows, members, AddBrokers(brokers=(2,))))
@@ -240,7 +238,7 @@ def test_broker_that_cannot_take_replicas_is_refused_by_name() -> None:
         assert "broker 2 now" in refusal.message
 
 
-def test_add_brokers_counts_replicas_of_explicit_topics_when_balancing() -> None:
+def test_add_brokers_counts_replicas_of_explicit_topics() -> None:
     """Broker 0 is full of what may not move, so what may goes elsewhere."""
     pinned, free = [(0,)] * 5, [(1,), (1,), (1,), (1,)]
     request = cluster(

@@ -53,7 +53,7 @@ def test_cheapest_chain_is_taken() -> None:
     assert net.shifts == [(C, D), (A, C)]
 
 
-def test_chain_that_breaks_on_the_way_ends_and_loses_nothing() -> None:
+def test_broken_chain_ends_without_loss() -> None:
     """ "an earlier shift may have taken it": what was shifted stays, and the source is stuck."""
     ways = {(A, B): 1, (B, C): 1, (C, D): 1}
     net = Net([2, 1, 1, 0], ways, spoils={(C, D): (A, B)})
@@ -71,7 +71,7 @@ def test_settle_returns_whether_all_brokers_reached_their_targets() -> None:
     assert not settle(Net([2, 1, 1, 0], {(A, B): 1}), targets)
 
 
-def test_cycles_of_negative_cost_are_shifted_along_until_there_is_none() -> None:
+def test_negative_cycles_are_shifted_until_none_remains() -> None:
     """A cycle changes no count; one that costs nothing, or more, is left alone."""
     ways = {(A, B): 1, (B, C): -1, (C, A): -1, (C, D): 0, (D, C): 0}
     net = Net([3, 3, 3, 3], ways)
@@ -80,7 +80,7 @@ def test_cycles_of_negative_cost_are_shifted_along_until_there_is_none() -> None
     assert list(net.count.values()) == [3, 3, 3, 3]
 
 
-def test_chain_of_negative_cost_to_a_broker_with_one_less_swaps_their_counts() -> None:
+def test_negative_chain_to_smaller_broker_swaps_counts() -> None:
     """Both outcomes are as even; towards a broker with as many, or two less, it would not be."""
     net = Net([2, 1, 1], {(A, B): 1, (B, C): -2})
     cancel(net)

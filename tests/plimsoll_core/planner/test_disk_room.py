@@ -45,7 +45,7 @@ def test_plan_with_room_is_the_plan_by_counts() -> None:
 
 
 @pytest.mark.parametrize("goal", [AddBrokers(brokers=(3,)), FullRebalance()])
-def test_fill_of_a_small_disk_is_bounded_and_says_so(goal: Goal) -> None:
+def test_fill_of_small_disk_is_bounded_and_reported(goal: Goal) -> None:
     found = plan(asked(goal, {3: 45}))
     assert isinstance(found, Plan)
     assert added(found, 3) == 30, "beside a reserve of 10 MiB"
@@ -78,7 +78,7 @@ def test_drain_that_no_disk_takes_is_refused() -> None:
     assert found.reason is Reason.DiskFull
 
 
-def test_disk_without_figures_is_planned_by_counts_and_named() -> None:
+def test_disk_without_figures_is_planned_by_counts() -> None:
     found = plan(asked(AddBrokers(brokers=(3,)), {3: None}))
     assert isinstance(found, Plan)
     assert added(found, 3) == 60

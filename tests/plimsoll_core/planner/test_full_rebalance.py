@@ -86,7 +86,7 @@ def test_second_one_finds_nothing_to_do(shape: Drawn, strategies: list[str]) -> 
 
 @pytest.mark.parametrize("strategy", ["RoundRobin", "Blocked"])
 @pytest.mark.parametrize("racks", ["", "abcabc"])
-def test_topics_as_they_were_made_stay_where_they_are(strategy: str, racks: str) -> None:
+def test_full_rebalance_keeps_topics_as_created(strategy: str, racks: str) -> None:
     """But for what evens out brokers, which the formula with racks does not do by itself."""
     topics = formula([6, 12, 30], 6, 3, racks, strategy)
     request = cluster(topics, brokers(6, racks), FullRebalance(), strategies=[strategy] * 3)
@@ -121,7 +121,7 @@ def test_topic_that_sits_on_few_brokers_is_spread() -> None:
         assert set(led(rows).values()) == {2}
 
 
-def test_plan_keeps_what_it_promises_after_any_number_of_rounds(
+def test_plan_keeps_its_promises_over_many_rounds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Rounds are bounded: where they end too early, loads are even and racks kept all the same."""
@@ -136,7 +136,7 @@ def test_plan_keeps_what_it_promises_after_any_number_of_rounds(
         assert set(held(rows).values()) == {4}, "one round is not none"
 
 
-def test_full_rebalance_after_growth_copies_little_more_than_has_to_move() -> None:
+def test_full_rebalance_after_growth_copies_little() -> None:
     """5 brokers of 3; the formula on 5 shares most replicas with what is there."""
     topics = formula([15, 30, 15], 3, 3)
     request = cluster(topics, brokers(5), FullRebalance())
@@ -198,5 +198,5 @@ def test_chosen_permutation_reuses_the_most_replicas(
 
 
 @given(st.lists(st.sampled_from(rows_on(4, 3)), min_size=1))
-def test_rows_that_are_there_already_stay_in_their_order(rows: list[tuple[int, ...]]) -> None:
+def test_unchanged_assignments_keep_their_order(rows: list[tuple[int, ...]]) -> None:
     assert permute(rows, rows[::-1]) == rows

@@ -3,7 +3,7 @@
 from plimsoll_core.planner.move_costs import LOOK_AT_MOST, Layout, Opening
 
 
-def test_replica_that_goes_back_is_found_behind_many_that_cost_nothing() -> None:
+def test_returning_replica_is_found_behind_free_moves() -> None:
     """The least cost is exact, however long a queue is; only of equals just a few are compared."""
     many = LOOK_AT_MOST + 1
     home = [*[(0, 1)] * many, (1, 3)]

@@ -54,14 +54,14 @@ def test_worked_example_round_robin() -> None:
     )
 
 
-def test_three_brokers_blocked_is_the_table_of_the_demo() -> None:
+def test_blocked_layout_on_three_brokers_matches_the_demo() -> None:
     rows = rows_of(3, 15, 3, "Blocked", start=start_of([(b, None) for b in range(3)], 15, {0: 9}))
     assert rows[:5] == ((0, 1, 2), (0, 2, 1), (0, 1, 2), (0, 2, 1), (0, 1, 2))
     assert [row[0] for row in rows] == [0] * 5 + [1] * 5 + [2] * 5
 
 
 @given(cases())
-def test_p1_replicas_are_distinct_and_as_many_as_asked(case: tuple) -> None:
+def test_p1_replicas_are_distinct_and_complete(case: tuple) -> None:
     for row in rows_of(*case):
         assert len(row) == len(set(row)) == case[2]
 
@@ -74,7 +74,7 @@ def test_p2_leader_counts_differ_by_at_most_one(case: tuple) -> None:
 
 
 @given(cases())
-def test_p3_a_dead_brokers_leaderships_spread_evenly_over_the_others(case: tuple) -> None:
+def test_p3_leaderships_of_dead_broker_spread_evenly(case: tuple) -> None:
     n, _, factor, *_ = case
     if factor < 2:
         return
@@ -87,7 +87,7 @@ def test_p3_a_dead_brokers_leaderships_spread_evenly_over_the_others(case: tuple
 
 
 @given(cases())
-def test_p4_replica_counts_differ_by_at_most_the_replication_factor(case: tuple) -> None:
+def test_p4_replica_counts_differ_by_at_most_factor(case: tuple) -> None:
     n, partitions, factor, *_ = case
     counts = Counter(dict.fromkeys(range(n), 0))
     counts.update(broker for row in rows_of(*case) for broker in row)
@@ -96,7 +96,7 @@ def test_p4_replica_counts_differ_by_at_most_the_replication_factor(case: tuple)
 
 
 @given(st.integers(2, 12), st.integers(1, 200), st.integers(1, 5))
-def test_p5_equals_the_seeds_formula_where_that_one_is_legal(n: int, count: int, rf: int) -> None:
+def test_p5_placement_equals_formula_where_legal(n: int, count: int, rf: int) -> None:
     for p, row in enumerate(rows_of(n, count, min(rf, n))):
         i, k = p % n, p // n
         for j, broker in enumerate(row):
@@ -105,7 +105,7 @@ def test_p5_equals_the_seeds_formula_where_that_one_is_legal(n: int, count: int,
 
 
 @given(cases())
-def test_p6_the_order_in_which_brokers_are_given_does_not_matter(case: tuple) -> None:
+def test_p6_order_of_brokers_does_not_matter(case: tuple) -> None:
     n, partitions, factor, layout, start = case
     brokers = [(broker, None) for broker in range(n)]
     rows = place(brokers[::-1], partitions, factor, layout, start=start)
@@ -113,7 +113,7 @@ def test_p6_the_order_in_which_brokers_are_given_does_not_matter(case: tuple) ->
 
 
 @given(cases(), st.integers(1, 50))
-def test_p7_growing_a_topic_equals_having_made_it_larger(case: tuple, more: int) -> None:
+def test_p7_grown_topic_equals_larger_new_topic(case: tuple, more: int) -> None:
     n, partitions, factor, _, start = case
     whole = rows_of(n, partitions + more, factor, "RoundRobin", start)
     grown = rows_of(n, more, factor, "RoundRobin", start, first=partitions)
@@ -130,7 +130,7 @@ def test_blocked_growth_keeps_leader_counts_even(case: tuple, more: int) -> None
     assert max(counts.values()) - min(counts.values()) <= 1
 
 
-def test_placement_on_one_broker_takes_replication_factor_one_only() -> None:
+def test_placement_on_one_broker_requires_factor_one() -> None:
     assert rows_of(1, 3, 1, "Blocked") == ((0,), (0,), (0,))
     refusal = place([(0, None)], 1, 2, "RoundRobin")
     assert isinstance(refusal, Refusal)
@@ -158,7 +158,7 @@ def test_topic_begins_where_brokers_come_first_least_often() -> None:
     st.lists(st.tuples(LAYOUTS, st.integers(1, 20)), min_size=1, max_size=40),
     st.one_of(st.none(), st.integers(2, 3)),
 )
-def test_leaders_of_all_topics_together_differ_by_at_most_one(
+def test_leaders_of_all_topics_differ_by_one(
     n: int, topics: list[tuple[str, int]], racks: int | None
 ) -> None:
     located = [(b, None if racks is None else f"rack-{b % racks}") for b in range(n)]
@@ -172,7 +172,7 @@ def test_leaders_of_all_topics_together_differ_by_at_most_one(
 
 
 @given(cases(), st.data())
-def test_placement_rows_are_all_led_by_an_active_broker(case: tuple, data: st.DataObject) -> None:
+def test_placement_rows_are_led_by_active_broker(case: tuple, data: st.DataObject) -> None:
     """Only active brokers may be the first replica."""
     active = data.draw(st.sets(st.integers(0, case[0] - 1), min_size=1))
     for row in led_by_active(rows_of(*case), active):
@@ -198,5 +198,5 @@ def test_explicit_assignment_is_refused_with_what_is_wrong(rows: Assignment, pro
     assert problem in refusal.message
 
 
-def test_explicit_assignment_that_can_be_used_is_not_refused() -> None:
+def test_usable_explicit_assignment_is_accepted() -> None:
     assert check_assignment(((0, 3), (3, 0)), {0, 3}, {0}) is None

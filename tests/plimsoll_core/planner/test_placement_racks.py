@@ -49,7 +49,7 @@ def test_partition_uses_as_many_racks_as_it_can(
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("factor", [2, 3])
-def test_dead_brokers_leaderships_spread_evenly_over_the_other_racks(
+def test_dead_brokers_leaderships_spread_over_other_racks(
     shape: tuple[int, ...], factor: int
 ) -> None:
     """Failover skew ≤ 1 among candidate racks."""
@@ -77,7 +77,7 @@ def test_growth_continues_what_was_placed(shape: tuple[int, ...], before: int, m
     assert grown == rows_of(shape, before + more, factor)
 
 
-def test_broker_without_a_rack_means_that_racks_are_ignored() -> None:
+def test_broker_without_rack_disables_racks() -> None:
     brokers = [(0, "a"), (1, "a"), (2, None)]
     plain = [(0, None), (1, None), (2, None)]
     assert place(brokers, 6, 2, "RoundRobin") == place(plain, 6, 2, "RoundRobin")

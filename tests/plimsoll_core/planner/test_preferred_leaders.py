@@ -58,9 +58,7 @@ def test_done_is_done(shape: Drawn) -> None:
 
 
 @given(st.integers(2, 8), st.integers(1, 30), st.integers(1, 3))
-def test_even_replicas_of_one_factor_can_always_be_led_evenly(
-    n: int, partitions: int, factor: int
-) -> None:
+def test_even_replicas_can_be_led_evenly(n: int, partitions: int, factor: int) -> None:
     """All led by their lowest broker before, on rows that are even."""
     factor = min(factor, n)
     rows = [tuple(sorted((p + j) % n for j in range(factor))) for p in range(n * partitions)]
@@ -78,7 +76,7 @@ def test_leaders_are_shifted_along_a_chain() -> None:
     assert dict(led(rows_after(request, planned(request)))) == {0: 2, 1: 2, 2: 2}
 
 
-def test_leaders_of_brokers_that_are_down_wait_for_them() -> None:
+def test_preferred_leadership_waits_for_absent_broker() -> None:
     """Preferred leaders return by themselves after a restart: their place is kept."""
     rows = [(2, 0), (2, 1), (0, 1), (0, 1)]
     request = cluster(rows, brokers(3, unusable=(2,)), PreferredLeaders())

@@ -79,7 +79,7 @@ def test_plan_copies_as_little_as_even_survivors_allow(
 @pytest.mark.slow
 @settings(max_examples=200)
 @given(removals(), st.data())
-def test_as_few_copies_as_the_most_even_survivors_allow_when_some_replicas_stay(
+def test_remove_brokers_makes_minimal_copies(
     case: tuple[Drawn, Request, set[int]], data: st.DataObject
 ) -> None:
     """Replicas of Explicit topics stay, and so do those on a broker that is not running; the rest
@@ -128,7 +128,7 @@ def test_survivors_differ_by_at_most_one(case: tuple[Drawn, Request, set[int]]) 
 
 
 @given(removals(racks=True))
-def test_racks_are_lost_only_when_there_are_no_more(
+def test_racks_are_lost_only_when_unavoidable(
     case: tuple[Drawn, Request, set[int]],
 ) -> None:
     shape, request, gone = case
@@ -149,7 +149,7 @@ def test_racks_are_lost_only_when_there_are_no_more(
     assert all(f"{lost} {noun} would be in fewer racks" in message for message in relaxed)
 
 
-def test_replication_factor_close_to_the_survivors_needs_a_chain() -> None:
+def test_factor_close_to_survivors_needs_a_chain() -> None:
     """Augmenting search (needed when RF is close to n)."""
     # 4 × {0, 1} leaves 0: all of it must go to 2 or 3, so one of {2, 3} goes to 1 to make room.
     rows = [*[(0, 1)] * 4, *[(2, 3)] * 4]
@@ -159,7 +159,7 @@ def test_replication_factor_close_to_the_survivors_needs_a_chain() -> None:
     assert (answer.moved_replicas, answer.lower_bound) == (5, 4)
 
 
-def test_copy_that_a_later_one_makes_needless_is_not_made() -> None:
+def test_needless_copy_is_not_made() -> None:
     """The fewest copies, though 3→4 went to the partition that 1→4 was to go to for nothing."""
     topics = [[(0, 3, 2, 4), (4, 0, 2, 3)], [(2, 0, 3), (3, 2, 1), (3, 2, 1)]]
     request = cluster(topics, brokers(5), RemoveBrokers(brokers=(0,)))
@@ -168,7 +168,7 @@ def test_copy_that_a_later_one_makes_needless_is_not_made() -> None:
     assert answer.moved_replicas == answer.lower_bound == 4
 
 
-def test_refused_when_a_replication_factor_is_more_than_the_survivors() -> None:
+def test_removal_below_replication_factor_is_refused() -> None:
     """Reject if RF of any partition > survivors."""
     request = cluster([(0, 1, 2), (0, 1, 2)], brokers(3), RemoveBrokers(brokers=(1,)))
     refusal = refused(request)
@@ -199,7 +199,7 @@ def test_broker_without_replicas_is_removed_by_doing_nothing() -> None:
     assert planned(request).nothing_to_do
 
 
-def test_another_broker_that_is_down_stays_as_it_is() -> None:
+def test_other_absent_broker_is_left_alone() -> None:
     """It is not what was asked for; and it cannot help."""
     rows = [(0, 1), (1, 2), (2, 0)]
     request = cluster(rows, brokers(4, unusable=(2,)), RemoveBrokers(brokers=(0,)))
@@ -216,7 +216,7 @@ def test_remove_brokers_plan_orders_removals_before_balancing_moves() -> None:
     assert len(moves) == 3
 
 
-def test_follower_becomes_preferred_leader_when_the_leaders_broker_is_removed() -> None:
+def test_follower_becomes_preferred_leader_after_broker_removal() -> None:
     request = cluster([(0, 1)], brokers(3), RemoveBrokers(brokers=(0,)))
     assert rows_after(request, planned(request)) == [(1, 2)]
 

@@ -56,9 +56,7 @@ def exactly(row: tuple[int, ...], *indexes: int, number: int = 0) -> SetReplicas
 
 
 @given(ANY, st.integers(1, 6))
-def test_factor_is_changed_with_the_least_movement_and_racks_kept(
-    shape: Drawn, wanted: int
-) -> None:
+def test_factor_change_moves_least_and_keeps_racks(shape: Drawn, wanted: int) -> None:
     """RF up adds and drops nothing, RF down drops and adds nothing; leaders stay."""
     request = changing(shape, factor(wanted))
     answer = plan(request)
@@ -91,14 +89,14 @@ def test_added_replicas_even_out_brokers(n: int, partitions: int, rounds: int) -
     assert gap(held(rows_after(request, planned(request))), range(n)) <= 1
 
 
-def test_added_replicas_make_up_for_what_other_topics_do_not_use() -> None:
+def test_added_replicas_go_to_underused_brokers() -> None:
     rows = [[(0,), (0,)], [(1, 2), (1, 2), (1, 3), (1, 3)]]
     request = cluster(rows, brokers(4), ChangeTopics(changes=(factor(2),)))
     after = rows_after(request, planned(request))
     assert sorted(row[1] for row in after[:2]) == [2, 3]
 
 
-def test_out_of_sync_replicas_are_dropped_first_and_leaders_last() -> None:
+def test_out_of_sync_replicas_are_dropped_first() -> None:
     members = tuple(brokers(4))
     goal = ChangeTopics(changes=(factor(2),))
     for isr, kept in (((0, 1, 2), 0), ((0, 2), 0), ((1, 2), 1)):
@@ -113,7 +111,7 @@ def test_out_of_sync_replicas_are_dropped_first_and_leaders_last() -> None:
         assert set(row) <= set(isr)
 
 
-def test_unusable_broker_is_not_preferred_when_the_leader_is_dropped() -> None:
+def test_unusable_broker_is_not_preferred_as_leader() -> None:
     request = Request(
         brokers=tuple(brokers(3, unusable=(1,))),
         topics=(topic(),),
@@ -123,7 +121,7 @@ def test_unusable_broker_is_not_preferred_when_the_leader_is_dropped() -> None:
     assert rows_after(request, planned(request)) == [(2, 1)]
 
 
-def test_replicas_on_unusable_brokers_are_dropped_before_others_in_sync() -> None:
+def test_replicas_on_unusable_brokers_are_dropped_first() -> None:
     request = cluster([(0, 1, 2)], brokers(3, unusable=(1,)), ChangeTopics(changes=(factor(2),)))
     assert rows_after(request, planned(request)) == [(0, 2)]
 
@@ -177,7 +175,7 @@ def test_off_moves_what_is_there_and_nothing_else(shape: Drawn, data: st.DataObj
             assert diversity(new, shape.rack_of) >= min(diversity(old, shape.rack_of), left)
 
 
-def test_move_off_places_replicas_on_the_brokers_with_fewest_replicas() -> None:
+def test_move_off_places_replicas_on_emptiest_brokers() -> None:
     rows = [[(0, 1)] * 4, [(2, 3)] * 3]
     request = cluster(rows, brokers(5), ChangeTopics(changes=(off(1),)))
     after = rows_after(request, planned(request))
@@ -186,7 +184,7 @@ def test_move_off_places_replicas_on_the_brokers_with_fewest_replicas() -> None:
     assert sorted(counts[broker] for broker in (2, 3, 4)) == [3, 3, 4]
 
 
-def test_leader_that_leaves_is_followed_by_somebody_with_a_copy() -> None:
+def test_leaving_leader_is_replaced_by_a_replica() -> None:
     request = cluster([(0, 1, 2), (0, 2, 1)], brokers(4), ChangeTopics(changes=(off(0),)))
     after = rows_after(request, planned(request))
     assert led(after) == {1: 1, 2: 1}
@@ -252,7 +250,7 @@ def test_replicas_in_two_racks_are_as_required() -> None:
     assert rows_after(request, planned(request)) == [(1, 2)]
 
 
-def test_chosen_replicas_that_lose_racks_are_taken_and_told() -> None:
+def test_chosen_replicas_that_lose_racks_are_reported() -> None:
     """Preferred is not required; and with one rack there is nothing to require."""
     goal = ChangeTopics(changes=(exactly((0, 2), 0),))
     answer = planned(cluster([(0, 1)], brokers(3, "aba"), goal))

@@ -104,7 +104,7 @@ def test_waves_are_deterministic_and_in_the_plans_order(
         assert order == sorted(order)
 
 
-def test_wave_after_wave_ends_when_everything_is_where_it_should_be() -> None:
+def test_waves_end_with_everything_in_place() -> None:
     rows = [(p % 3, (p + 1) % 3) for p in range(30)]
     request = cluster(rows, brokers(6), AddBrokers(brokers=(3, 4, 5)))
     answer = planned(request)
@@ -149,7 +149,7 @@ def test_move_without_copies_fits_into_any_bytes() -> None:
 # --- what if -----------------------------------------------------------------------------------
 
 
-def test_what_if_counts_and_names_partitions_below_min_isr_per_broker() -> None:
+def test_what_if_names_partitions_below_min_isr() -> None:
     """If broker b dies now, which partitions go below min ISR: counts and up to 3 examples."""
     partitions = [
         partition((0, 1, 2), 0),  # can spare one
@@ -170,7 +170,7 @@ def test_what_if_reports_only_the_requested_brokers() -> None:
     assert (told.broker, told.under_min_isr) == (1, 1)
 
 
-def test_lowest_margin_is_what_moves_begin_or_end_with() -> None:
+def test_lowest_margin_is_at_start_or_end() -> None:
     partitions = [partition((0, 1, 2), 0), partition((0, 1, 2), 1, isr=(0, 1))]
 
     def move(index: int, after: tuple[int, ...]) -> Move:

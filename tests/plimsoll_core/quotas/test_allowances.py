@@ -113,7 +113,7 @@ class ExpectedBroker:
 
 @settings(deadline=None, max_examples=200)
 @given(uses=USES, bytes_a_second=st.integers(500, 200_000), percentage=st.floats(0.01, 5.0))
-def test_clients_are_told_what_they_would_be_told_if_each_request_were_charged_by_itself(
+def test_throttles_equal_those_of_single_charges(
     uses: list[Use], bytes_a_second: int, percentage: float
 ) -> None:
     """Time that was not left is told with the next request; bytes never late."""
@@ -132,14 +132,14 @@ def test_clients_are_told_what_they_would_be_told_if_each_request_were_charged_b
         assert broker.amounts(now_ms + later_ms) == expected.amounts(now_ms + later_ms)
 
 
-def test_writer_far_from_its_quotas_is_charged_by_itself_once_a_second() -> None:
+def test_writer_far_below_quota_is_charged_each_second() -> None:
     broker = Broker(quotas(producer_byte_rate=1e12, request_percentage=1e6))
     for now_ms in range(10_000):
         assert broker.wrote(0, 16_384, 200_000, now_ms) == (0, 0)
     assert broker.covered == 10_000 - 10
 
 
-def test_writer_of_a_small_quota_is_always_charged_by_itself() -> None:
+def test_writer_with_small_quota_is_always_charged() -> None:
     """Its window's worth is 100 requests."""
     broker = Broker(quotas(producer_byte_rate=10_000.0))
     told = [broker.wrote(0, 1_000, 0, 0)[0] for _ in range(101)]
@@ -147,7 +147,7 @@ def test_writer_of_a_small_quota_is_always_charged_by_itself() -> None:
     assert (told[:100], told[100] > 0) == ([0] * 100, True)
 
 
-def test_allowances_of_many_connections_together_are_far_from_the_quota() -> None:
+def test_allowances_of_many_connections_stay_below_quota() -> None:
     broker = Broker(quotas(producer_byte_rate=1_000_000.0))
     broker.held = [broker.opened() for _ in range(2_000)]
     for number in range(2_000):
@@ -171,7 +171,7 @@ def test_rate_has_a_bounded_number_of_allowances(monkeypatch: pytest.MonkeyPatch
     assert rate.amount(0) == 1
 
 
-def test_allowance_ends_with_its_quota_and_its_client_id() -> None:
+def test_allowance_ends_with_quota_and_client_id() -> None:
     broker = Broker(quotas(producer_byte_rate=1e12))
     broker.wrote(0, 1_000, 0, 0)
     held = broker.held[0]
@@ -181,7 +181,7 @@ def test_allowance_ends_with_its_quota_and_its_client_id() -> None:
     assert not held.covers(broker.committed, "app", 1_000, 1_000_000_000)
 
 
-def test_time_that_was_not_left_counts_before_the_next_request_is_charged() -> None:
+def test_overspent_time_counts_before_next_charge() -> None:
     """10 % of ten seconds is a second; a request takes more."""
     broker = Broker(quotas(request_percentage=10.0))
     assert broker.wrote(0, 100, 1_000, 0) == (0, 0)
@@ -190,7 +190,7 @@ def test_time_that_was_not_left_counts_before_the_next_request_is_charged() -> N
     assert broker.wrote(0, 100, 0, 1)[1] > 0
 
 
-def test_connection_that_is_gone_is_freed_while_its_allowance_is_not_settled() -> None:
+def test_closed_connection_is_freed_with_unsettled_allowance() -> None:
     """Also if no garbage is collected; its account is kept by nothing else then."""
     broker = Broker(quotas(producer_byte_rate=1e12))
     broker.wrote(0, 1_000, 0, 0)

@@ -49,7 +49,7 @@ def with_rows(*rows: tuple[tuple[str | None, str | None], float]) -> ClientQuota
 
 @settings(deadline=None)
 @given(st.sets(st.integers(0, len(ORDER) - 1)))
-def test_first_row_in_kafkas_order_holds_whatever_others_there_are(numbers: set[int]) -> None:
+def test_first_row_in_kafka_order_applies(numbers: set[int]) -> None:
     quotas = with_rows(*((ORDER[number][0], number + 1.0) for number in numbers))
     limit = quotas.limit(RATE, "alice", "app")
     if not numbers:
@@ -62,7 +62,7 @@ def test_first_row_in_kafkas_order_holds_whatever_others_there_are(numbers: set[
 
 @settings(deadline=None)
 @given(st.sets(st.sampled_from([row for row, _ in ORDER])))
-def test_row_of_another_user_and_client_id_holds_for_nobody_else(
+def test_row_of_another_user_applies_to_them_only(
     rows: set[tuple[str | None, str | None]],
 ) -> None:
     quotas = with_rows(*((row, 1.0) for row in rows))
@@ -146,7 +146,7 @@ def test_values_that_kafka_takes_are_taken() -> None:
 
 @settings(deadline=None)
 @given(st.text(max_size=40))
-def test_whatever_is_called_an_address_is_one_or_none(text: str) -> None:
+def test_any_text_is_an_address_or_none(text: str) -> None:
     found = address(text)
     assert found is None or address(found) == found
     assert network_of(text) is not None

@@ -11,7 +11,7 @@ def test_principals_go_in_turn_with_one_waiter_each() -> None:
     assert not turns
 
 
-def test_principal_taken_out_of_turn_goes_behind_the_others() -> None:
+def test_principal_taken_early_goes_behind_others() -> None:
     turns: PrincipalTurns[str, int] = PrincipalTurns()
     for principal in ("a", "a", "b", "b"):
         turns.add(principal, f"{principal}{len(turns.get(principal, ()))}", 0)
@@ -19,7 +19,7 @@ def test_principal_taken_out_of_turn_goes_behind_the_others() -> None:
     assert list(turns) == ["a", "b"]
 
 
-def test_waiter_that_waits_again_keeps_its_place_with_the_new_value() -> None:
+def test_waiter_that_waits_again_keeps_its_place() -> None:
     turns: PrincipalTurns[str, int] = PrincipalTurns()
     turns.add("a", "first", 1)
     turns.add("a", "second", 1)

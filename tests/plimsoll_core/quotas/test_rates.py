@@ -35,9 +35,7 @@ class ExpectedRate:
 
 @settings(deadline=None)
 @given(USES, BOUNDS)
-def test_rate_is_throttled_exactly_when_it_is_above_its_bound(
-    uses: list[tuple[int, int]], bound: float
-) -> None:
+def test_rate_is_throttled_only_above_its_bound(uses: list[tuple[int, int]], bound: float) -> None:
     rate, expected, now_ms = WindowedRate(), ExpectedRate(), 0
     for pause_ms, amount in uses:
         now_ms += pause_ms
@@ -50,7 +48,7 @@ def test_rate_is_throttled_exactly_when_it_is_above_its_bound(
 
 @settings(deadline=None)
 @given(USES, BOUNDS)
-def test_rate_is_its_bound_after_the_throttle_time_without_use(
+def test_rate_reaches_its_bound_after_throttle_time(
     uses: list[tuple[int, int]], bound: float
 ) -> None:
     """X = (observed - bound) / bound * window: amount / (window + X) is the bound again."""
@@ -66,7 +64,7 @@ def test_rate_is_its_bound_after_the_throttle_time_without_use(
 
 @settings(deadline=None)
 @given(USES)
-def test_what_is_taken_back_is_as_if_it_had_never_been_used(uses: list[tuple[int, int]]) -> None:
+def test_refunded_use_is_as_never_used(uses: list[tuple[int, int]]) -> None:
     rate, now_ms = WindowedRate(), 0
     for pause_ms, amount in uses:
         now_ms += pause_ms
@@ -79,7 +77,7 @@ def test_what_is_taken_back_is_as_if_it_had_never_been_used(uses: list[tuple[int
 
 @settings(deadline=None)
 @given(USES)
-def test_rate_keeps_a_bounded_number_of_samples_and_forgets_all_after_a_window(
+def test_rate_keeps_bounded_samples_of_one_window(
     uses: list[tuple[int, int]],
 ) -> None:
     rate, now_ms = WindowedRate(), 0
@@ -93,7 +91,7 @@ def test_rate_keeps_a_bounded_number_of_samples_and_forgets_all_after_a_window(
 
 @settings(deadline=None)
 @given(BOUNDS, st.lists(st.tuples(st.integers(0, 3_000), st.integers(1, 1_000)), max_size=60))
-def test_tokens_that_are_taken_only_while_none_is_missing_keep_to_the_rate(
+def test_tokens_taken_only_when_available_keep_rate(
     bound: float, wishes: list[tuple[int, int]]
 ) -> None:
     bucket, now_ms, taken = TokenBucket(), 0, 0

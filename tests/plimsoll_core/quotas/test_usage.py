@@ -61,7 +61,7 @@ def a_bucket(quota: Quota, bound: float) -> HeldBucket:
     sizes=st.lists(st.integers(1, 200_000), min_size=1, max_size=80),
     connections_open=st.integers(1, 4),
 )
-def test_connections_that_are_muted_for_the_throttle_keep_to_the_rate_together(
+def test_muted_connections_keep_the_rate_together(
     bound: int, sizes: list[int], connections_open: int
 ) -> None:
     """Each window lends ten seconds' worth anew, as Kafka's does: twice the bound at worst, where
@@ -85,7 +85,7 @@ def test_connections_that_are_muted_for_the_throttle_keep_to_the_rate_together(
 
 
 @pytest.mark.parametrize(("connections_open", "above"), [(1, 0.1), (3, 0.1), (20, 0.25)])
-def test_requests_worth_a_fraction_of_a_second_are_held_to_the_rate(
+def test_requests_worth_fractions_of_seconds_keep_the_rate(
     connections_open: int, above: float
 ) -> None:
     """As a producer's are, once what the window lends is used up; each connection of the account
@@ -111,13 +111,13 @@ def test_throttle_has_a_bound_however_much_was_used() -> None:
     assert slow.took(10**12, 0) == REQUEST_THROTTLE_MS_MAX
 
 
-def test_time_is_counted_in_percent_of_an_event_loop() -> None:
+def test_time_is_counted_in_percent_of_loop() -> None:
     held = a_rate(Quota.REQUEST_PERCENTAGE, 10.0)
     assert held.took(999_000_000, 0) == 0
     assert held.took(2_000_000, 1) > 0
 
 
-def test_fetch_over_quota_is_not_counted_and_goes_when_its_time_has_come() -> None:
+def test_fetch_over_quota_is_delayed_and_not_counted() -> None:
     held = a_rate(Quota.CONSUMER_BYTE_RATE, 1_000.0)
     assert held.fetched(9_000, 0) == (0, True)
     throttle_ms, goes = held.fetched(3_000, 10)
@@ -126,7 +126,7 @@ def test_fetch_over_quota_is_not_counted_and_goes_when_its_time_has_come() -> No
     assert held.fetched(3_000, 11_010) == (0, True), "the first is out of the window"
 
 
-def test_batch_that_is_larger_than_a_window_goes_when_nothing_else_went() -> None:
+def test_batch_larger_than_a_window_passes_alone() -> None:
     held = a_rate(Quota.CONSUMER_BYTE_RATE, 10.0)
     throttle_ms, goes = held.fetched(1_000_000, 0)
     assert throttle_ms == THROTTLE_MS_MAX
@@ -134,7 +134,7 @@ def test_batch_that_is_larger_than_a_window_goes_when_nothing_else_went() -> Non
     assert held.fetched(1_000_000, 1)[1] is False
 
 
-def test_strict_mutations_are_refused_until_the_missing_tokens_have_come() -> None:
+def test_strict_mutations_are_refused_until_tokens_return() -> None:
     held = a_bucket(Quota.CONTROLLER_MUTATION_RATE, 1.0)
     assert held.may_mutate(0)
     throttle_ms = held.mutated(21, 0)
@@ -144,7 +144,7 @@ def test_strict_mutations_are_refused_until_the_missing_tokens_have_come() -> No
     assert held.may_mutate(10_001)
 
 
-def test_who_makes_up_client_ids_fills_a_bounded_table_and_crowds_out_no_user(
+def test_invented_client_ids_fill_a_bounded_table(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(usage, "ACCOUNTS_MAX", 100)
@@ -161,7 +161,7 @@ def test_who_makes_up_client_ids_fills_a_bounded_table_and_crowds_out_no_user(
     assert longest <= usage.NAME_MAX
 
 
-def test_account_that_a_connection_uses_is_the_same_after_its_table_forgot_it(
+def test_account_in_use_survives_table_eviction(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(usage, "ACCOUNTS_MAX", 1)
@@ -198,7 +198,7 @@ def test_address_never_has_more_connections_than_it_may(steps: list[tuple[bool, 
     assert counted.addresses == sum(1 for count in open_now.values() if count)
 
 
-def test_connections_that_come_too_fast_are_refused_and_not_counted() -> None:
+def test_connections_over_the_rate_are_refused_uncounted() -> None:
     counted = by_address(1.0)
     admitted = sum(not counted.arrived("10.0.0.1", number).reason for number in range(100))
     assert admitted == 10, "what a window of ten seconds lends"

@@ -37,7 +37,7 @@ def flush(copy: Copy) -> None:
     copy.step()
 
 
-def test_leader_commits_nothing_that_is_not_on_its_own_disk() -> None:
+def test_leader_commits_nothing_beyond_its_own_disk() -> None:
     leader = a_flushing_leader()
     leader.produce(wait="client")
     leader.fetched_by(2, 1, last_epoch=0)
@@ -47,7 +47,7 @@ def test_leader_commits_nothing_that_is_not_on_its_own_disk() -> None:
     assert (leader.hw, leader.answers) == (1, [("client", Code.NONE)])
 
 
-def test_acks_1_waits_for_the_leaders_disk_and_for_nobody_elses() -> None:
+def test_acks_1_waits_for_leader_disk_only() -> None:
     leader = a_flushing_leader()
     leader.produce(acks=1)
     leader.replica.wait_for_flush(AckWaiter(1, leader.now_ms + 5_000, "client"))
@@ -58,7 +58,7 @@ def test_acks_1_waits_for_the_leaders_disk_and_for_nobody_elses() -> None:
 
 
 @pytest.mark.parametrize("end_of_term", [False, True])
-def test_acks_1_hears_of_a_flush_that_does_not_come(end_of_term: bool) -> None:
+def test_acks_1_fails_when_flush_fails(end_of_term: bool) -> None:
     leader = a_flushing_leader()
     leader.produce(acks=1)
     leader.replica.wait_for_flush(AckWaiter(1, leader.now_ms + 5_000, "client"))
@@ -72,7 +72,7 @@ def test_acks_1_hears_of_a_flush_that_does_not_come(end_of_term: bool) -> None:
         assert leader.answers == [("client", Code.REQUEST_TIMED_OUT)]
 
 
-def test_committed_set_that_is_too_small_fails_nobody_who_waits_for_the_leaders_disk() -> None:
+def test_small_committed_set_fails_no_acks_1() -> None:
     leader = a_flushing_leader(isr=(1, 2))
     leader.produce(acks=1)
     leader.replica.wait_for_flush(AckWaiter(1, leader.now_ms + 5_000, "client"))

@@ -8,7 +8,7 @@ from plimsoll_core.replica import follower
 from plimsoll_core.replica.replica_values import EndOffset
 
 
-def test_follower_whose_stale_log_ends_within_its_leaders_first_batch_begins_again() -> None:
+def test_follower_ending_within_leaders_first_batch_begins_again() -> None:
     """The leader let go of offset 0, and takes the end of any older term for its log's start."""
     a, b = stale_and_leading(a_batch(2), a_batch(3))
     assert a.fetch_from(b) == EndOffset(0, -1)
@@ -18,7 +18,7 @@ def test_follower_whose_stale_log_ends_within_its_leaders_first_batch_begins_aga
     assert (a.log.log_start_offset, a.log.epochs.entries) == (1, b.log.epochs.entries)
 
 
-def test_follower_whose_stale_log_ends_at_its_leaders_start_keeps_nothing_of_it() -> None:
+def test_follower_ending_at_leaders_start_keeps_nothing() -> None:
     """What it has was never committed.  Its leader's next batch would fit behind it (S37j)."""
     a, b = stale_and_leading(a_batch(1), a_batch(3))
     assert b.replica.leader is not None
@@ -28,7 +28,7 @@ def test_follower_whose_stale_log_ends_at_its_leaders_start_keeps_nothing_of_it(
     assert a.log.batches == [Batch(1, 1, 2)]
 
 
-def test_leader_that_began_at_anothers_start_does_not_answer_for_what_was_before() -> None:
+def test_leader_does_not_answer_before_its_copied_start() -> None:
     """It never held the record before its start, so it cannot know the term (S37k)."""
     a, b = stale_and_leading(a_batch(1), a_batch(3))
     c = Copy(3, term(1, 1))
@@ -40,7 +40,7 @@ def test_leader_that_began_at_anothers_start_does_not_answer_for_what_was_before
     assert a.log.batches == [Batch(1, 1, 2)]
 
 
-def test_follower_that_let_go_of_all_its_leader_let_go_of_is_not_sent_back() -> None:
+def test_follower_with_same_deletions_is_not_sent_back() -> None:
     """The leader knows the term of the last record that it held, and its end."""
     a, b = Copy(1), Copy(2, term(1, 0))
     a.write(3)
@@ -54,7 +54,7 @@ def test_follower_that_let_go_of_all_its_leader_let_go_of_is_not_sent_back() -> 
     assert b.replica.position().last_fetched_epoch == 0, "as complete as it was (S37h)"
 
 
-def test_follower_whose_log_is_empty_above_its_leaders_start_begins_where_the_leader_does() -> None:
+def test_empty_follower_above_leaders_start_begins_there() -> None:
     """A power cut took its records; it names no term that anybody could contradict (S37m)."""
     a, b = Copy(1, a_partition(isr=(1, 3))), Copy(2, term(1, 0))
     a.write(5)
@@ -69,7 +69,7 @@ def test_follower_whose_log_is_empty_above_its_leaders_start_begins_where_the_le
     assert b.log.batches == a.log.batches
 
 
-def test_follower_whose_log_is_empty_stays_where_it_is_while_it_may_be_elected() -> None:
+def test_empty_follower_keeps_position_while_electable() -> None:
     """It let go of what is committed, and was cut back to where it begins (S37n)."""
     for sets in ({"isr": (1, 2)}, {"isr": (1,), "elr": (2,), "min_isr": 2}):
         a, b = Copy(1, a_partition(**sets)), Copy(2, term(1, 0))
@@ -79,7 +79,7 @@ def test_follower_whose_log_is_empty_stays_where_it_is_while_it_may_be_elected()
         assert b.log.log_start_offset == 3
 
 
-def test_follower_whose_log_is_empty_at_its_leaders_start_goes_on_there() -> None:
+def test_empty_follower_at_leaders_start_continues() -> None:
     a, b = Copy(1), Copy(2, term(1, 0))
     a.write(5)
     a.log.batches = a.log.batches[2:]
@@ -90,7 +90,7 @@ def test_follower_whose_log_is_empty_at_its_leaders_start_goes_on_there() -> Non
     assert follower.reset(b.log, 2, a.end) is None
 
 
-def test_follower_of_a_log_that_begins_at_0_is_cut_there() -> None:
+def test_follower_of_log_from_0_truncates_there() -> None:
     """Nothing is deleted, so the end of any older term is known: it is the log's beginning."""
     a, b = Copy(1, term(1, 0)), Copy(2, term(1, 0))
     a.write(2)
@@ -101,7 +101,7 @@ def test_follower_of_a_log_that_begins_at_0_is_cut_there() -> None:
     assert a.end == 0
 
 
-def test_consumer_that_read_up_to_the_start_reads_on() -> None:
+def test_consumer_at_log_start_reads_on() -> None:
     """What it read is its own; only a follower's log must be the leader's."""
     _, b = stale_and_leading(a_batch(1), a_batch(3))
     assert b.replica.consumer_fetch(1, 1, 0) is Code.NONE

@@ -37,7 +37,7 @@ def delete(leader: Copy, offset: int, token: object = "gone") -> int | Code:
     return required
 
 
-def test_log_is_shortened_up_to_what_is_committed_and_not_beyond() -> None:
+def test_log_is_deleted_up_to_high_watermark() -> None:
     leader = a_leader()
     assert leader.replica.delete_records(7) is Code.OFFSET_OUT_OF_RANGE
     assert leader.replica.delete_records(-2) is Code.OFFSET_OUT_OF_RANGE
@@ -53,7 +53,7 @@ def test_deletion_by_a_non_leader_is_refused() -> None:
     assert follower.replica.delete_records(0) is Code.KAFKA_STORAGE_ERROR
 
 
-def test_delete_records_completes_when_every_isr_log_start_offset_has_followed() -> None:
+def test_delete_records_completes_when_isr_log_starts_follow() -> None:
     leader = a_leader(committed=10)
     assert delete(leader, 4) == 4
     assert (leader.answers, leader.replica.low_watermark) == ([], 0)
@@ -63,7 +63,7 @@ def test_delete_records_completes_when_every_isr_log_start_offset_has_followed()
     assert (leader.answers, leader.replica.low_watermark) == ([("gone", Code.NONE)], 4)
 
 
-def test_replica_that_is_not_in_sync_is_not_waited_for() -> None:
+def test_out_of_sync_replica_does_not_delay_deletion() -> None:
     leader = a_leader(committed=10)
     delete(leader, 4)
     fetched(leader, 2, 4)
@@ -71,7 +71,7 @@ def test_replica_that_is_not_in_sync_is_not_waited_for() -> None:
     assert leader.answers == [("gone", Code.NONE)]
 
 
-def test_replica_that_is_about_to_join_is_waited_for() -> None:
+def test_replica_about_to_join_delays_deletion() -> None:
     leader = Copy(1, a_partition(isr=(1, 2)))
     leader.write(10)
     for broker_id in (2, 3):
@@ -84,7 +84,7 @@ def test_replica_that_is_about_to_join_is_waited_for() -> None:
     assert leader.answers == [("gone", Code.NONE)]
 
 
-def test_delete_records_times_out_and_keeps_the_new_log_start_offset() -> None:
+def test_delete_records_timeout_keeps_new_log_start() -> None:
     leader = a_leader(committed=10)
     delete(leader, 4)
     assert leader.replica.waiters
@@ -113,7 +113,7 @@ def test_whoever_may_be_elected_cleanly_is_waited_for() -> None:
     assert leader.answers == [("gone", Code.NONE)], "3 came back without its data"
 
 
-def test_deletion_times_out_while_an_elr_member_is_away() -> None:
+def test_deletion_times_out_while_elr_member_is_absent() -> None:
     leader = Copy(1, a_partition(isr=(1,), elr=(2,)))
     leader.log.log_start_offset = leader.log.log_end_offset = 10
     leader.step()
@@ -142,7 +142,7 @@ def test_own_shrink_below_min_isr_ends_no_wait() -> None:
     assert leader.answers == [("gone", Code.NONE)]
 
 
-def test_follower_joins_after_it_heard_where_the_log_begins() -> None:
+def test_follower_joins_after_hearing_the_log_start() -> None:
     leader = Copy(1, a_partition(isr=(1, 2)))
     leader.write(10)
     leader.fetched_by(2, 10)
@@ -155,7 +155,7 @@ def test_follower_joins_after_it_heard_where_the_log_begins() -> None:
     assert leader.proposals
 
 
-def test_new_term_knows_nothing_of_where_its_followers_begin() -> None:
+def test_new_leader_epoch_forgets_followers_log_starts() -> None:
     leader = a_leader(committed=10)
     delete(leader, 4)
     for broker_id in (2, 3):

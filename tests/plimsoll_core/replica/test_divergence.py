@@ -6,7 +6,7 @@ from plimsoll_core.errors import Code
 from plimsoll_core.replica.replica_values import EndOffset
 
 
-def test_fetch_with_last_epoch_newer_than_the_log_returns_offset_out_of_range() -> None:
+def test_fetch_with_newer_epoch_is_out_of_range() -> None:
     """4.7, divergence: "undefined → 1": nothing can be said about a term newer than the log."""
     leader = Copy(1, a_partition(leader_epoch=1, partition_epoch=1))
     leader.write(2)
@@ -16,7 +16,7 @@ def test_fetch_with_last_epoch_newer_than_the_log_returns_offset_out_of_range() 
     assert leader.replica.leader.followers[2].log_end is None, "and proves nothing"
 
 
-def test_leader_returns_the_end_of_an_epoch_that_it_knows() -> None:
+def test_leader_returns_end_of_known_epoch() -> None:
     """OffsetForLeaderEpoch: the greatest term not above the one asked for, and its end."""
     leader = Copy(1, a_partition(leader_epoch=1, partition_epoch=1))
     leader.write(2)

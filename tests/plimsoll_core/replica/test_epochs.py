@@ -46,7 +46,7 @@ def test_cache_equals_the_one_recomputed_from_the_log(steps: list[tuple[str, int
         assert cache.epoch_of_last(end) == terms.get(end - 1)
 
 
-def test_end_offset_is_where_the_next_known_term_starts() -> None:
+def test_end_offset_is_start_of_next_known_epoch() -> None:
     cache = EpochCache([(2, 0), (3, 10), (6, 20)])
     assert cache.end_offset_for(6, 25) == (6, 25)
     assert cache.end_offset_for(3, 25) == (3, 20)

@@ -18,7 +18,7 @@ def lead(epoch: int, leader: Copy, *others: Copy) -> None:
         copy.hear(term(leader.id, epoch))
 
 
-def test_s01_becoming_a_follower_or_a_leader_cuts_nothing() -> None:
+def test_s01_role_change_truncates_nothing() -> None:
     a, b = Copy(1, term(2, 0)), Copy(2, term(2, 0))
     b.write(2)
     a.fetch_from(b)
@@ -56,7 +56,7 @@ def test_s02_divergence_is_cut_by_epoch_and_refetched() -> None:
     assert a.end == 2
 
 
-def test_told_of_a_term_it_never_heard_of_it_cuts_to_that_terms_end() -> None:
+def test_follower_truncates_to_end_of_unknown_epoch() -> None:
     """4.8, diverging (E, o): "undefined → min(o, leo)" - an answer proves nothing beyond o."""
     copy = Copy(2, term(1, 3))
     copy.take([Batch(0, 2, 4), Batch(5, 3, 4)], high_watermark=0)
@@ -65,7 +65,7 @@ def test_told_of_a_term_it_never_heard_of_it_cuts_to_that_terms_end() -> None:
     assert follower.truncation_offset(copy.log, EndOffset(4, 30)) == 10, "never beyond its own end"
 
 
-def test_told_of_a_term_between_its_own_it_cuts_to_where_the_older_one_ended() -> None:
+def test_follower_truncates_to_end_of_older_epoch() -> None:
     """4.8, diverging (E, o): "e' ≠ E → cut to min(o', leo)" - o belongs to a term unknown here."""
     copy = Copy(2, term(1, 5))
     copy.take([Batch(0, 2, 4), Batch(5, 5, 4)], high_watermark=0)
@@ -73,7 +73,7 @@ def test_told_of_a_term_between_its_own_it_cuts_to_where_the_older_one_ended() -
     assert follower.truncation_offset(copy.log, EndOffset(3, 4)) == 5
 
 
-def test_news_of_the_same_term_does_not_start_a_follower_anew() -> None:
+def test_repeated_epoch_does_not_restart_follower() -> None:
     """4.3, "Same LE: nothing to do": whoever was stopped in this term stays so."""
     copy = Copy(2, term(1, 1))
     copy.take([Batch(0, 1, 4)], high_watermark=5)
@@ -85,7 +85,7 @@ def test_news_of_the_same_term_does_not_start_a_follower_anew() -> None:
     assert copy.replica.fetches_from == 1
 
 
-def test_s15_a_diverging_replys_high_watermark_is_not_believed() -> None:
+def test_s15_diverging_reply_high_watermark_is_ignored() -> None:
     copy = Copy(2, term(1, 0))
     copy.take([Batch(0, 0, 7)], high_watermark=8)
     copy.cut(EndOffset(0, 5))
@@ -93,7 +93,7 @@ def test_s15_a_diverging_replys_high_watermark_is_not_believed() -> None:
     assert copy.hw == 0
 
 
-def test_s16_an_empty_term_goes_although_nothing_is_cut() -> None:
+def test_s16_empty_epoch_is_removed_without_truncation() -> None:
     """Follower led e5 without a record, the next leader never heard of e5."""
     copy = Copy(2, term(1, 4))
     copy.take([Batch(0, 4, 9)], high_watermark=0)
@@ -113,7 +113,7 @@ def test_becoming_a_follower_forgets_terms_without_a_record() -> None:
     assert copy.replica.position() == (6, 10, 4)
 
 
-def test_log_that_is_not_complete_names_no_last_record() -> None:
+def test_incomplete_log_names_no_last_record() -> None:
     """It is elected after all that hold a record, and no leader goes on with it."""
     copy = Copy(2, term(1, 4))
     copy.take([Batch(0, 4, 9)], high_watermark=0)
@@ -121,13 +121,13 @@ def test_log_that_is_not_complete_names_no_last_record() -> None:
     assert copy.replica.position() == (4, 10, None)
 
 
-def test_s17_batches_of_a_newer_term_than_known_wait() -> None:
+def test_s17_batches_of_newer_epoch_wait() -> None:
     copy = Copy(2, term(1, 1))
     assert copy.take([Batch(0, 1, 0), Batch(1, 3, 0)], high_watermark=2) == 1
     assert copy.end == 1
 
 
-def test_reply_for_another_offset_or_term_is_not_used() -> None:
+def test_reply_for_other_offset_or_epoch_is_dropped() -> None:
     copy = Copy(2, term(1, 1))
     asked = copy.replica.position()
     assert copy.replica.expects(1, asked)
@@ -139,7 +139,7 @@ def test_reply_for_another_offset_or_term_is_not_used() -> None:
     assert not copy.replica.expects(1, asked), "another term"
 
 
-def test_records_that_do_not_fit_the_log_are_not_appended() -> None:
+def test_records_that_do_not_fit_are_not_appended() -> None:
     copy = Copy(2, term(1, 3))
     copy.take([Batch(0, 2, 0)], high_watermark=0)
     for wrong in (Batch(2, 2, 0), Batch(0, 2, 0), Batch(1, 1, 0)):
@@ -147,7 +147,7 @@ def test_records_that_do_not_fit_the_log_are_not_appended() -> None:
     assert copy.end == 1
 
 
-def test_high_watermark_of_a_follower_stays_within_its_log() -> None:
+def test_follower_high_watermark_stays_within_its_log() -> None:
     copy = Copy(2, term(1, 0))
     copy.take([Batch(0, 0, 0)], high_watermark=5)
     assert copy.hw == 1
@@ -155,7 +155,7 @@ def test_high_watermark_of_a_follower_stays_within_its_log() -> None:
     assert copy.hw == 0, "a follower's may go down"
 
 
-def test_s20_a_truncated_batch_is_appended_anew_when_it_is_retried() -> None:
+def test_s20_truncated_batch_is_appended_again_on_retry() -> None:
     a, b = Copy(1), Copy(2, term(1, 0))
     a.write(10)
     b.catch_up(a)
@@ -169,7 +169,7 @@ def test_s20_a_truncated_batch_is_appended_anew_when_it_is_retried() -> None:
     assert a.produce(batch, acks=1) == Append(10, 2)
 
 
-def test_s19_a_retry_at_the_next_leader_waits_for_commit_and_is_not_written_twice() -> None:
+def test_s19_retry_at_next_leader_waits_for_commit() -> None:
     a, b, c = Copy(1), Copy(2, term(1, 0)), Copy(3, term(1, 0))
     batch = a_batch(5, producer_id=7)
     a.produce(batch, wait="lost")
@@ -182,7 +182,7 @@ def test_s19_a_retry_at_the_next_leader_waits_for_commit_and_is_not_written_twic
     assert b.answers == [("retry", Code.NONE)]
 
 
-def test_s36_terms_without_records_cut_nothing_and_never_loop() -> None:
+def test_s36_epochs_without_records_truncate_nothing() -> None:
     a, b, c = Copy(1), Copy(2, term(1, 0)), Copy(3, term(1, 0))
     a.write(3)
     b.catch_up(a)
@@ -195,7 +195,7 @@ def test_s36_terms_without_records_cut_nothing_and_never_loop() -> None:
     assert {copy.end for copy in (a, b, c)} == {3}
 
 
-def test_s37_a_follower_below_the_leaders_log_starts_again_there() -> None:
+def test_s37_follower_below_leader_log_start_restarts_there() -> None:
     a, b = Copy(1), Copy(2, term(1, 0))
     a.write(5)
     b.fetch_from(a, batches_max=2)
@@ -208,7 +208,7 @@ def test_s37_a_follower_below_the_leaders_log_starts_again_there() -> None:
     assert b.log.batches == a.log.batches
 
 
-def test_follower_beyond_its_leader_is_cut_to_the_leaders_end() -> None:
+def test_follower_beyond_leader_truncates_to_its_end() -> None:
     copy = Copy(2, term(1, 0))
     copy.take([Batch(0, 0, 0), Batch(1, 0, 0)], high_watermark=0)
     assert follower.reset(copy.log, 0, 1) == follower.Reset(1, discard=False)
@@ -216,14 +216,14 @@ def test_follower_beyond_its_leader_is_cut_to_the_leaders_end() -> None:
     assert follower.reset(copy.log, 3, 4) == follower.Reset(3, discard=True)
 
 
-def test_errors_say_whether_to_stop_to_wait_or_to_ask() -> None:
+def test_errors_state_whether_to_stop_wait_or_ask() -> None:
     assert follower.on_error(Code.FENCED_LEADER_EPOCH) is follower.ErrorAction.STOP
     assert follower.on_error(Code.OFFSET_OUT_OF_RANGE) is follower.ErrorAction.ASK_OFFSETS
     for code in (Code.UNKNOWN_LEADER_EPOCH, Code.NOT_LEADER_OR_FOLLOWER, Code.UNKNOWN_TOPIC_ID):
         assert follower.on_error(code) is follower.ErrorAction.BACK_OFF
 
 
-def test_log_from_a_later_term_than_the_metadata_is_not_served() -> None:
+def test_log_newer_than_metadata_is_not_served() -> None:
     copy = Copy(2, term(1, 5))
     copy.take([Batch(0, 5, 0)], high_watermark=1)
     again = Copy(2, term(1, 0))
@@ -245,7 +245,7 @@ EVENTS = st.lists(
 
 @settings(max_examples=150)
 @given(EVENTS)
-def test_logs_match_and_caches_equal_their_logs_whatever_happens(events: list) -> None:
+def test_logs_match_and_caches_equal_logs(events: list) -> None:
     """Leaders change with metadata late for some, leaders write, followers fetch a little.
 
     LogMatching: one (offset, epoch) is one batch with one prefix; EpochCache equals the one
@@ -288,7 +288,7 @@ def check(copies: list[Copy]) -> None:
                     assert all(same[: at + 1]), "one offset and term, one batch, one prefix"
 
 
-def test_follower_that_starts_above_its_leaders_end_begins_where_the_leader_does() -> None:
+def test_follower_starting_above_leader_end_begins_at_leader() -> None:
     """Cut to the leader's end it would hold nothing and still count as complete."""
     leader, copy = Copy(1), Copy(2)
     leader.write(5)
@@ -299,7 +299,7 @@ def test_follower_that_starts_above_its_leaders_end_begins_where_the_leader_does
     assert copy.log.batches == leader.log.batches
 
 
-def test_failed_replica_takes_no_role_until_the_broker_starts_again() -> None:
+def test_failed_replica_takes_no_role_until_restart() -> None:
     """Its log holds a term that the metadata has not reached: the next change must not lead it."""
     back = Copy(2, term(1, 7))
     back.log.append(Batch(0, 9, 0))
@@ -310,7 +310,7 @@ def test_failed_replica_takes_no_role_until_the_broker_starts_again() -> None:
     assert back.produce() is Code.KAFKA_STORAGE_ERROR
 
 
-def test_follower_that_would_be_cut_below_its_own_start_begins_where_the_leader_does() -> None:
+def test_follower_truncated_below_its_start_begins_at_leader() -> None:
     """Empty at the place of the cut it would hold nothing of the leader's and count as complete."""
     a, b = Copy(1, term(1, 0)), Copy(2, term(1, 0))
     a.write(3)
@@ -326,7 +326,7 @@ def test_follower_that_would_be_cut_below_its_own_start_begins_where_the_leader_
     assert a.log.batches == b.log.batches
 
 
-def test_cut_at_the_very_start_of_a_followers_log_shares_what_was_before_it() -> None:
+def test_truncation_at_log_start_keeps_shared_prefix() -> None:
     """Retention dropped what is below: it was the leader's too, and nothing is missing."""
     copy = Copy(2, term(1, 1))
     copy.log.discard_to(6)
@@ -335,7 +335,7 @@ def test_cut_at_the_very_start_of_a_followers_log_shares_what_was_before_it() ->
     assert follower.truncation_offset(copy.log, EndOffset(0, 5)) is None
 
 
-def test_empty_log_takes_the_batch_that_holds_its_start() -> None:
+def test_empty_log_takes_batch_with_its_start() -> None:
     """Clients delete records, not batches; any other batch that begins too early does not fit."""
     copy = Copy(2, term(1, 1))
     copy.take([Batch(0, 1, 3)], high_watermark=3)

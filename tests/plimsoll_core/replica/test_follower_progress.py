@@ -63,7 +63,7 @@ def test_session_says_what_full_fetches_would_say(todo: list[tuple[str, int]]) -
         assert remembered.log_end == explicit.log_end
 
 
-def test_older_connections_end_does_not_unsettle_the_newer_one() -> None:
+def test_older_connection_does_not_unsettle_newer_one() -> None:
     progress, older, newer = FollowerProgress(None), Presence(), Presence()
     older.fetch_ms, newer.fetch_ms = 10, 20
     progress.fetched(a_fetch(0, 5), 0, 10)
@@ -83,7 +83,7 @@ class TestSettled:
         assert leader is not None
         return leader.settled(follower, copy.end, copy.hw) is not None  # type: ignore[arg-type]
 
-    def test_follower_is_settled_when_every_replica_has_every_record(self) -> None:
+    def test_follower_is_settled_with_every_record_everywhere(self) -> None:
         copy = Copy(1)
         copy.write(2)
         copy.fetched_by(2, 2)
@@ -99,7 +99,7 @@ class TestSettled:
         copy.write(1)
         assert not self.settled(copy, 2)
 
-    def test_follower_that_has_not_fetched_in_this_term_is_not_settled(self) -> None:
+    def test_follower_without_fetch_in_epoch_is_unsettled(self) -> None:
         copy = Copy(1)
         copy.fetched_by(2, 0)
         assert self.settled(copy, 2)
@@ -118,7 +118,7 @@ class TestSettled:
         assert not self.settled(Copy(1, a_partition(replicas=(1, 2), isr=(1, 2))), 3)
 
 
-def test_follower_that_is_dropped_after_it_has_settled_is_looked_at_again() -> None:
+def test_settled_follower_that_is_dropped_is_reconsidered() -> None:
     """Its shrink was proposed while it lagged and is committed when it has everything: without
     another look at its fetches it would stay out for ever."""
     copy = Copy(1)

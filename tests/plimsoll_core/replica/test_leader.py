@@ -18,7 +18,7 @@ def members(copy: Copy) -> tuple[int, ...]:
     return tuple(member.broker_id for member in copy.proposals[-1].new_isr)
 
 
-def test_high_watermark_is_what_every_in_sync_replica_has() -> None:
+def test_high_watermark_is_minimum_of_isr() -> None:
     leader = Copy(1)
     leader.write(3)
     assert leader.hw == 0
@@ -28,7 +28,7 @@ def test_high_watermark_is_what_every_in_sync_replica_has() -> None:
     assert leader.hw == 2
 
 
-def test_high_watermark_never_decreases_when_a_follower_goes_back() -> None:
+def test_high_watermark_never_decreases_when_follower_regresses() -> None:
     leader = Copy(1)
     leader.write(3)
     leader.fetched_by(2, 3)
@@ -37,7 +37,7 @@ def test_high_watermark_never_decreases_when_a_follower_goes_back() -> None:
     assert leader.hw == 3
 
 
-def test_acks_all_hears_of_its_commit_and_not_before() -> None:
+def test_acks_all_completes_at_commit_only() -> None:
     leader = Copy(1)
     leader.produce(wait="a")
     leader.fetched_by(2, 1)
@@ -59,7 +59,7 @@ def test_s05_nobody_joins_below_where_the_term_began() -> None:
     assert members(leader) == (1, 3, 2)
 
 
-def test_s06_a_joining_replica_counts_from_before_the_proposal_is_sent() -> None:
+def test_s06_joining_replica_counts_before_proposal_is_sent() -> None:
     leader = Copy(1, a_partition(isr=(1, 3)))
     leader.write(10)
     leader.fetched_by(3, 10)
@@ -73,7 +73,7 @@ def test_s06_a_joining_replica_counts_from_before_the_proposal_is_sent() -> None
     assert leader.hw == 11
 
 
-def test_s07_high_watermark_is_frozen_while_the_committed_set_is_too_small() -> None:
+def test_s07_high_watermark_is_frozen_below_min_isr() -> None:
     leader = Copy(1, a_partition(isr=(1,), elr=(2,)))
     leader.write(1)
     leader.fetched_by(3, 1)
@@ -83,13 +83,13 @@ def test_s07_high_watermark_is_frozen_while_the_committed_set_is_too_small() -> 
     assert leader.hw == 1
 
 
-def test_below_min_isr_nothing_is_written_for_acks_all() -> None:
+def test_acks_all_below_min_isr_writes_nothing() -> None:
     leader = Copy(1, a_partition(isr=(1,), elr=(2,)))
     assert leader.produce() is Code.NOT_ENOUGH_REPLICAS
     assert leader.end == 0
 
 
-def test_waiters_fail_at_once_when_the_committed_set_drops_below_its_minimum() -> None:
+def test_waiters_fail_when_committed_set_is_too_small() -> None:
     leader = Copy(1)
     leader.produce(wait="a")
     leader.hear(a_partition(isr=(1,), elr=(2, 3), partition_epoch=1))
@@ -110,7 +110,7 @@ def test_waiter_that_waits_too_long_hears_timeout() -> None:
     assert len(leader.answers) == 1, "once"
 
 
-def test_s14_high_watermark_moves_on_the_answer_to_a_shrink() -> None:
+def test_s14_high_watermark_moves_on_shrink_answer() -> None:
     leader = Copy(1, a_partition(min_isr=1))
     leader.write(2)
     leader.lag_check(after_ms=LAG_MS + 1)
@@ -120,7 +120,7 @@ def test_s14_high_watermark_moves_on_the_answer_to_a_shrink() -> None:
     assert leader.hw == 2
 
 
-def test_follower_that_keeps_up_with_where_the_end_was_is_not_dropped() -> None:
+def test_follower_keeping_up_with_past_end_stays() -> None:
     leader = Copy(1)
     for _ in range(10):
         leader.write(1)
@@ -132,7 +132,7 @@ def test_follower_that_keeps_up_with_where_the_end_was_is_not_dropped() -> None:
     assert leader.proposals == []
 
 
-def test_silent_follower_at_the_end_of_an_idle_log_is_not_dropped() -> None:
+def test_silent_follower_of_idle_log_stays() -> None:
     leader = Copy(1)
     leader.fetched_by(2, 0)
     leader.fetched_by(3, 0)
@@ -140,7 +140,7 @@ def test_silent_follower_at_the_end_of_an_idle_log_is_not_dropped() -> None:
     assert leader.proposals == []
 
 
-def test_leader_sends_next_isr_proposal_only_after_the_previous_answer() -> None:
+def test_leader_sends_isr_proposals_one_at_a_time() -> None:
     leader = Copy(1, a_partition(isr=(1,), min_isr=1))
     leader.fetched_by(2, 0)
     leader.fetched_by(3, 0)
@@ -150,7 +150,7 @@ def test_leader_sends_next_isr_proposal_only_after_the_previous_answer() -> None
     assert members(leader) == (1, 2, 3)
 
 
-def test_s08_a_replica_that_is_fenced_or_leaving_is_not_proposed() -> None:
+def test_s08_fenced_or_leaving_replica_is_not_proposed() -> None:
     for state in ({"fenced": True}, {"shutting_down": True}):
         leader = Copy(1, a_partition(isr=(1, 3)))
         leader.around.brokers = leader.around.brokers.set(2, a_broker(2, 20, **state))
@@ -158,7 +158,7 @@ def test_s08_a_replica_that_is_fenced_or_leaving_is_not_proposed() -> None:
         assert leader.proposals == []
 
 
-def test_s09_a_fetch_of_an_older_lifetime_changes_nothing() -> None:
+def test_s09_fetch_of_older_broker_epoch_changes_nothing() -> None:
     leader = Copy(1, a_partition(isr=(1, 3)))
     leader.around.brokers = leader.around.brokers.set(2, a_broker(2, 21))
     assert leader.fetched_by(2, 0, broker_epoch=20) is Code.NOT_LEADER_OR_FOLLOWER
@@ -169,7 +169,7 @@ def test_s09_a_fetch_of_an_older_lifetime_changes_nothing() -> None:
     assert leader.proposals == [], "an unregistered broker has no replica"
 
 
-def test_fetches_of_lifetimes_that_nobody_registered_move_no_high_watermark() -> None:
+def test_fetch_of_unregistered_broker_epoch_moves_no_watermark() -> None:
     leader = Copy(1)
     leader.write(1)
     for follower in (2, 3):
@@ -181,7 +181,7 @@ def test_fetches_of_lifetimes_that_nobody_registered_move_no_high_watermark() ->
     assert leader.hw == 0
 
 
-def test_members_are_proposed_with_the_lifetime_that_was_heard_in_this_term() -> None:
+def test_members_are_proposed_with_their_fetched_broker_epoch() -> None:
     leader = Copy(1, a_partition(isr=(1, 3)))
     leader.fetched_by(2, 0)
     epochs = {m.broker_id: m.broker_epoch for m in leader.proposals[-1].new_isr}
@@ -205,7 +205,7 @@ def test_ineligible_member_rolls_the_proposal_back() -> None:
     assert len(leader.proposals) == 2
 
 
-def test_refused_newcomer_delays_neither_another_join_nor_a_shrink() -> None:
+def test_refused_replica_delays_no_other_proposal() -> None:
     leader = Copy(1, a_partition(isr=(1, 4), replicas=(1, 2, 3, 4)))
     leader.fetched_by(2, 0)
     leader.answer(Code.INELIGIBLE_REPLICA)
@@ -218,7 +218,7 @@ def test_refused_newcomer_delays_neither_another_join_nor_a_shrink() -> None:
     assert isinstance(isr_of(leader), PendingShrink)
 
 
-def test_s30_an_overtaken_proposal_keeps_the_maximal_set_until_metadata_comes() -> None:
+def test_s30_overtaken_proposal_keeps_maximal_set_until_metadata() -> None:
     leader = Copy(1)
     leader.write(1)
     leader.fetched_by(2, 1)
@@ -234,7 +234,7 @@ def test_s30_an_overtaken_proposal_keeps_the_maximal_set_until_metadata_comes() 
     assert leader.hw == 1
 
 
-def test_answer_after_the_metadata_that_settled_it_is_dropped() -> None:
+def test_answer_after_settling_metadata_is_dropped() -> None:
     leader = Copy(1, a_partition(isr=(1, 3)))
     leader.fetched_by(2, 0)
     leader.hear(a_partition(isr=(1, 2, 3), partition_epoch=1))
@@ -242,7 +242,7 @@ def test_answer_after_the_metadata_that_settled_it_is_dropped() -> None:
     assert isr_of(leader) == CommittedIsr(committed=(1, 2, 3))
 
 
-def test_metadata_that_only_repeats_an_answer_does_not_end_the_next_proposal() -> None:
+def test_repeating_metadata_does_not_end_next_proposal() -> None:
     """Else the joining replica would not count although its joining may be committed."""
     leader = Copy(1, a_partition(isr=(1,), min_isr=1))
     leader.fetched_by(2, 0)
@@ -264,7 +264,7 @@ def test_other_refusals_are_sent_again() -> None:
         assert isinstance(isr_of(leader), PendingExpand)
 
 
-def test_s23_while_frozen_only_a_replica_that_keeps_up_joins() -> None:
+def test_s23_only_caught_up_replica_joins_while_frozen() -> None:
     leader = Copy(1, a_partition(isr=(1,), elr=(2,)))
     leader.write(5)
     leader.fetched_by(2, 3)
@@ -275,7 +275,7 @@ def test_s23_while_frozen_only_a_replica_that_keeps_up_joins() -> None:
     assert leader.hw == 5
 
 
-def test_s25_a_new_term_knows_nothing_of_its_followers() -> None:
+def test_s25_new_epoch_knows_nothing_of_followers() -> None:
     """Terms may have passed unseen in which a follower cut its log."""
     leader = Copy(1)
     leader.write(7)
@@ -300,7 +300,7 @@ def test_followers_in_the_same_term_keep_their_progress() -> None:
     assert leader.hw == 1
 
 
-def test_s40_a_waiter_of_an_older_term_is_never_completed_by_a_later_one() -> None:
+def test_s40_waiter_of_older_epoch_is_never_completed() -> None:
     leader = Copy(1)
     leader.produce(wait="a")
     leader.hear(a_partition(leader=2, leader_epoch=1, partition_epoch=1))
@@ -312,7 +312,7 @@ def test_s40_a_waiter_of_an_older_term_is_never_completed_by_a_later_one() -> No
     assert len(leader.answers) == 1
 
 
-def test_s40_also_when_the_terms_between_were_never_seen() -> None:
+def test_s40_waiter_fails_across_unseen_epochs() -> None:
     leader = Copy(1)
     leader.produce(wait="a")
     leader.hear(a_partition(leader_epoch=2, partition_epoch=2))
@@ -325,7 +325,7 @@ def test_metadata_older_than_what_is_known_is_ignored() -> None:
     assert leader.replica.leader is not None
 
 
-def test_latest_is_not_available_until_the_last_terms_end_is_committed() -> None:
+def test_latest_offset_waits_for_last_epochs_commit() -> None:
     leader = Copy(1, a_partition(leader=2))
     leader.take([_batch_at(leader)], high_watermark=0)
     leader.hear(a_partition(leader_epoch=1, partition_epoch=1))
@@ -344,7 +344,7 @@ def test_s04_stale_askers_hear_which_side_is_stale() -> None:
     assert leader.fetched_by(9, 0) is Code.UNKNOWN_LEADER_EPOCH, "no replica of this partition"
 
 
-def test_consumer_beyond_the_high_watermark_waits_and_beyond_the_end_is_out_of_range() -> None:
+def test_consumer_beyond_log_end_is_out_of_range() -> None:
     leader = Copy(1)
     leader.write(3)
     assert leader.replica.consumer_fetch(3, None, None) is Code.NONE
@@ -393,7 +393,7 @@ def _batch_at(copy: Copy, epoch: int = 0):  # type: ignore[no-untyped-def]
     return Batch(copy.end, epoch, 0)
 
 
-def test_answer_that_may_have_ended_a_move_waits_for_the_metadata() -> None:
+def test_answer_that_may_end_move_waits_for_metadata() -> None:
     """The answer names the ISR only; with the move ended the minimum is a higher one (cf. S24)."""
     moving = a_partition(isr=(1, 2), adding=(3,), min_isr=3, partition_epoch=1)
     leader = Copy(1, moving)
@@ -407,7 +407,7 @@ def test_answer_that_may_have_ended_a_move_waits_for_the_metadata() -> None:
     assert isr_of(leader) == CommittedIsr(committed=(1, 2, 3))
 
 
-def test_follower_of_a_log_that_lacks_keys_copies_it_anew() -> None:
+def test_follower_of_log_lacking_keys_copies_it_anew() -> None:
     """Their records may be the same up to the end, and the follower's hold keys that are gone."""
     leader = Copy(1, a_partition(isr=(1,), min_isr=1))
     leader.write(4)

@@ -27,7 +27,7 @@ def holds(one: LeaderLease, now_ms: int, applied: int = 100) -> bool:
 class TestFromController:
     """(a): the newest answered heartbeat was *sent* less than the session timeout ago."""
 
-    def test_leader_lease_lasts_for_the_session_timeout_less_a_margin(self) -> None:
+    def test_leader_lease_is_session_timeout_less_margin(self) -> None:
         assert lease().window_ms == WINDOW
         assert holds(lease(), SENT + WINDOW - 1)
         assert not holds(lease(), SENT + WINDOW)
@@ -35,14 +35,14 @@ class TestFromController:
     def test_lease_does_not_hold_before_the_first_answer(self) -> None:
         assert not holds(LeaderLease(), 0)
 
-    def test_counts_from_the_question_and_not_from_the_answer(self) -> None:
+    def test_lease_counts_from_question_not_answer(self) -> None:
         """An answer that took 3 s on its way was true 3 s ago."""
         one = lease()
         one.answered(SENT + 1_000, 6_000, MetadataOffset(100))
         assert holds(one, SENT + 1_000 + WINDOW - 1)
         assert not holds(one, SENT + 1_000 + WINDOW)
 
-    def test_answer_that_knows_more_than_is_applied_here_extends_nothing(self) -> None:
+    def test_answer_beyond_applied_metadata_extends_nothing(self) -> None:
         """The missing records may hold the election of another broker."""
         one = lease()
         one.answered(SENT + 5_000, 6_000, MetadataOffset(101))
@@ -95,7 +95,7 @@ class TestFromFollowers:
         assert follows(copy)
         assert not follows(copy, since_ms=SENT + 1)
 
-    def test_lease_counts_the_acknowledged_replys_time_not_the_fetch_time(self) -> None:
+    def test_lease_counts_the_acknowledged_replys_time(self) -> None:
         """The fetch itself may have been on its way for as long as this broker was frozen."""
         copy = Copy(1)
         copy.now_ms = SENT + 60_000
@@ -103,7 +103,7 @@ class TestFromFollowers:
         fetched(copy, 3, None)
         assert not follows(copy)
 
-    def test_lease_of_sole_isr_member_needs_no_follower_fetch(self) -> None:
+    def test_lease_of_sole_isr_member_needs_no_fetch(self) -> None:
         assert follows(Copy(1, a_partition(replicas=(1,), isr=(1,), min_isr=1)))
         assert follows(Copy(1, a_partition(isr=(1,), min_isr=1)))
 
@@ -114,7 +114,7 @@ class TestFromFollowers:
         fetched(copy, 2, SENT + 1)
         assert follows(copy)
 
-    def test_replica_that_is_being_added_could_be_elected_already(self) -> None:
+    def test_adding_replica_counts_for_the_lease(self) -> None:
         copy = Copy(1, a_partition(isr=(1, 2)))
         fetched(copy, 2, SENT + 1)
         assert follows(copy)
@@ -122,7 +122,7 @@ class TestFromFollowers:
         assert len(copy.proposals) == 1
         assert not follows(copy)
 
-    def test_follower_dropped_from_isr_counts_for_the_lease_as_possible_elr_member(self) -> None:
+    def test_follower_dropped_from_isr_counts_as_possible_elr(self) -> None:
         """The answer to the leader's proposal names the new ISR, not the new ELR."""
         copy = Copy(1, a_partition(isr=(1, 2, 3), min_isr=3))
         image = copy.replica.partition
@@ -159,7 +159,7 @@ class TestFromFollowers:
         ],
         ids=["without its term", "from an earlier lifetime", "out of range"],
     )
-    def test_fetch_that_names_no_term_or_is_refused_proves_nothing(
+    def test_fetch_without_epoch_or_refused_proves_nothing(
         self, fields: dict[str, object], code: Code
     ) -> None:
         copy = Copy(1)

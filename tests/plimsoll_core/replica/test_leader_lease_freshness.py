@@ -4,7 +4,7 @@ from plimsoll_core.ids import MetadataOffset
 from plimsoll_core.replica.leader_lease import LeaderLease
 
 
-def test_metadata_are_known_since_a_heartbeat_whose_answer_is_applied() -> None:
+def test_metadata_age_counts_from_applied_heartbeat() -> None:
     lease = LeaderLease()
     assert not lease.applied_since(0, MetadataOffset(9))
     lease.answered(1_000, 6_000, MetadataOffset(10))

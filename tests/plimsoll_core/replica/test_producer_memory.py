@@ -23,7 +23,7 @@ def known(logs: list[ProducerStates]) -> int:
     return sum(map(len, logs))
 
 
-def test_any_number_of_ids_in_any_number_of_logs_takes_no_more_than_the_bound() -> None:
+def test_producer_ids_never_exceed_the_bound() -> None:
     """Each log forgot its own at 10,000: a thousand of them held 11 GiB, and a broker that ended
     for want of memory read them back at its next start."""
     memory = ProducerMemory(1_000)
@@ -37,7 +37,7 @@ def test_any_number_of_ids_in_any_number_of_logs_takes_no_more_than_the_bound() 
     assert known(logs) >= 500
 
 
-def test_logs_that_know_most_forget_first_and_what_was_written_last_stays() -> None:
+def test_logs_with_most_producers_forget_first() -> None:
     memory = ProducerMemory(800)
     quiet, busy = ProducerStates(), ProducerStates()
     quiet.share(memory)
@@ -65,7 +65,7 @@ def test_producers_that_are_read_back_count_too() -> None:
     assert known(logs) <= 1_000
 
 
-def test_log_that_is_closed_counts_no_more_and_a_lower_bound_counts_at_once() -> None:
+def test_closed_log_is_no_longer_counted() -> None:
     memory = ProducerMemory(1_000)
     logs = [ProducerStates() for _ in range(2)]
     for states in logs:
@@ -105,7 +105,7 @@ class Counted:
 
 
 @pytest.mark.parametrize("logs", [100, 3_001])
-def test_newcomer_to_a_broker_that_knows_a_million_has_a_few_thousand_of_them_gone_through(
+def test_new_producer_examines_bounded_number_of_others(
     logs: int,
 ) -> None:
     """A million were sorted in one turn of the event loop, which took 3.6 s."""
@@ -127,7 +127,7 @@ def test_newcomer_to_a_broker_that_knows_a_million_has_a_few_thousand_of_them_go
     assert AT_ONCE <= most < AT_ONCE + PRODUCERS_MAX
 
 
-def test_logs_written_to_last_are_remembered_where_there_are_more_logs_than_producers_fit() -> None:
+def test_recently_written_logs_keep_their_producers() -> None:
     """All of them forgot everybody at once: also who wrote a moment ago, whose retries were written
     a second time."""
     memory = ProducerMemory(800)
@@ -142,7 +142,7 @@ def test_logs_written_to_last_are_remembered_where_there_are_more_logs_than_prod
     assert told == [logs[0], *logs[1 - len(told) :]]
 
 
-def test_log_that_was_written_to_since_it_was_found_old_forgets_nobody() -> None:
+def test_log_written_to_since_selection_forgets_nobody() -> None:
     memory = ProducerMemory(9 * AT_ONCE)
     logs = [ProducerStates() for _ in range(memory.limit)]
     for states in logs:
@@ -162,7 +162,7 @@ def test_log_that_was_written_to_since_it_was_found_old_forgets_nobody() -> None
     assert [len(each) for each in logs[:3]] == [1, 0, 0]
 
 
-def test_log_that_is_opened_while_the_memory_is_full_keeps_those_that_wrote_last() -> None:
+def test_log_opened_at_bound_keeps_newest_producers() -> None:
     """As when several are read back one after the other: the last ones forgot nearly all, and as
     leaders wrote their retries a second time, while others knew who had not written for long."""
     whole = ProducerStates()
@@ -183,7 +183,7 @@ def test_log_that_is_opened_while_the_memory_is_full_keeps_those_that_wrote_last
     assert greedy.newest(869) is not None
 
 
-def test_logs_that_are_all_read_back_while_the_memory_is_full_keep_to_the_bound() -> None:
+def test_logs_loaded_at_bound_stay_within_it() -> None:
     gone_through = [0]
     memory = ProducerMemory(PRODUCERS_MAX * 12)
     logs = [Counted(gone_through) for _ in range(600)]
@@ -201,7 +201,7 @@ def test_logs_that_are_all_read_back_while_the_memory_is_full_keep_to_the_bound(
     assert min(map(len, logs)) >= 100
 
 
-def test_log_that_is_opened_among_others_has_as_many_producers_as_there_is_room_for() -> None:
+def test_log_opened_among_others_gets_remaining_room() -> None:
     """All forgot until each knew as many as any other, in one turn of the event loop."""
     gone_through = [0]
     memory = ProducerMemory(PRODUCERS_MAX * 12)
@@ -218,7 +218,7 @@ def test_log_that_is_opened_among_others_has_as_many_producers_as_there_is_room_
     assert sum(map(len, logs)) <= memory.limit
 
 
-def test_logs_that_are_opened_at_a_start_share_what_there_is_room_for() -> None:
+def test_logs_opened_at_start_share_the_room() -> None:
     memory = ProducerMemory(PRODUCERS_MAX * 2)
     logs = [Counted([0]) for _ in range(10)]
     for log in logs:
@@ -228,7 +228,7 @@ def test_logs_that_are_opened_at_a_start_share_what_there_is_room_for() -> None:
     assert min(map(len, logs)) >= memory.limit * 3 // 4 // 10
 
 
-def test_log_forgets_thousands_of_producers_within_a_small_part_of_a_turn() -> None:
+def test_log_forgets_thousands_of_producers_in_slices() -> None:
     states = ProducerStates()
     for number in range(PRODUCERS_MAX):
         write(states, number * 7_919 % PRODUCERS_MAX, number)

@@ -21,7 +21,7 @@ def test_unknown_producer_may_begin_anywhere() -> None:
     assert ProducerStates().check(batch(41)) is None
 
 
-def test_producer_states_return_newest_epoch_and_sequence_until_cleared() -> None:
+def test_producer_states_keep_newest_epoch_until_cleared() -> None:
     states = ProducerStates()
     states.update(batch(0, 3, epoch=2))
     assert states.newest(7) == (2, 2)
@@ -30,7 +30,7 @@ def test_producer_states_return_newest_epoch_and_sequence_until_cleared() -> Non
     assert states.newest(7) is None
 
 
-def test_next_sequence_is_accepted_and_a_gap_is_not() -> None:
+def test_next_sequence_is_accepted_and_gap_refused() -> None:
     states = ProducerStates()
     states.update(batch(0, 3))
     assert states.check(batch(3)) is None
@@ -48,7 +48,7 @@ def test_sequences_wrap_to_zero() -> None:
     assert wrapping.check(batch(2)) is None
 
 
-def test_retry_of_the_last_five_batches_is_answered_with_its_offsets() -> None:
+def test_retry_of_last_five_batches_returns_their_offsets() -> None:
     states = ProducerStates()
     for number in range(6):
         states.update(batch(2 * number, 2, at=100 + 2 * number))
@@ -58,7 +58,7 @@ def test_retry_of_the_last_five_batches_is_answered_with_its_offsets() -> None:
     assert states.check(batch(10, 1)) is Code.OUT_OF_ORDER_SEQUENCE_NUMBER, "not the same batch"
 
 
-def test_older_epoch_is_fenced_and_a_newer_one_begins_at_zero() -> None:
+def test_older_producer_epoch_is_fenced() -> None:
     states = ProducerStates()
     states.update(batch(5, epoch=2))
     assert states.check(batch(6, epoch=1)) is Code.INVALID_PRODUCER_EPOCH
@@ -75,7 +75,7 @@ def test_followers_take_whatever_was_replicated() -> None:
     assert states.check(batch(4)) is None
 
 
-def test_of_too_many_producers_those_that_wrote_last_are_known(
+def test_producers_beyond_the_bound_are_forgotten_oldest_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A client may make up an id for each batch: they took the broker's memory, and the log's rolls
@@ -134,7 +134,7 @@ def test_states_equal_snapshot_and_replay(
         assert restored.check(one) == whole.check(one)
 
 
-def test_producer_batches_that_may_be_retried_are_known_after_a_restart() -> None:
+def test_retriable_batches_are_known_after_restart() -> None:
     """Five may be in flight: a retry of the oldest is no gap in the sequence."""
     states = ProducerStates()
     batches = [batch(n, 1, 0, n, 7) for n in range(7)]

@@ -150,7 +150,7 @@ def test_replica_without_metadata_is_halted() -> None:
     assert fresh.produce(Batch(0, -1, 0), -1) is Code.NOT_LEADER_OR_FOLLOWER
 
 
-def test_leader_of_a_newer_epoch_is_another_role_and_of_the_same_epoch_the_same() -> None:
+def test_leader_role_changes_with_its_leader_epoch() -> None:
     copy = Copy(ME, metadata(ME, 1))
     first = copy.replica.role
     isr_changed(copy)
@@ -165,7 +165,7 @@ def test_replica_fetches_only_while_following() -> None:
 
 
 @pytest.mark.parametrize("kind", [Halted, Leading, Failed])
-def test_replica_that_does_not_fetch_cannot_be_fenced_by_a_leader(kind: type[Role]) -> None:
+def test_replica_that_does_not_fetch_cannot_be_fenced(kind: type[Role]) -> None:
     copy = BEFORE[kind]()
     with pytest.raises(AssertionError):
         copy.replica.halt()
@@ -179,7 +179,7 @@ def test_failed_replica_takes_no_other_role() -> None:
     assert succeed(FAILED, FAILED) is FAILED
 
 
-def test_table_names_every_role_and_a_reason_for_each_that_may_follow() -> None:
+def test_table_names_roles_and_transitions_with_reasons() -> None:
     assert set(MAY_FOLLOW) == set(ROLES)
     assert all(reason for after in MAY_FOLLOW.values() for reason in after.values())
     assert {kind: set(ROLES) - set(after) for kind, after in MAY_FOLLOW.items()} == {
@@ -196,7 +196,7 @@ def assigned(tree: ast.AST) -> Iterator[ast.Attribute]:
             yield node
 
 
-def test_shell_and_simulator_assign_no_field_of_a_replica() -> None:
+def test_shell_and_simulator_assign_no_replica_field() -> None:
     shells = ("broker_image/plimsoll_broker", "sim/plimsoll_sim")
     found = [
         f"{path.relative_to(ROOT)}:{target.lineno}"

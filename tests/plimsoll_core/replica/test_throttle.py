@@ -26,7 +26,7 @@ def test_new_bucket_waits_for_its_first_piece():
     assert bucket.due_in_ms(10) == 5
 
 
-def test_idle_time_is_saved_up_for_a_quarter_of_a_second_at_most():
+def test_idle_time_is_saved_for_quarter_second():
     bucket = Bucket(64 * MIB, now_ms=0)
     taken = 0
     while bucket.due_in_ms(3_600_000) == 0:
@@ -44,7 +44,7 @@ def test_bucket_refunds_unused_bytes_and_charges_excess_bytes():
     assert due_s(bucket, 5) == 1.005, "a second's worth is owed, and then a piece is saved up"
 
 
-def test_bucket_late_take_gets_more_up_to_one_mebibyte():
+def test_late_take_gets_at_most_one_mebibyte():
     bucket = Bucket(20 * MIB, now_ms=0)
     assert bucket.piece == 20 * MIB // 200
     assert bucket.take(15) == 20 * MIB * 15 // 1_000
@@ -61,7 +61,7 @@ def test_giving_back_never_overfills():
     assert 0 <= 16 * MIB - taken < bucket.piece
 
 
-def test_new_rate_counts_at_once_and_what_is_owed_stays_owed():
+def test_new_rate_applies_at_once_and_debt_stays():
     bucket = Bucket(1, now_ms=0)
     piece = bucket.take(1_000)
     bucket.settle(piece, 1_000_001, 1_000)
@@ -74,7 +74,7 @@ def test_new_rate_counts_at_once_and_what_is_owed_stays_owed():
     assert due_s(bucket, 10_000_000) < 0.6, "half of it was paid before the pause"
 
 
-def test_slower_rate_keeps_no_more_than_its_own_burst():
+def test_slower_rate_keeps_only_its_own_burst():
     bucket = Bucket(64 * MIB, now_ms=0)
     bucket.limit(MIB, 10_000)
     taken = 0
@@ -83,7 +83,7 @@ def test_slower_rate_keeps_no_more_than_its_own_burst():
     assert 0 <= MIB // 4 - taken < bucket.piece
 
 
-def test_pieces_are_small_enough_for_others_to_be_served_in_between():
+def test_pieces_are_small_enough_to_interleave():
     for rate in (1, 1_000, MIB, 10 * MIB, 50 * MIB, 10_000 * MIB):
         piece = Bucket(rate, 0).piece
         assert 1 <= piece <= PIECE_BYTES_MAX
@@ -123,7 +123,7 @@ class Copying:
     ),
     repeat=st.integers(1, 6),
 )
-def test_over_any_time_no_more_arrives_than_the_rate_and_what_was_under_way(
+def test_arrivals_never_exceed_rate_and_in_flight(
     rates: list[int], turns: list[tuple[int, int | None]], repeat: int
 ):
     copying = Copying(rates[0])
@@ -144,7 +144,7 @@ def test_over_any_time_no_more_arrives_than_the_rate_and_what_was_under_way(
 
 @settings(max_examples=50)
 @given(rate=RATES, batch=st.integers(1, 2 * MIB), seconds=st.integers(1, 10))
-def test_throttle_uses_its_whole_rate_while_there_is_work(rate: int, batch: int, seconds: int):
+def test_throttle_uses_its_whole_rate(rate: int, batch: int, seconds: int):
     bucket = Bucket(rate, 0)
     now_ms, copied = 0, 0
     while (wait_ms := bucket.due_in_ms(now_ms)) is not None and now_ms + wait_ms <= seconds * 1_000:

@@ -11,7 +11,7 @@ LATE = 1_000
 class TestAckWaiters:
     """4.11: "wait for hw ≥ last+1 … deadline → REQUEST_TIMED_OUT 7"."""
 
-    def test_ack_waiters_at_or_below_the_high_watermark_are_answered_in_order(self) -> None:
+    def test_ack_waiters_are_completed_in_order(self) -> None:
         waiters = AckWaiters()
         for offset in (1, 2, 3):
             waiters.add(AckWaiter(offset, LATE, f"to {offset}"))
@@ -22,7 +22,7 @@ class TestAckWaiters:
         ]
         assert len(waiters) == 1
 
-    def test_retry_that_waits_for_less_does_not_wait_behind_the_others(self) -> None:
+    def test_retry_with_lower_offset_is_not_delayed(self) -> None:
         """A duplicate is answered when its own batch is committed, not when the newest is."""
         waiters = AckWaiters()
         for offset in (5, 9, 2, 5):
@@ -52,7 +52,7 @@ class TestAckWaiters:
 class TestParkedFetches:
     """Followers wait for the log's end, consumers for the high watermark."""
 
-    def test_each_is_woken_by_what_it_waits_for_and_once(self) -> None:
+    def test_each_waiter_is_woken_once(self) -> None:
         parked = ParkedFetches()
         parked.park("consumer", for_commit=True)
         parked.park("follower", for_commit=False)

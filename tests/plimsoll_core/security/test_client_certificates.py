@@ -82,7 +82,7 @@ def test_what_is_no_distinguished_name_is_no_subject(name: str) -> None:
 
 
 @given(st.text(max_size=40), st.sampled_from([CN, OU, MAIL]))
-def test_no_other_kind_of_user_can_be_called_like_a_certificate(text: str, oid: str) -> None:
+def test_user_names_never_collide_with_certificate_names(text: str, oid: str) -> None:
     name = distinguished_name([[part(oid, text, b"\x0c")]])
     assert USER_NAME.fullmatch(name) is None
     assert not name.startswith("system:")
@@ -110,12 +110,12 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_certificate_that_lets_nobody_in_is_refused_by_its_reason(kind: str) -> None:
+def test_rejected_certificate_states_its_reason(kind: str) -> None:
     client, why = REFUSED[kind]
     assert SECURITY.judge_certificate(client, 10) is why
 
 
-def test_own_certificate_is_its_users_and_anothers_is_its_subjects() -> None:
+def test_own_certificate_maps_to_user_others_to_subject() -> None:
     own = SECURITY.judge_certificate(shown(subject="CN=bob"), 10)
     other = SECURITY.judge_certificate(shown("a1", CORP), 10)
     assert isinstance(own, CertificateProof)
@@ -125,7 +125,7 @@ def test_own_certificate_is_its_users_and_anothers_is_its_subjects() -> None:
     assert SECURITY.believes(other)
 
 
-def test_disabled_user_is_not_let_in_and_not_believed() -> None:
+def test_disabled_user_is_rejected_and_disbelieved() -> None:
     proof = SECURITY.judge_certificate(shown(), 10)
     assert isinstance(proof, CertificateProof)
     row = DeclaredUser(
@@ -138,7 +138,7 @@ def test_disabled_user_is_not_let_in_and_not_believed() -> None:
     assert not disabled.believes(proof)
 
 
-def test_login_is_good_while_certificate_and_authority_are_committed() -> None:
+def test_certificate_login_lasts_while_authority_is_committed() -> None:
     own, corp = fingerprint(OWN), fingerprint(CORP)
     assert SECURITY.login_is_good("alice", certificate_mark("a1", own))
     assert not SECURITY.login_is_good("bob", certificate_mark("a1", own))

@@ -30,7 +30,7 @@ def with_rule(operation: AclOperation, resource: ResourceType, name: str) -> Sec
 
 
 @pytest.mark.parametrize("operation", [AclOperation.CREATE, AclOperation.DELETE])
-def test_right_on_the_cluster_to_create_or_delete_is_enough_for_each_topic(
+def test_cluster_right_covers_each_topic_creation(
     operation: AclOperation,
 ) -> None:
     security = with_rule(operation, ResourceType.CLUSTER, CLUSTER_NAME)
@@ -40,7 +40,7 @@ def test_right_on_the_cluster_to_create_or_delete_is_enough_for_each_topic(
     assert not explained(security, asked(AclOperation.ALTER)).allowed
 
 
-def test_prefix_of_which_one_topic_is_denied_is_the_rule_that_allows_idempotent_writes() -> None:
+def test_prefix_with_one_denied_topic_allows_idempotent_writes() -> None:
     """It was said that no rule names the resource."""
     write, topic = AclOperation.WRITE, ResourceType.TOPIC
     allow = Acl(

@@ -66,7 +66,7 @@ def test_certificate_without_exactly_one_identity_names_nobody(identities: tuple
     assert peer_named(identities, "x") is None
 
 
-def test_broker_is_believed_with_a_certificate_that_is_committed() -> None:
+def test_broker_is_trusted_with_committed_certificate() -> None:
     assert not refuses_broker(REQUIRED, CLUSTER, broker(), 1)
     assert not refuses_broker(REQUIRED, CLUSTER, broker(sha256="old"), 1)
     assert not refuses_broker(REQUIRED, CLUSTER, broker())
@@ -93,7 +93,7 @@ def test_unregistered_brokers_certificate_is_refused() -> None:
     assert not refuses_broker(Inside(), CLUSTER, broker())
 
 
-def test_only_a_controller_of_the_cluster_is_a_controller() -> None:
+def test_only_this_clusters_controller_is_trusted() -> None:
     assert not refuses_controller(CLUSTER, CONTROLLER)
     assert refuses_controller(OTHER, CONTROLLER) == OTHER_CLUSTER
     assert refuses_controller(CLUSTER, broker()) == OTHER_PEER

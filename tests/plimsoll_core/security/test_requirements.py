@@ -4,5 +4,5 @@ from plimsoll_core.security.requirements import REQUIREMENTS
 from plimsoll_wire.api_versions import SUPPORTED
 
 
-def test_every_api_that_is_served_says_which_right_it_requires() -> None:
+def test_every_served_api_states_its_required_right() -> None:
     assert set(REQUIREMENTS) == {int(key) for key in SUPPORTED}

@@ -50,7 +50,7 @@ class Login:
 
 
 @pytest.mark.parametrize("mechanism", scram.MECHANISMS)
-def test_login_right_password_is_in_and_the_server_proves_itself(mechanism: ScramMechanism) -> None:
+def test_login_with_right_password_succeeds_mutually(mechanism: ScramMechanism) -> None:
     login = Login(a_credential(mechanism=mechanism))
     told = login.in_full(mechanism=mechanism)
     assert told.logged_in is not None
@@ -59,7 +59,7 @@ def test_login_right_password_is_in_and_the_server_proves_itself(mechanism: Scra
     assert login.session.refuses(0) == ""
 
 
-def test_login_example_of_rfc_7677_is_what_the_rfc_says() -> None:
+def test_login_example_matches_rfc_7677() -> None:
     salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
     known = a_credential("user", "pencil", "SCRAM-SHA-256", salt)
     first = b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
@@ -73,7 +73,7 @@ def test_login_example_of_rfc_7677_is_what_the_rfc_says() -> None:
     assert proven.server_final == b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
 
 
-def test_login_of_a_client_that_repeats_its_nonce_is_in_as_with_kafka() -> None:
+def test_login_with_repeated_nonce_succeeds_as_on_kafka() -> None:
     login = Login(a_credential())
     login.session.handshake(1, "SCRAM-SHA-512")
     client = ScramClient("alice", "secret", "SCRAM-SHA-512")
@@ -94,7 +94,7 @@ def test_login_with_another_servers_nonce_is_not_in() -> None:
     assert login.sends(client.last(other)).logged_in is None
 
 
-def test_login_wrong_password_and_unknown_user_hear_the_same() -> None:
+def test_wrong_password_and_unknown_user_look_alike() -> None:
     wrong = Login(a_credential()).in_full(password="guess")
     unknown = Login(a_credential()).in_full(user="mallory", password="guess")
     assert wrong == unknown
@@ -103,7 +103,7 @@ def test_login_wrong_password_and_unknown_user_hear_the_same() -> None:
     assert wrong.logged_in is None
 
 
-def test_unknown_user_has_the_same_salt_each_time_and_users_differ() -> None:
+def test_unknown_user_always_has_the_same_salt() -> None:
     def salt(user: str) -> bytes:
         login = Login()
         login.session.handshake(1, "SCRAM-SHA-512")
@@ -116,7 +116,7 @@ def test_unknown_user_has_the_same_salt_each_time_and_users_differ() -> None:
 
 
 @given(st.binary(min_size=32, max_size=32))
-def test_salts_of_nobody_and_of_objects_look_like_those_of_kafkas_tools(random: bytes) -> None:
+def test_disguised_salts_look_like_kafka_tool_salts(random: bytes) -> None:
     """`new BigInteger(130, random).toString(Character.MAX_RADIX)`: the number, in base 36."""
     salt = scram.salt_of(random)
     assert re.fullmatch(rb"0|[1-9a-z][0-9a-z]{0,25}", salt)
@@ -124,7 +124,7 @@ def test_salts_of_nobody_and_of_objects_look_like_those_of_kafkas_tools(random: 
 
 
 @pytest.mark.parametrize("credential", [None, a_credential()])
-def test_challenge_of_a_known_user_takes_the_steps_of_an_unknown_ones(
+def test_unknown_user_challenge_takes_known_user_steps(
     credential: ScramCredential | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Making a salt takes 30 microseconds, which can be seen from a pod."""
@@ -135,7 +135,7 @@ def test_challenge_of_a_known_user_takes_the_steps_of_an_unknown_ones(
     assert len(made) == 1
 
 
-def test_salt_of_an_unknown_user_is_such_a_one() -> None:
+def test_salt_of_unknown_user_has_right_form() -> None:
     told = Login()
     told.session.handshake(1, "SCRAM-SHA-256")
     payload = told.sends(ScramClient("nobody", "x", "SCRAM-SHA-256").first()).payload
@@ -144,7 +144,7 @@ def test_salt_of_an_unknown_user_is_such_a_one() -> None:
     assert re.fullmatch(rb"[0-9a-z]{20,26}", base64.b64decode(found[1]))
 
 
-def test_previous_password_is_good_until_its_time_and_not_after() -> None:
+def test_previous_password_is_valid_until_its_end() -> None:
     old, new = a_credential(password="old"), a_credential(password="new")
     previous = PreviousKeys(
         stored_key=old.stored_key, server_key=old.server_key, until_ms=NOW_MS + 1
@@ -156,7 +156,7 @@ def test_previous_password_is_good_until_its_time_and_not_after() -> None:
     assert Login(both).in_full(password="new", now_ms=NOW_MS + 1).logged_in
 
 
-def test_password_changed_during_an_exchange_does_not_let_the_old_one_in() -> None:
+def test_password_change_during_login_rejects_old_password() -> None:
     login = Login(a_credential())
     login.session.handshake(1, "SCRAM-SHA-512")
     client = ScramClient("alice", "secret", "SCRAM-SHA-512")
@@ -183,7 +183,7 @@ def test_failed_login_ends_the_connection_whatever_comes_then() -> None:
     assert login.sends(b"n,,n=alice,r=x").code == Code.ILLEGAL_SASL_STATE
 
 
-def test_handshake_of_version_0_is_refused_as_raw_tokens_are_not_spoken() -> None:
+def test_handshake_version_0_is_refused() -> None:
     told = Login().session.handshake(0, "SCRAM-SHA-512")
     assert (told.code, bool(told.closes)) == (Code.ILLEGAL_SASL_STATE, True)
 
@@ -198,7 +198,7 @@ def test_authenticate_without_a_handshake_is_refused() -> None:
     assert Login().sends(b"n,,n=alice,r=x").code == Code.ILLEGAL_SASL_STATE
 
 
-def test_login_again_as_the_same_user_goes_on_and_as_another_does_not() -> None:
+def test_reauthentication_requires_the_same_user() -> None:
     login = Login(a_credential(), a_credential("bob"))
     assert login.in_full().logged_in
     assert login.in_full().logged_in
@@ -222,7 +222,7 @@ def test_login_again_as_the_same_user_goes_on_and_as_another_does_not() -> None:
         b"n,,n=alice,r=" + b"x" * 5000,
     ],
 )
-def test_first_message_without_a_form_fails_like_a_wrong_password(first: bytes) -> None:
+def test_malformed_first_message_fails_like_wrong_password(first: bytes) -> None:
     login = Login(a_credential())
     login.session.handshake(1, "SCRAM-SHA-512")
     assert login.sends(first).code == Code.SASL_AUTHENTICATION_FAILED

@@ -72,9 +72,7 @@ def judged(
         (b"n,,\x01auth=Bearer " + b"a" * TOKEN_BYTES_MAX, TokenRefusal.TOO_LARGE),
     ],
 )
-def test_first_message_is_read_as_rfc_7628_writes_it(
-    sent: bytes, found: Bearer | TokenRefusal
-) -> None:
+def test_first_message_is_parsed_per_rfc_7628(sent: bytes, found: Bearer | TokenRefusal) -> None:
     assert bearer_of(sent) == found
 
 
@@ -87,7 +85,7 @@ def test_whatever_bytes_come_first_are_read_or_refused(sent: bytes) -> None:
 # --- what a token says ---------------------------------------------------------------------------
 
 
-def test_service_accounts_token_names_the_account_and_ends_when_it_says() -> None:
+def test_service_account_token_names_account_and_expiry() -> None:
     said = claims()
     assert judged(said) == TokenProof(ACCOUNT, COMMITTED, KEY, said["exp"] * 1000)
 
@@ -123,15 +121,13 @@ def test_token_that_says_anything_else_lets_nobody_in(
     assert judged(claims(**changed)) is why
 
 
-def test_issuers_clock_may_be_ahead_by_half_a_minute_and_a_day_is_as_long_as_a_token_lasts() -> (
-    None
-):
+def test_issuer_clock_skew_and_token_life_are_bounded() -> None:
     ahead = (NOW_MS + SKEW_MS) / 1000
     assert isinstance(judged(claims(nbf=ahead, iat=ahead)), TokenProof)
     assert isinstance(judged(claims(exp=(NOW_MS + LIFE_MAX_MS) / 1000)), TokenProof)
 
 
-def test_account_whose_name_is_none_of_kubernetes_is_nobody() -> None:
+def test_account_with_invalid_kubernetes_name_is_rejected() -> None:
     for namespace, name in (("shop", "a:b"), ("shop", "x" * 250), ("Shop", "orders"), ("", "a")):
         account = {"namespace": namespace, "serviceaccount": {"name": name}}
         said = claims(sub=f"system:serviceaccount:{namespace}:{name}")
@@ -143,12 +139,12 @@ def test_payload_that_is_no_object_lets_nobody_in(payload: bytes) -> None:
     assert judged(payload) is TokenRefusal.MALFORMED
 
 
-def test_user_that_a_client_names_must_be_the_tokens() -> None:
+def test_user_named_by_client_must_match_token() -> None:
     assert isinstance(judged(claims(), wanted=ACCOUNT), TokenProof)
     assert judged(claims(), wanted="admin") is TokenRefusal.NO_USER
 
 
-def test_other_issuers_users_have_its_prefix_and_no_name_of_kubernetes() -> None:
+def test_users_of_other_issuers_carry_its_prefix() -> None:
     corp = CORP.committed("OAuth", user_prefix="corp:")
     proof = judged(CORP.claims("alice"), corp)
     assert isinstance(proof, TokenProof)
@@ -161,7 +157,7 @@ def test_other_issuers_users_have_its_prefix_and_no_name_of_kubernetes() -> None
         assert judged(CORP.claims("7", email=name), bare) is TokenRefusal.NO_USER
 
 
-def test_key_is_looked_for_by_its_id_and_by_nothing_else() -> None:
+def test_key_is_found_by_its_id_only() -> None:
     corp = CORP.committed("OAuth")
     both = (COMMITTED, corp)
     assert [issuer for issuer, _ in candidates(both, KEY.key_id)] == [COMMITTED, corp]
@@ -169,7 +165,7 @@ def test_key_is_looked_for_by_its_id_and_by_nothing_else() -> None:
         assert list(candidates(both, wrong)) == []
 
 
-def test_issuer_still_says_what_its_key_signed_while_both_are_as_they_were() -> None:
+def test_issuer_stands_by_signature_while_unchanged() -> None:
     assert COMMITTED.still_says((COMMITTED,), KEY)
     new_key = replace(KEY, key_id="key-2")
     assert COMMITTED.still_says((replace(COMMITTED, keys=(new_key, KEY)),), KEY)
@@ -206,7 +202,7 @@ def test_listener_offers_what_it_is_declared_with() -> None:
     assert mechanisms_of(("ScramSha512",)) == ("SCRAM-SHA-512",)
 
 
-def test_good_token_is_in_for_as_long_as_it_lasts_or_the_listener_allows() -> None:
+def test_token_login_lasts_for_token_or_listener_limit() -> None:
     login = Login()
     told = login.token()
     assert told.lifetime_ms == 60_000
@@ -217,7 +213,7 @@ def test_good_token_is_in_for_as_long_as_it_lasts_or_the_listener_allows() -> No
     assert Login(session_max_ms=90_000).token().lifetime_ms == 60_000
 
 
-def test_refused_token_is_told_as_in_rfc_7628_and_then_the_login_has_failed() -> None:
+def test_rejected_token_is_reported_per_rfc_7628() -> None:
     login = Login()
     login.session.handshake(1, OAUTHBEARER)
     login.sends(bearer("a.b.c"))
@@ -230,9 +226,7 @@ def test_refused_token_is_told_as_in_rfc_7628_and_then_the_login_has_failed() ->
     assert login.session.judged(TokenProof(ACCOUNT, COMMITTED, KEY, NOW_MS), NOW_MS).closes
 
 
-def test_second_token_while_the_first_is_verified_ends_the_login_and_the_first_lets_nobody_in() -> (
-    None
-):
+def test_second_token_during_verification_ends_the_login() -> None:
     login = Login()
     login.session.handshake(1, OAUTHBEARER)
     login.sends(bearer("a.b.c"))
@@ -242,7 +236,7 @@ def test_second_token_while_the_first_is_verified_ends_the_login_and_the_first_l
     assert login.session.refuses(0) == "login-failed"
 
 
-def test_session_that_is_over_answers_another_login_alone_which_begins_a_new_one() -> None:
+def test_ended_session_only_accepts_a_new_login() -> None:
     login = Login()
     login.token()
     login.session.expired = True
@@ -252,7 +246,7 @@ def test_session_that_is_over_answers_another_login_alone_which_begins_a_new_one
     assert login.session.refuses(0) == ""
 
 
-def test_login_again_must_be_the_same_users_by_the_same_mechanism() -> None:
+def test_reauthentication_requires_same_user_and_mechanism() -> None:
     login = Login()
     login.token()
     assert login.token("system:serviceaccount:shop:other").code == Code.SASL_AUTHENTICATION_FAILED
@@ -264,7 +258,7 @@ def test_login_again_must_be_the_same_users_by_the_same_mechanism() -> None:
 
 @given(st.lists(st.binary(max_size=60) | st.just(bearer("a.b.c")), max_size=4))
 @settings(max_examples=150, deadline=None)
-def test_whatever_is_sent_in_whatever_order_lets_nobody_in_without_a_verified_token(
+def test_no_message_order_admits_without_verified_token(
     messages: list[bytes],
 ) -> None:
     login = Login()

@@ -56,7 +56,7 @@ def brokers(*ids: int) -> tuple[BrokerId, ...]:
     return tuple(BrokerId(b) for b in ids)
 
 
-def test_shrink_by_lag_says_before_after_and_the_leader_that_asked() -> None:
+def test_lag_shrink_states_before_after_and_leader() -> None:
     old = a_cluster()
     (row,) = told(old, isr_changed(1, (0, 2)))
     assert (row.offset, row.ms, row.topic) == (old.next_offset, MS, "orders")
@@ -67,7 +67,7 @@ def test_shrink_by_lag_says_before_after_and_the_leader_that_asked() -> None:
     assert not row.holds("other", 1)
 
 
-def test_partitions_that_change_alike_share_a_row_and_others_have_their_own() -> None:
+def test_partitions_changed_alike_share_a_row() -> None:
     old = replay(a_cluster(3), isr_changed(2, (0, 1)))
     record = PartitionsChanged(
         cause="fenced after 6000 ms of silence",
@@ -83,7 +83,7 @@ def test_partitions_that_change_alike_share_a_row_and_others_have_their_own() ->
     assert (first.epochs, first.word, first.asked) == (1, "fenced", "the controller")
 
 
-def test_shrink_under_a_grant_is_planned_and_names_the_restart() -> None:
+def test_shrink_under_a_grant_names_the_restart() -> None:
     granted = RestartGranted(cause="restart", broker_id=BrokerId(2), revision="r2")
     old = replay(a_cluster(1), granted)
     (row,) = told(old, isr_changed(0, (0, 1), cause="shutdown"))
@@ -91,13 +91,13 @@ def test_shrink_under_a_grant_is_planned_and_names_the_restart() -> None:
     assert row.asked == "the granted restart of broker 2 into revision r2"
 
 
-def test_shrink_of_a_broker_that_is_removed_names_the_removal() -> None:
+def test_shrink_of_removed_broker_names_the_removal() -> None:
     old = replay(a_cluster(1), BrokersLeaving(cause="declared", broker_ids=brokers(2)))
     (row,) = told(old, isr_changed(0, (0, 1), cause="shutdown"))
     assert (row.word, row.planned, row.asked) == ("reassign", True, "the removal of broker 2")
 
 
-def test_move_names_its_reassignment_even_when_it_begins_in_the_same_commit() -> None:
+def test_move_names_reassignment_begun_in_same_commit() -> None:
     move = PartitionsChanged(
         cause="reassignment",
         topic_id=TOPIC_ID,
@@ -121,9 +121,7 @@ def test_move_names_its_reassignment_even_when_it_begins_in_the_same_commit() ->
     assert alone.asked == A_CLIENT
 
 
-def test_reassignment_that_only_reorders_is_named_though_it_ends_in_the_commit_that_begins_it() -> (
-    None
-):
+def test_reordering_reassignment_is_named_within_one_commit() -> None:
     old = with_topic(an_image(), (ROW, ROW), holder=None)
     holder = ReassignmentObject(namespace="kafka", name="afresh", uid="u9")
     asked = RunReassignment(
@@ -144,7 +142,7 @@ def test_isr_in_another_order_is_no_change() -> None:
     assert (row.leader, row.isr) == ((0, 1), None)
 
 
-def test_later_record_of_a_commit_starts_from_what_the_earlier_one_made() -> None:
+def test_later_record_of_commit_builds_on_earlier() -> None:
     first, second = told(a_cluster(1), isr_changed(0, (0, 1)), isr_changed(0, (0, 1, 2)))
     assert first.isr == (ROW, (0, 1))
     assert second.isr == ((0, 1), ROW)

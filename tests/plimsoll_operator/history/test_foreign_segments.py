@@ -31,7 +31,7 @@ def a_config_map(like: Object, name: str, **header: Any) -> Object:
     return {**like, "metadata": meta, "data": {"header": json.dumps(stated)}}
 
 
-async def test_foreign_config_map_with_the_historys_labels_silences_nothing(
+async def test_foreign_config_map_with_history_labels_is_ignored(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     kube, log = ScriptedKube(), MemoryLog()
@@ -55,7 +55,7 @@ async def test_foreign_config_map_with_the_historys_labels_silences_nothing(
 
 
 @pytest.mark.parametrize("header", [{"sequence": 7}, {"clusterId": "another"}])
-async def test_segment_that_contradicts_its_name_or_its_cluster_is_not_believed(
+async def test_segment_contradicting_its_name_is_not_trusted(
     header: dict[str, Any],
 ) -> None:
     kube, log = ScriptedKube(), MemoryLog()

@@ -141,7 +141,7 @@ async def test_commits_are_archived_in_order_with_their_times(store: SegmentStor
     assert process.archive.end_offset == process.image.next_offset
 
 
-async def test_next_term_makes_the_rows_that_the_last_one_did_not_store(
+async def test_next_term_writes_the_unstored_rows(
     store: SegmentStore,
 ) -> None:
     log = MemoryLog()
@@ -164,7 +164,7 @@ async def test_next_term_makes_the_rows_that_the_last_one_did_not_store(
     assert "unknown" not in {row.kind for row in rows}
 
 
-async def test_two_processes_that_both_write_store_each_row_once(
+async def test_two_writing_processes_store_each_row_once(
     store: SegmentStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = MemoryLog()
@@ -202,7 +202,7 @@ class Refusing(DirectoryStore):
         return await super().write(segment, over)
 
 
-async def test_store_that_refuses_costs_no_commit_and_gets_everything_later(
+async def test_refusing_store_costs_no_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeping, "SETTLE_S", 0.05)
@@ -224,7 +224,7 @@ async def test_store_that_refuses_costs_no_commit_and_gets_everything_later(
     assert isrs(await archived(store)) == [(0, 1, 2), (0, 1)]
 
 
-async def test_rows_that_wait_too_long_are_dropped_and_that_is_said(
+async def test_rows_waiting_too_long_are_dropped_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeping, "SETTLE_S", 0.05)
@@ -249,7 +249,7 @@ async def test_rows_that_wait_too_long_are_dropped_and_that_is_said(
     assert rows[-1].isr == ((0, 1), (0, 1, 2))
 
 
-async def test_bug_in_the_history_ends_the_history_and_not_the_term(
+async def test_bug_in_history_spares_the_term(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(keeping, "SETTLE_S", 0.05)
@@ -270,7 +270,7 @@ async def test_bug_in_the_history_ends_the_history_and_not_the_term(
     assert process.keeper.behind_ms >= 600_000, "and that stays to be seen"
 
 
-async def test_history_that_begins_after_the_log_says_from_where(store: SegmentStore) -> None:
+async def test_history_begun_after_log_states_its_start(store: SegmentStore) -> None:
     """As after an upgrade from a release that kept none, when a snapshot stands for the rest."""
     process = Process(MemoryLog(), store)
     await process.lead()
@@ -317,7 +317,7 @@ async def test_oldest_segments_go_by_age_and_by_size(
     assert isrs(rows_of(last[1])) == [(0, 1)]
 
 
-async def test_damaged_segment_is_left_alone_and_the_next_one_takes_what_follows(
+async def test_damaged_segment_is_left_and_next_continues(
     tmp_path: Path,
 ) -> None:
     store = DirectoryStore(tmp_path)
@@ -340,7 +340,7 @@ async def test_damaged_segment_is_left_alone_and_the_next_one_takes_what_follows
     assert isrs(rows_of(good[1])) == [(0, 1, 2), (0, 1)], "made again of the log"
 
 
-async def test_archive_on_the_api_server_is_no_child_of_its_cluster() -> None:
+async def test_archive_on_api_server_has_no_owner() -> None:
     kube = ScriptedKube()
     process = Process(MemoryLog(), KubeStore(kube, "kafka", "main", CLUSTER_ID))
     await process.lead()

@@ -58,7 +58,7 @@ def displaced(told: Told) -> None:
         told.beat(broker)
 
 
-def test_leader_at_the_end_of_a_reassignment_is_asked_for_by_the_reassignment(told: Told) -> None:
+def test_leader_after_reassignment_is_attributed_to_it(told: Told) -> None:
     assert told.move(3, 0, 1) == "Running"
     told.propose([0, 1, 2, 3])
     assert told.move(3, 0, 1) == "Completed"
@@ -71,7 +71,7 @@ def test_leader_at_the_end_of_a_reassignment_is_asked_for_by_the_reassignment(to
     )
 
 
-def test_proposal_that_ends_a_move_off_the_leader_names_the_reassignment(told: Told) -> None:
+def test_proposal_ending_a_move_names_the_reassignment(told: Told) -> None:
     told.move(3, 1, 2)
     told.propose([0, 1, 2, 3], cause="IsrExpand")
     assert told.asked() == [((0, 3), "Reassignment kafka/off-0")]
@@ -85,7 +85,7 @@ def test_proposal_that_moves_nothing_names_the_leader(told: Told) -> None:
     assert [row.asked for row in told.rows[-2:]] == ["the leader, broker 0"] * 2
 
 
-def test_leader_that_a_rebalance_changes_is_asked_for_by_the_rebalance(told: Told) -> None:
+def test_leader_changed_by_rebalance_is_attributed_to_it(told: Told) -> None:
     topic = NewTopic(name="even", assignment=((0, 1, 2),) * 3)
     told.ask(CreateTopics(topics=(topic,)))
     rebalances.begin(told, "PreferredLeaders")
@@ -93,14 +93,14 @@ def test_leader_that_a_rebalance_changes_is_asked_for_by_the_rebalance(told: Tol
     assert {asked for _, asked in told.asked()} == {"Rebalance kafka/fill"}
 
 
-def test_preferred_leader_that_a_client_asks_for_is_asked_for_by_a_client(told: Told) -> None:
+def test_preferred_leader_requested_by_client_names_client(told: Told) -> None:
     displaced(told)
     name = PartitionName(topic="orders", index=0)
     told.ask(ElectLeaders(kind="Preferred", partitions=(name,)))
     assert [asked for _, asked in told.asked()] == [A_CLIENT]
 
 
-def test_preferred_leader_that_returns_by_itself_is_asked_for_by_the_controller(told: Told) -> None:
+def test_returning_preferred_leader_is_attributed_to_controller(told: Told) -> None:
     displaced(told)
     told.soft.leaders_due_ms = told.now_ms
     told.ask(Tick())

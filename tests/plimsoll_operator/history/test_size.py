@@ -44,7 +44,7 @@ def a_roll(draw: random.Random, offset: int) -> list[ChangeRow]:
 
 
 @pytest.mark.slow
-def test_row_takes_between_ten_and_sixty_bytes_of_the_budget() -> None:
+def test_row_takes_ten_to_sixty_bytes() -> None:
     draw = random.Random(16)
     rows = [row for n in range(10) for row in a_roll(draw, n * 10_000)]
     packed = segments.pack(b"".join(map(segments.line, rows)))

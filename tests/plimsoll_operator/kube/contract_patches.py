@@ -38,7 +38,7 @@ async def test_merge_patch_with_an_earlier_version_is_refused(api: ContractServe
         await api.kube.merge(CONFIG_MAPS, api.namespace, "one", stale)
 
 
-async def test_apply_makes_the_object_and_changes_nothing_when_repeated(api: ContractServer):
+async def test_repeated_apply_changes_nothing(api: ContractServer):
     first = await api.kube.apply(SERVICES, api.service(1, 2))
     again = await api.kube.apply(SERVICES, api.service(1, 2))
     assert version(first) == version(again)
@@ -83,7 +83,7 @@ async def test_apply_replaces_a_selector_whole(api: ContractServer):
     assert again["spec"]["selector"] == {"app": "x"}
 
 
-async def test_apply_without_force_is_refused_where_another_manager_disagrees(
+async def test_apply_without_force_conflicts_with_other_manager(
     api: ContractServer,
 ):
     await api.kube.apply(CONFIG_MAPS, api.config_map())
@@ -119,7 +119,7 @@ async def test_delete_keeps_to_the_version_that_is_named(api: ContractServer):
     assert refused.status == 409
 
 
-async def test_object_with_a_finalizer_goes_when_that_is_taken_away(api: ContractServer):
+async def test_object_with_finalizer_goes_once_it_is_removed(api: ContractServer):
     body = api.config_map(finalizers=["plimsoll.dev/test"])
     made = await api.kube.create(CONFIG_MAPS, body)
     await api.kube.delete(CONFIG_MAPS, api.namespace, "one", uid=made["metadata"]["uid"])
@@ -153,7 +153,7 @@ async def test_pod_that_no_kubelet_has_goes_without_grace(api: ContractServer):
         await api.kube.get(PODS, api.namespace, "far")
 
 
-async def test_pod_of_a_kubelet_stays_until_it_is_deleted_by_force(api: ContractServer):
+async def test_kubelets_pod_stays_until_forced_deletion(api: ContractServer):
     body = pod(api)
     body["spec"]["nodeName"] = "no-such-node"
     made = await api.kube.create(PODS, body)

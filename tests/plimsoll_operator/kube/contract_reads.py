@@ -61,7 +61,7 @@ async def test_events_are_selected_by_their_object_and_reason(api: ContractServe
     assert [item["metadata"]["name"] for item in found.items] == ["a"]
 
 
-async def test_list_of_a_built_in_kind_does_not_repeat_the_kind(api: ContractServer):
+async def test_list_of_builtin_kind_omits_item_kinds(api: ContractServer):
     await api.kube.create(CONFIG_MAPS, api.config_map())
     await api.kube.create(api.topics, api.topic())
     config_maps = (await api.kube.list(CONFIG_MAPS, api.namespace)).items
@@ -72,7 +72,7 @@ async def test_list_of_a_built_in_kind_does_not_repeat_the_kind(api: ContractSer
     ]
 
 
-async def test_pages_are_of_the_snapshot_that_the_first_was_read_from(api: ContractServer):
+async def test_pages_come_from_the_first_pages_snapshot(api: ContractServer):
     for name in ("a", "b", "c"):
         await api.kube.create(api.topics, api.topic(name))
     path = api.topics.path(api.namespace)
@@ -116,7 +116,7 @@ async def test_watch_tells_every_change_after_the_list(api: ContractServer):
         assert await next_types(lines, 1) == ["DELETED"]
 
 
-async def test_watch_tells_of_an_object_that_is_selected_no_more(api: ContractServer):
+async def test_watch_reports_an_object_no_longer_selected(api: ContractServer):
     body = api.config_map(labels={"app": "x"})
     await api.kube.create(CONFIG_MAPS, body)
     listed = await api.kube.list(CONFIG_MAPS, api.namespace)
@@ -141,7 +141,7 @@ async def test_watch_of_metadata_shows_no_more(api: ContractServer):
     assert "data" not in shown
 
 
-async def test_watch_ends_at_the_time_that_was_asked_for(api: ContractServer):
+async def test_watch_ends_at_the_requested_time(api: ContractServer):
     listed = await api.kube.list(CONFIG_MAPS, api.namespace)
     request = watch_request(api, listed.resource_version, {"fieldSelector": "metadata.name=none"})
     async with asyncio.timeout(30):

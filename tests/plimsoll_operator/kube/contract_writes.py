@@ -26,14 +26,14 @@ from plimsoll_operator.kube.resources import (
 # --- create, get ----------------------------------------------------------------------------------
 
 
-async def test_api_server_gives_a_new_object_uid_version_and_time(api: ContractServer):
+async def test_new_object_gets_uid_version_and_time(api: ContractServer):
     made = await api.kube.create(CONFIG_MAPS, api.config_map())
     meta = made["metadata"]
     assert {"uid", "resourceVersion", "creationTimestamp"} <= meta.keys()
     assert await api.kube.get(CONFIG_MAPS, api.namespace, "one") == made
 
 
-async def test_api_server_refuses_a_second_object_of_one_name(api: ContractServer):
+async def test_second_object_of_same_name_is_refused(api: ContractServer):
     await api.kube.create(CONFIG_MAPS, api.config_map())
     with pytest.raises(Conflict, match='configmaps "one" already exists'):
         await api.kube.create(CONFIG_MAPS, api.config_map())
@@ -44,7 +44,7 @@ async def test_api_server_tells_of_absent_objects_with_404(api: ContractServer):
         await api.kube.get(api.topics, api.namespace, "none")
 
 
-async def test_api_server_makes_nothing_in_a_namespace_that_is_not_there(api: ContractServer):
+async def test_creation_in_missing_namespace_is_refused(api: ContractServer):
     body = api.config_map(namespace="nowhere-at-all")
     with pytest.raises(NotFound, match='namespaces "nowhere-at-all" not found'):
         await api.kube.create(CONFIG_MAPS, body)
@@ -63,7 +63,7 @@ async def test_api_server_completes_a_generated_name(api: ContractServer):
     assert all(name.startswith("plan-") and len(name) == 10 for name in names)
 
 
-async def test_api_server_refuses_names_that_are_no_dns_names(api: ContractServer):
+async def test_creation_with_invalid_dns_name_is_refused(api: ContractServer):
     with pytest.raises(Rejected, match=r"metadata\.name: Invalid value") as refused:
         await api.kube.create(CONFIG_MAPS, api.config_map("Not_A_Name"))
     assert refused.value.status == 422
@@ -75,7 +75,7 @@ async def test_api_server_refuses_labels_that_are_none(api: ContractServer):
     assert refused.value.status == 422
 
 
-async def test_api_server_says_what_time_it_is_in_whole_seconds(api: ContractServer):
+async def test_api_server_states_time_in_whole_seconds(api: ContractServer):
     listed = await api.kube.list(CONFIG_MAPS, api.namespace)
     assert listed.server_ms is not None
     assert listed.server_ms % 1_000 == 0
@@ -88,14 +88,14 @@ async def test_api_server_says_what_time_it_is_in_whole_seconds(api: ContractSer
 # --- compare and set ------------------------------------------------------------------------------
 
 
-async def test_api_server_stores_an_update_under_the_version_that_was_read(api: ContractServer):
+async def test_update_is_stored_under_the_read_version(api: ContractServer):
     made = await api.kube.create(CONFIG_MAPS, api.config_map())
     stored = await api.kube.replace(CONFIG_MAPS, changed(made, data={"a": "2"}))
     assert (stored["data"], stored["metadata"]["uid"]) == ({"a": "2"}, made["metadata"]["uid"])
     assert version(stored) != version(made)
 
 
-async def test_api_server_refuses_an_update_of_an_earlier_version(api: ContractServer):
+async def test_update_of_earlier_version_is_refused(api: ContractServer):
     made = await api.kube.create(CONFIG_MAPS, api.config_map())
     await api.kube.replace(CONFIG_MAPS, changed(made, data={"a": "2"}))
     with pytest.raises(Conflict, match=MODIFIED):
@@ -118,7 +118,7 @@ async def test_api_server_updates_nothing_that_is_gone(api: ContractServer):
         await api.kube.replace(api.topics, made)
 
 
-async def test_lease_that_is_gone_is_not_made_again_by_its_holder(api: ContractServer):
+async def test_deleted_lease_is_not_recreated_by_update(api: ContractServer):
     made = await api.kube.create(LEASES, lease(api))
     await api.kube.delete(LEASES, api.namespace, "main", uid=made["metadata"]["uid"])
     with pytest.raises(Conflict):
@@ -128,7 +128,7 @@ async def test_lease_that_is_gone_is_not_made_again_by_its_holder(api: ContractS
 
 
 @pytest.mark.parametrize("of", ["Topic", "Lease"])
-async def test_api_server_asks_for_a_version_in_an_update(api: ContractServer, of: str):
+async def test_update_requires_a_version(api: ContractServer, of: str):
     kind, body = (api.topics, api.topic("x")) if of == "Topic" else (LEASES, lease(api))
     made = await api.kube.create(kind, body)
     bare = {k: v for k, v in made["metadata"].items() if k != "resourceVersion"}
@@ -136,7 +136,7 @@ async def test_api_server_asks_for_a_version_in_an_update(api: ContractServer, o
         await api.kube.replace(kind, changed(made, metadata=bare))
 
 
-async def test_api_server_takes_an_update_without_version_of_a_config_map(api: ContractServer):
+async def test_config_map_update_needs_no_version(api: ContractServer):
     await api.kube.create(CONFIG_MAPS, api.config_map())
     stored = await api.kube.replace(CONFIG_MAPS, changed(api.config_map(), data={"a": "2"}))
     assert stored["data"] == {"a": "2"}
@@ -154,7 +154,7 @@ async def test_dry_run_answers_and_stores_nothing(api: ContractServer):
     assert await api.kube.get(CONFIG_MAPS, api.namespace, "one") == made
 
 
-async def test_dry_run_shows_the_defaults_that_a_stateful_set_gets(api: ContractServer):
+async def test_dry_run_shows_stateful_set_defaults(api: ContractServer):
     made = await api.kube.create(STATEFUL_SETS, api.stateful_set())
     bare = api.stateful_set()["spec"]
     tried = await _replaced_as_found(api, made, bare)
@@ -180,7 +180,7 @@ async def test_immutable_config_map_stays_as_it_is(api: ContractServer):
     assert refused.value.status == 422
 
 
-async def test_stateful_set_keeps_the_selector_that_it_was_made_with(api: ContractServer):
+async def test_stateful_set_keeps_its_original_selector(api: ContractServer):
     made = await api.kube.create(STATEFUL_SETS, api.stateful_set())
     # A patch: a controller at work writes the status meanwhile, and a PUT would be a 409.
     other, name = {"spec": {"serviceName": "other"}}, made["metadata"]["name"]
@@ -232,7 +232,7 @@ async def test_status_applied_again_changes_nothing(api: ContractServer):
     assert version(one) == version(two)
 
 
-async def test_status_for_a_state_that_its_object_is_not_in_is_refused(api: ContractServer):
+async def test_status_with_stale_version_is_refused(api: ContractServer):
     made = await api.kube.create(api.topics, api.topic())
     place = (api.topics, api.namespace, "orders")
     one = await api.kube.apply_status(*place, {"partitions": 3}, version=version(made))
@@ -242,7 +242,7 @@ async def test_status_for_a_state_that_its_object_is_not_in_is_refused(api: Cont
     assert two["status"] == {"partitions": 5}
 
 
-async def test_status_for_an_object_before_the_one_of_its_name_is_refused(api: ContractServer):
+async def test_status_for_predecessor_of_object_is_refused(api: ContractServer):
     made = await api.kube.create(api.topics, api.topic())
     place = (api.topics, api.namespace, "orders")
     await api.kube.delete(*place, uid=made["metadata"]["uid"])
@@ -251,7 +251,7 @@ async def test_status_for_an_object_before_the_one_of_its_name_is_refused(api: C
         await api.kube.apply_status(*place, {"partitions": 4}, version=version(made))
 
 
-async def test_uid_in_a_patch_of_a_status_is_not_looked_at(api: ContractServer):
+async def test_uid_in_status_patch_is_ignored(api: ContractServer):
     """Why a status is written for a resourceVersion."""
     await api.kube.create(api.topics, api.topic())
     body = {**api.topic(), "status": {"partitions": 3}}
@@ -272,7 +272,7 @@ async def test_status_of_an_absent_object_is_refused(api: ContractServer):
     [{"partitions": -1}, {"partitions": None}, {"conditions": [{"type": "Ready"}]}],
     ids=["minimum", "null", "required"],
 )
-async def test_status_that_the_schema_does_not_take_is_refused(api: ContractServer, status: Object):
+async def test_status_against_the_schema_is_refused(api: ContractServer, status: Object):
     await api.kube.create(api.topics, api.topic())
     with pytest.raises(Rejected, match=rf"status\.{next(iter(status))}") as refused:
         await api.kube.apply_status(api.topics, api.namespace, "orders", status)
@@ -288,7 +288,7 @@ async def test_status_that_the_schema_does_not_take_is_refused(api: ContractServ
     ],
     ids=["type", "unknown", "duplicate"],
 )
-async def test_applied_status_of_another_shape_is_an_error_of_the_server(
+async def test_applied_status_of_other_shape_is_server_error(
     api: ContractServer, status: Object, sentence: str
 ):
     """Not final by its code: whoever applies has to be right about the schema."""
@@ -327,7 +327,7 @@ async def test_custom_resource_is_held_to_its_schema(
     assert refused.value.status == 422
 
 
-async def test_custom_resource_loses_what_its_schema_does_not_know(api: ContractServer):
+async def test_custom_resource_loses_unknown_fields(api: ContractServer):
     made = await api.kube.create(api.topics, api.topic(unheardOf={"a": 1}))
     assert "unheardOf" not in made["spec"]
 

@@ -99,7 +99,7 @@ async def test_job_has_one_pod_of_its_template(cluster: Cluster) -> None:
     assert (await cluster.status())["active"] == 1
 
 
-async def test_job_whose_pod_succeeds_is_complete_and_makes_no_other(cluster: Cluster) -> None:
+async def test_job_with_succeeded_pod_is_complete(cluster: Cluster) -> None:
     await cluster.make()
     cluster.becomes(SUCCEEDED)
     status = await cluster.status()
@@ -109,9 +109,7 @@ async def test_job_whose_pod_succeeds_is_complete_and_makes_no_other(cluster: Cl
 
 
 @pytest.mark.parametrize("limit", [0, 2], ids=["no second try", "two more tries"])
-async def test_job_fails_when_more_pods_have_failed_than_its_backoff_limit(
-    cluster: Cluster, limit: int
-) -> None:
+async def test_job_fails_beyond_its_backoff_limit(cluster: Cluster, limit: int) -> None:
     await cluster.make(backoffLimit=limit)
     cluster.becomes(FAILED)
     assert await cluster.ending() == ("Failed", "BackoffLimitExceeded")
@@ -119,7 +117,7 @@ async def test_job_fails_when_more_pods_have_failed_than_its_backoff_limit(
     assert len(set(cluster.runtime.started)) == limit + 1
 
 
-async def test_pod_that_is_deleted_before_it_has_ended_counts_as_failed(cluster: Cluster) -> None:
+async def test_pod_deleted_before_its_end_counts_failed(cluster: Cluster) -> None:
     await cluster.make(backoffLimit=0)
     (pod,) = cluster.pods()
     meta = pod["metadata"]
@@ -129,7 +127,7 @@ async def test_pod_that_is_deleted_before_it_has_ended_counts_as_failed(cluster:
     assert cluster.pods() == []
 
 
-async def test_job_that_passes_its_deadline_fails_and_its_pod_goes(cluster: Cluster) -> None:
+async def test_job_past_its_deadline_fails(cluster: Cluster) -> None:
     await cluster.make(activeDeadlineSeconds=60)
     cluster.now_ms += 59_000
     cluster.settle()
@@ -159,7 +157,7 @@ def a_pod(phase: str) -> Object:
 @pytest.mark.parametrize(
     ("phase", "starts"), [("Succeeded", False), ("Failed", False), ("Pending", True)]
 )
-def test_kubelet_starts_no_pod_that_had_ended_before_it_began(phase: str, starts: bool) -> None:
+def test_kubelet_starts_no_previously_ended_pod(phase: str, starts: bool) -> None:
     cluster = Cluster()
     cluster.server.seed(PODS, a_pod(phase))
     cluster.settle()

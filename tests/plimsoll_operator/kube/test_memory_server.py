@@ -54,9 +54,7 @@ def types(lines: list[bytes]) -> list[str]:
     return [json.loads(line)["type"] for line in lines]
 
 
-async def test_restored_server_has_what_was_backed_up_and_its_revision(
-    server: MemoryApiServer, kube: KubeApi
-):
+async def test_restored_server_has_backup_and_its_revision(server: MemoryApiServer, kube: KubeApi):
     made = await kube.create(CONFIG_MAPS, config_map())
     backup = server.store.backup()
     stored = await kube.replace(CONFIG_MAPS, {**made, "data": {"a": "2"}})
@@ -69,7 +67,7 @@ async def test_restored_server_has_what_was_backed_up_and_its_revision(
         await kube.get(CONFIG_MAPS, "kafka", "two")
 
 
-async def test_watch_ends_when_the_server_goes_back_in_time(server: MemoryApiServer):
+async def test_watch_ends_when_server_is_restored(server: MemoryApiServer):
     backup = server.store.backup()
     watch = server.watch(watch_since(str(server.store.revision)))
     server.store.restore(backup)
@@ -78,7 +76,7 @@ async def test_watch_ends_when_the_server_goes_back_in_time(server: MemoryApiSer
     assert watch.ended
 
 
-async def test_watch_from_before_the_history_is_told_to_list_again(server: MemoryApiServer):
+async def test_watch_from_before_history_must_list_again(server: MemoryApiServer):
     watch = server.watch(watch_since(str(store.FIRST_REVISION - 1)))
     assert json.loads(watch.take()[0])["object"]["reason"] == "Expired"
 

@@ -132,7 +132,7 @@ async def test_pod_shows_what_its_runtime_says(cluster: Cluster):
     assert (await cluster.status())["readyReplicas"] == 1
 
 
-async def test_pod_whose_container_has_ended_runs_on_with_a_terminated_container(cluster: Cluster):
+async def test_pod_with_ended_container_keeps_running(cluster: Cluster):
     uid = (await cluster.pod())["metadata"]["uid"]
     cluster.runtime.states["main-0"] = RuntimeState(
         phase="Running", ended=True, exit_code=137, restarts=2
@@ -151,7 +151,7 @@ async def test_reconciling_what_is_settled_writes_nothing(cluster: Cluster):
     assert cluster.server.store.revision == revision
 
 
-async def test_changed_template_reaches_a_pod_when_it_is_deleted(cluster: Cluster):
+async def test_changed_template_applies_to_recreated_pod(cluster: Cluster):
     before = await cluster.pod()
     await cluster.edit(template=template("broker:2"))
     assert await cluster.pod() == before
@@ -166,7 +166,7 @@ async def test_changed_template_reaches_a_pod_when_it_is_deleted(cluster: Cluste
     assert (await cluster.status())["updatedReplicas"] == 1
 
 
-async def test_pod_that_ends_slowly_keeps_its_name_until_it_has_ended(cluster: Cluster):
+async def test_slowly_ending_pod_keeps_its_name(cluster: Cluster):
     cluster.runtime.ends = False
     uid = await cluster.delete_pod()
     cluster.settle()
@@ -178,7 +178,7 @@ async def test_pod_that_ends_slowly_keeps_its_name_until_it_has_ended(cluster: C
     assert (await cluster.pod())["metadata"]["uid"] != uid
 
 
-async def test_pod_deleted_by_force_is_stopped_and_replaced_at_once(cluster: Cluster):
+async def test_forcibly_deleted_pod_is_replaced_at_once(cluster: Cluster):
     cluster.runtime.ends = False
     uid = await cluster.delete_pod(grace_seconds=0)
     cluster.settle()
@@ -244,7 +244,7 @@ async def test_set_whose_pods_cannot_be_made_says_why(cluster: Cluster):
         await cluster.pod()
 
 
-async def test_pods_come_one_after_the_other_where_order_is_asked_for():
+async def test_ordered_pods_start_one_after_another():
     cluster = Cluster()
     cluster.runtime.states["main-0"] = RuntimeState(phase="Running")
     spec = {

@@ -39,7 +39,7 @@ print(len(said))
 """
 
 
-def test_topic_as_deep_as_it_may_be_is_unreadable_in_the_loop_and_in_a_thread() -> None:
+def test_deeply_nested_topic_is_unreadable_everywhere() -> None:
     done = subprocess.run(
         [sys.executable, "-c", READ], capture_output=True, text=True, timeout=100, check=False
     )

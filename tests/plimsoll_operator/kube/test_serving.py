@@ -68,7 +68,7 @@ async def sent(
     ],
     ids=["of the spec", "within it", "of an item"],
 )
-async def test_misspelt_field_is_refused_when_strict_and_warned_of_otherwise(
+async def test_misspelt_field_is_refused_when_strict(
     client: aiohttp.ClientSession, more: dict[str, Any], path: str
 ) -> None:
     text = f'unknown field "{path}"'
@@ -88,7 +88,7 @@ async def test_misspelt_field_is_refused_when_strict_and_warned_of_otherwise(
     assert text in body["message"]
 
 
-async def test_known_fields_labels_and_configs_are_neither_refused_nor_warned_of(
+async def test_known_fields_cause_no_warning(
     client: aiohttp.ClientSession,
 ) -> None:
     assert (await sent(client, "POST", a_topic(), "Strict"))[:2] == (201, [])
@@ -96,7 +96,7 @@ async def test_known_fields_labels_and_configs_are_neither_refused_nor_warned_of
     assert (await sent(client, "PATCH", patch, "Strict", "/t"))[:2] == (200, [])
 
 
-async def test_many_and_long_misspelt_fields_are_named_in_part(
+async def test_many_misspelt_fields_are_named_in_part(
     client: aiohttp.ClientSession,
 ) -> None:
     many = {f"x{n:03d}" + "\n" * 1_000: 1 for n in range(100)}
@@ -106,7 +106,7 @@ async def test_many_and_long_misspelt_fields_are_named_in_part(
     assert max(map(len, warnings)) < 1_000
 
 
-async def test_kind_that_is_not_there_is_not_in_an_empty_openapi_either(
+async def test_missing_kind_is_absent_from_openapi(
     client: aiohttp.ClientSession,
 ) -> None:
     async with client.get(OPENAPI_V2) as reply:
@@ -131,7 +131,7 @@ def shown(table: dict[str, Any]) -> dict[str, Any]:
     return dict(zip(names, table["rows"][0]["cells"], strict=True))
 
 
-async def test_get_as_a_table_has_the_columns_of_the_definition(
+async def test_table_has_the_columns_of_definition(
     client: aiohttp.ClientSession,
 ) -> None:
     await sent(client, "POST", a_topic(partitions=3), None)
@@ -152,7 +152,7 @@ async def test_get_as_a_table_has_the_columns_of_the_definition(
         assert (await reply.json())["kind"] == "Status"
 
 
-async def test_watch_as_a_table_tells_each_change_as_one(client: aiohttp.ClientSession) -> None:
+async def test_watch_as_table_reports_changes_as_rows(client: aiohttp.ClientSession) -> None:
     await sent(client, "POST", a_topic(), None)
     params = {"watch": "true", "timeoutSeconds": "5"}
     async with client.get(TOPICS, params=params, headers=AS_TABLE) as reply:
@@ -168,11 +168,11 @@ async def test_watch_as_a_table_tells_each_change_as_one(client: aiohttp.ClientS
         (3 * 3600, "3h"), (3 * 3600 + 60, "3h1m"), (8 * 3600, "8h"), (48 * 3600, "2d"),
     ],
 )  # fmt: skip
-def test_age_is_told_in_units_as_kubectl_has_them(seconds: int, text: str) -> None:
+def test_age_is_shown_as_kubectl_does(seconds: int, text: str) -> None:
     assert tables.age("2026-11-22T00:00:00Z", 1_795_305_600_000 + 1000 * seconds) == text
 
 
-def test_path_of_a_column_is_followed_as_far_as_it_leads() -> None:
+def test_column_path_is_followed_as_far_as_possible() -> None:
     row = {
         "metadata": {"labels": {"a.b/c": "x"}},
         "conditions": [{"type": "A", "status": "1"}, {"type": "B", "status": "2"}],
@@ -203,7 +203,7 @@ async def test_request_without_the_token_is_unauthorized(client: aiohttp.ClientS
                     assert (await reply.json())["reason"] == "Unauthorized"
 
 
-async def test_two_posts_of_a_web_page_make_no_object(client: aiohttp.ClientSession) -> None:
+async def test_web_page_posts_create_no_object(client: aiohttp.ClientSession) -> None:
     """As a browser sends them without asking first: text/plain, another site's Origin."""
     body = json.dumps(CODE)
     page = {"Content-Type": "text/plain", "Origin": "https://evil.example"}

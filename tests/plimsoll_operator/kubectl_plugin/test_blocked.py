@@ -29,7 +29,7 @@ async def blocked_by(moves: Moves) -> tuple[str, Findings]:
     ("spec", "ended"),
     [({"moves": TWICE}, "Failed"), ({"cancelled": True}, "Cancelled")],
 )
-async def test_reassignment_that_failed_or_was_cancelled_is_not_listed_as_blocked(
+async def test_ended_reassignment_is_not_listed_as_blocked(
     spec: dict[str, Any], ended: str
 ) -> None:
     phase, found = await blocked_by(Moves(**spec))
@@ -38,7 +38,7 @@ async def test_reassignment_that_failed_or_was_cancelled_is_not_listed_as_blocke
     assert "Nothing is blocked." in said(found)
 
 
-async def test_reassignment_whose_target_is_down_is_listed_with_what_it_waits_for() -> None:
+async def test_reassignment_with_absent_target_is_listed_as_blocked() -> None:
     moves = Moves(image=with_topic(an_image((0, 1, 2, 3, 4)), ((0, 1, 2),) * 2, holder=None))
     await moves.look()
     await moves.kill(4)

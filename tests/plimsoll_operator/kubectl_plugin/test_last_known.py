@@ -83,7 +83,7 @@ async def test_topic_without_an_operator_shows_its_objects_status() -> None:
     assert found.data["lastKnown"] is True
 
 
-async def test_topic_without_object_and_operator_is_not_told_of() -> None:
+async def test_topic_without_object_and_operator_is_unknown() -> None:
     session = scene(views=None, bodies={"topics": [A_TOPIC]})
     with pytest.raises(ViewUnavailable, match="No Topic object in this namespace declares other"):
         await verbs_topics.topic(session, "other")
@@ -94,7 +94,7 @@ async def test_what_if_without_an_operator_says_why() -> None:
         await verbs_cluster.what_if(scene(views=None), [1])
 
 
-def test_time_of_a_status_falls_back_to_its_conditions() -> None:
+def test_status_time_falls_back_to_conditions() -> None:
     body = {"metadata": {"name": "x"}, "status": {"conditions": [{"lastTransitionTime": AT}]}}
     assert as_of(body) == AT
     assert as_of({"metadata": {"name": "x"}}) == UNKNOWN

@@ -99,7 +99,7 @@ async def test_bundle_holds_views_and_objects_and_no_secret(tmp_path: Path) -> N
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-async def test_bundle_is_made_without_an_operator_and_says_what_is_missing(
+async def test_bundle_without_operator_states_what_is_missing(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "r.tar.gz"
@@ -118,5 +118,5 @@ async def test_file_that_is_there_is_not_overwritten(tmp_path: Path) -> None:
     assert path.read_text() == "mine"
 
 
-def test_budget_of_the_history_is_what_the_documents_promise() -> None:
+def test_history_budget_matches_the_documentation() -> None:
     assert Budget() == Budget(days=30, bytes_max=4 * 1024 * 1024)

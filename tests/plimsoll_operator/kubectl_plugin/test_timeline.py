@@ -39,7 +39,7 @@ def asked(**more: Any) -> AskedPartition:
     return AskedPartition(**({"topic": "orders", "partition": 2, "leader_epoch": 2} | more))
 
 
-def test_changes_come_in_the_order_of_the_log_with_the_leader_epoch_of_each() -> None:
+def test_changes_follow_log_order_with_leader_epochs() -> None:
     found = timeline([RETURNED, CREATED, BACK, FENCED], asked())
     assert [(moment.offset, moment.leader_epoch) for moment in found] == [
         (10, 0), (20, 1), (30, 1), (40, 2),
@@ -50,12 +50,12 @@ def test_changes_come_in_the_order_of_the_log_with_the_leader_epoch_of_each() ->
     assert (found[1].why, found[1].asked) == ("fenced", "the controller")
 
 
-def test_rows_of_other_partitions_and_topics_are_left_out_and_twice_is_once() -> None:
+def test_timeline_omits_other_partitions_and_repeats() -> None:
     others = [a_row(50, topic="other"), a_row(51, ranges=((0, 1), (3, 9)))]
     assert [m.offset for m in timeline([FENCED, FENCED, *others], asked())] == [20]
 
 
-def test_since_leaves_out_what_is_older_and_epochs_stay_right() -> None:
+def test_since_omits_older_rows_and_keeps_epochs() -> None:
     rows = [CREATED, FENCED, BACK, RETURNED]
     found = timeline(rows, asked(since_ms=MS + 25_000))
     assert [(moment.offset, moment.leader_epoch) for moment in found] == [(30, 1), (40, 2)]
@@ -75,7 +75,7 @@ def test_hole_is_told_unless_the_partition_is_younger() -> None:
     assert [m.offset for m in timeline([hole, young, FENCED], asked())] == [18, 20]
 
 
-def test_topic_that_was_made_again_has_epochs_of_its_own() -> None:
+def test_recreated_topic_has_its_own_epochs() -> None:
     gone = a_row(50, kind="removed", ranges=())
     again = a_row(60, kind="created", topic_id="b", leader=(None, 2), isr=((), (2,)))
     found = timeline([CREATED, FENCED, gone, again], asked(leader_epoch=0))
@@ -84,7 +84,7 @@ def test_topic_that_was_made_again_has_epochs_of_its_own() -> None:
     ]  # fmt: skip
 
 
-def test_time_that_nobody_wrote_down_is_not_made_up() -> None:
+def test_unrecorded_time_is_not_invented() -> None:
     (moment,) = timeline([a_row(20, ms=0, isr=(ROW, (0,)))], asked(since_ms=MS))
     assert moment.time is None
 

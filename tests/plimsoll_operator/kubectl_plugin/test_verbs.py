@@ -85,7 +85,7 @@ def a_topic_view(holder: Any = None) -> Any:
     return as_json(cluster_views.topic_view(shown(image), topic))
 
 
-async def test_status_without_an_operator_shows_what_the_object_showed_last() -> None:
+async def test_status_without_operator_shows_last_known() -> None:
     found = await verbs_cluster.status(scene(views=None))
     text = said(found)
     assert "No operator that leads the cluster answers." in text
@@ -94,7 +94,7 @@ async def test_status_without_an_operator_shows_what_the_object_showed_last() ->
     assert found.data["view"] is None
 
 
-async def test_status_counts_the_brokers_that_run_although_a_shrink_is_refused() -> None:
+async def test_status_counts_running_brokers_despite_refused_shrink() -> None:
     """The operator's view knows how many there are, the LogCluster how many are asked for."""
     image = with_topic(an_image((0, 1, 2, 3, 4)), ((0, 1, 2),))
     view = as_json(
@@ -125,7 +125,7 @@ async def test_status_shows_the_view_and_the_worst_partitions() -> None:
     assert "BrokerFenced" in text
 
 
-async def test_brokers_say_why_one_is_fenced_and_how_much_room_is_left() -> None:
+async def test_brokers_shows_fence_reason_and_disk_room() -> None:
     view = {"/brokers": {"brokers": as_json(cluster_views.broker_views(shown(an_image())))}}
     body = {
         "spec": {"clusterRef": {"name": "main"}, "brokerId": 1},
@@ -141,7 +141,7 @@ async def test_brokers_say_why_one_is_fenced_and_how_much_room_is_left() -> None
     assert [bool(row["fenced"]) for row in found.data["brokers"]] == [False, True, False]
 
 
-async def test_what_if_names_what_would_be_hurt_and_refuses_brokers_that_are_none() -> None:
+async def test_what_if_names_harm_and_refuses_unknown_brokers() -> None:
     image = with_topic(an_image(), ((0, 1, 2),))
     hurt = scene(views={"/what-if": as_json(what_if(image, (0, 1)))})
     text = said(await verbs_cluster.what_if(hurt, [0, 1]))
@@ -151,7 +151,7 @@ async def test_what_if_names_what_would_be_hurt_and_refuses_brokers_that_are_non
         await verbs_cluster.what_if(none, [7])
 
 
-async def test_blocked_lists_waiting_actions_and_objects_that_are_not_well() -> None:
+async def test_blocked_lists_waiting_and_unhealthy_objects() -> None:
     waiting = {"action": "Restart", "broker": 1, "reason": "AtMinISR", "until": "0 is back",
                "since": "2026-11-24T12:00:00Z"}  # fmt: skip
     stalled = {"metadata": {"name": "m"}, "status": {"conditions": [
@@ -167,7 +167,7 @@ async def test_blocked_lists_waiting_actions_and_objects_that_are_not_well() -> 
     assert "Nothing is blocked." in said(await verbs_cluster.blocked(scene(status={})))
 
 
-async def test_message_with_a_terminals_escape_sequence_is_shown_and_does_not_act() -> None:
+async def test_terminal_escape_in_message_is_neutralised() -> None:
     wrong = {"metadata": {"name": "m"}, "status": {"conditions": [
         {"type": "Stalled", "status": "True", "reason": "InvalidConfig",
          "message": "soon\x1b[2J\x9b1A\u202e is no number,\nits type is long."},
@@ -178,7 +178,7 @@ async def test_message_with_a_terminals_escape_sequence_is_shown_and_does_not_ac
     assert not {"\x1b", "\x9b", "\u202e"} & set(shown_text)
 
 
-async def test_topic_whose_object_is_gone_says_when_its_data_will_be_deleted() -> None:
+async def test_topic_without_object_shows_its_deletion_time() -> None:
     image = with_topic(an_image(), ((0, 1, 2),))
     row = as_json(cluster_views.topic_rows(shown(image)))[0]
     session = scene(views={"/topics": {"topics": [row]}})
@@ -188,7 +188,7 @@ async def test_topic_whose_object_is_gone_says_when_its_data_will_be_deleted() -
     assert "its data is deleted at 2026-11-28T00:00:00Z" in text
 
 
-async def test_adopted_topic_is_yaml_that_the_api_server_takes_and_declares_what_is_there() -> None:
+async def test_adopted_topic_is_valid_yaml_of_actual_state() -> None:
     name = "Client_made.Topic"
     session = scene(views={f"/topics/{name}": a_topic_view()})
     found = await verbs_topics.adopt(session, name)
@@ -199,13 +199,13 @@ async def test_adopted_topic_is_yaml_that_the_api_server_takes_and_declares_what
     assert made["spec"]["minInSyncReplicas"] == 2
 
 
-async def test_topic_that_has_an_object_is_not_adopted_again() -> None:
+async def test_topic_with_object_is_not_adopted_again() -> None:
     view = a_topic_view() | {"declaredBy": "kafka/orders"}
     with pytest.raises(Problem, match="is already declared by kafka/orders"):
         await verbs_topics.adopt(scene(views={"/topics/orders": view}), "orders")
 
 
-async def test_partition_without_a_leader_and_its_lag_are_shown() -> None:
+async def test_leaderless_partition_and_lag_are_shown() -> None:
     view = a_topic_view()
     view["partitions"][0] |= {"leader": None, "isr": [], "elr": [2], "margin": -2}
     view["partitions"][1] |= {"behind": {"0": 12, "2": None}, "bytes": 5_000_000}
@@ -215,7 +215,7 @@ async def test_partition_without_a_leader_and_its_lag_are_shown() -> None:
     assert "4.8 MiB" in text
 
 
-async def test_verification_is_made_and_its_verdict_is_the_exit_code() -> None:
+async def test_verification_verdict_is_the_exit_code() -> None:
     session = scene(views={"/topics/t": {}})
     work = verbs_verify.Workload(topic="t", records=5, per_second=2, allow_existing=True)
     name = await verbs_verify.begin(session, work)
@@ -239,7 +239,7 @@ async def test_verification_is_made_and_its_verdict_is_the_exit_code() -> None:
     assert not left, "others of the topic would wait for it"
 
 
-async def test_verification_that_cannot_begin_and_may_not_be_deleted_is_said_to_stay() -> None:
+async def test_refused_verification_without_delete_right_is_reported_staying() -> None:
     session = scene(views={"/topics/t": {}})
     name = await verbs_verify.begin(session, verbs_verify.Workload(topic="t", records=5, user="no"))
     made = session.kube.find(VERIFICATIONS, "kafka", name)
@@ -255,7 +255,7 @@ async def test_verification_that_cannot_begin_and_may_not_be_deleted_is_said_to_
     assert f"{name} could not be deleted and starts when its condition is met: " in said(found)
 
 
-async def test_verification_that_begins_while_it_is_found_refused_is_followed_and_not_deleted(
+async def test_verification_that_starts_after_all_is_followed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     session = scene(views={"/topics/t": {}})
@@ -282,7 +282,7 @@ async def test_two_verifications_of_one_second_have_two_names() -> None:
     assert len({await verbs_verify.begin(session, work) for _ in range(3)}) == 3
 
 
-async def test_verification_of_a_topic_that_nobody_declares_is_refused_and_not_made() -> None:
+async def test_verification_of_undeclared_topic_is_refused() -> None:
     session = scene()
     with pytest.raises(Problem) as caught:
         await verbs_verify.begin(session, verbs_verify.Workload(topic="t", records=5))
@@ -298,7 +298,7 @@ async def test_verification_of_a_topic_that_nobody_declares_is_refused_and_not_m
         assert session.kube.find(VERIFICATIONS, "kafka", name), "it waits for the topic to be made"
 
 
-async def test_without_an_operator_verification_ends_once_its_object_lacks_the_topic() -> None:
+async def test_verification_without_operator_ends_on_missing_topic() -> None:
     session = scene(views=None)
     name = await verbs_verify.begin(session, verbs_verify.Workload(topic="t", records=5))
     made = session.kube.find(VERIFICATIONS, "kafka", name)
@@ -312,7 +312,7 @@ async def test_without_an_operator_verification_ends_once_its_object_lacks_the_t
     assert not (await verbs_verify.progress(session, name)).over
 
 
-async def test_refusal_that_names_a_field_also_names_the_option_of_the_command() -> None:
+async def test_refusal_of_field_names_command_option() -> None:
     session = scene(views={"/topics/t": {}})
     name = await verbs_verify.begin(session, verbs_verify.Workload(topic="t", records=5))
     made = session.kube.find(VERIFICATIONS, "kafka", name)
@@ -325,7 +325,7 @@ async def test_refusal_that_names_a_field_also_names_the_option_of_the_command()
     assert "--allow-existing" in said(found)
 
 
-async def test_verification_without_a_login_in_a_closed_cluster_ends_and_names_the_option() -> None:
+async def test_verification_without_login_names_the_option() -> None:
     session = scene(views={"/topics/t": {}})
     closed = READY | {"status": "False", "reason": "ListenerMissing", "message": "None is open."}
     for user in (None, "app"):
@@ -339,12 +339,12 @@ async def test_verification_without_a_login_in_a_closed_cluster_ends_and_names_t
         assert ("--user" in said(found)) is (user is None)
 
 
-def test_programs_get_json_or_yaml_of_the_same_data() -> None:
+def test_json_and_yaml_hold_the_same_data() -> None:
     data = {"changes": [{"isr": [0, 1]}]}
     assert json.loads(as_text(data, "json")) == yaml.safe_load(as_text(data, "yaml")) == data
 
 
-def test_every_verb_has_its_help_and_the_common_options() -> None:
+def test_every_verb_has_help_and_common_options() -> None:
     runner = CliRunner()
     verbs = ("status", "topics", "topic", "why", "what-if", "brokers", "blocked", "adopt", "verify",
              "report")  # fmt: skip

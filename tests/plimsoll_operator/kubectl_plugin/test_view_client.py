@@ -64,7 +64,7 @@ def a_view(server: ApiServer) -> ProxiedView:
     return ProxiedView(server, "sys")  # type: ignore[arg-type]
 
 
-async def test_pod_that_leads_is_found_and_asked_first_next_time() -> None:
+async def test_leading_pod_is_found_and_remembered() -> None:
     server = ApiServer()
     view = a_view(server)
     assert await view.get(PATH, {"x": "1"}) == {"offset": 7}
@@ -73,7 +73,7 @@ async def test_pod_that_leads_is_found_and_asked_first_next_time() -> None:
     assert server.paths == [PODS, f"{PODS}/plimsoll-b:9100/proxy{PATH}"]
 
 
-async def test_token_is_for_the_view_alone_and_goes_in_the_views_own_header() -> None:
+async def test_token_is_bound_to_view_and_header() -> None:
     server = ApiServer()
     await a_view(server).get(PATH, {})
     made = next(one for one in server.asked if one.path == TOKENS)
@@ -112,7 +112,7 @@ async def test_view_that_cannot_be_had_says_why(change: dict[str, Any], sentence
         await a_view(server).get(PATH, {})
 
 
-async def test_question_that_is_refused_is_no_absence_of_an_operator() -> None:
+async def test_refused_query_is_not_an_absent_operator() -> None:
     server = ApiServer()
     server.views["plimsoll-b:9100"] = (404, {"error": "There is no topic x.", "reason": ""})
     with pytest.raises(Problem, match=r"There is no topic x\.") as caught:

@@ -33,7 +33,7 @@ def test_batch_survives_storage_that_writes_its_json_anew(
 
 
 @pytest.mark.parametrize("field", sorted(json.loads(codec.encode_batch(a_chain(1, 1)[1]))))
-def test_change_of_any_field_that_is_decided_by_is_noticed(field: str) -> None:
+def test_change_of_any_deciding_field_is_detected(field: str) -> None:
     stored = json.loads(codec.encode_batch(a_chain(1, 1)[1]))
     changed: Any = {
         str: lambda value: value + "x",
@@ -44,7 +44,7 @@ def test_change_of_any_field_that_is_decided_by_is_noticed(field: str) -> None:
         codec.decode_batch(json.dumps({**stored, field: changed}).encode())
 
 
-def test_fields_of_a_newer_version_are_kept_sealed_and_refused() -> None:
+def test_fields_of_newer_version_are_sealed_and_refused() -> None:
     batch = a_chain(1)[0]
     newer = codec.sealed(
         batch, codec.canonical(batch.records_json.replace(b'"cause"', b'"added":7,"cause"'))
@@ -61,7 +61,7 @@ def test_garbage_is_not_a_batch(garbage: bytes) -> None:
         codec.decode_batch(garbage)
 
 
-def test_decision_too_large_for_one_batch_is_a_group() -> None:
+def test_decision_too_large_for_batch_is_grouped() -> None:
     records = [marked(f"{number} ", padding=100_000) for number in range(20)]
     batches = codec.pack(records, EMPTY_TIP, 1, new_nonce)
     assert [len(batch.records_json) <= codec.BATCH_BYTES_MAX for batch in batches] == [True] * 3
@@ -73,7 +73,7 @@ def test_decision_too_large_for_one_batch_is_a_group() -> None:
     assert all(batch.checksum == codec.checksum(batch) for batch in batches)
 
 
-def test_record_too_large_for_any_batch_is_refused_in_a_sentence() -> None:
+def test_record_too_large_for_batches_is_refused() -> None:
     record = marked("x", padding=codec.BATCH_BYTES_MAX)
     assert "MembersChanged record of" in str(codec.record_too_large([record]))
     with pytest.raises(AppendRefused, match="does not fit into a metadata batch"):
@@ -100,7 +100,7 @@ def as_an_api_server_keeps(stored: bytes) -> bytes:
 @pytest.mark.parametrize(
     "value", [5.0, 0.5, 1e-7, 0.1 + 0.2, 2.0**53 + 2, 1e18, 2.0**63, 1e20, 1e300]
 )
-def test_float_is_sealed_as_storage_that_writes_its_json_anew_spells_it(value: float) -> None:
+def test_float_is_sealed_as_storage_rewrites_it(value: float) -> None:
     record = a_quota(controller_mutation_rate=value)
     for batch in codec.pack([record], EMPTY_TIP, 1, new_nonce):
         stored = codec.encode_batch(batch)
@@ -109,7 +109,7 @@ def test_float_is_sealed_as_storage_that_writes_its_json_anew_spells_it(value: f
         assert codec.decode_records(batch) == (record,)
 
 
-def test_float_in_a_group_of_batches_is_sealed_in_the_same_way() -> None:
+def test_float_in_group_is_sealed_alike() -> None:
     records = [a_quota(request_percentage=50.0), marked("x", padding=codec.BATCH_BYTES_MAX - 400)]
     batches = codec.pack([*records, *records], EMPTY_TIP, 1, new_nonce)
     assert len(batches) > 1
@@ -118,7 +118,7 @@ def test_float_in_a_group_of_batches_is_sealed_in_the_same_way() -> None:
 
 
 @pytest.mark.parametrize("kept", [bytes, as_an_api_server_keeps])
-def test_whole_float_that_an_earlier_build_sealed_is_read_from_either_storage(
+def test_whole_float_of_earlier_build_is_readable(
     kept: Callable[[bytes], bytes],
 ) -> None:
     batch = codec.pack([a_quota(request_percentage=50.0), marked("x")], EMPTY_TIP, 1, new_nonce)[0]
@@ -135,7 +135,7 @@ def test_number_that_nothing_holds_is_corruption() -> None:
         codec.decode_batch(raw.replace(b":5}", b":" + b"9" * 400 + b"}"))
 
 
-def test_checksum_is_bound_to_the_place_in_the_log() -> None:
+def test_checksum_is_bound_to_log_position() -> None:
     batch = a_chain(1)[0]
     assert codec.checksum(replace(batch, sequence=7)) != batch.checksum
     assert codec.checksum(replace(batch, previous_nonce="other")) != batch.checksum

@@ -36,7 +36,7 @@ async def test_metadata_log_reopened_reads_back_all_appended_batches(shell: Shel
     assert writer.log.nonce_at(5) is None
 
 
-async def test_time_of_writing_is_read_back_and_not_compared(shell: Shell) -> None:
+async def test_write_time_is_read_but_not_compared(shell: Shell) -> None:
     writer = Writer(shell.log())
     await writer.take_over()
     written_ms = 1_700_000_000_000
@@ -47,7 +47,7 @@ async def test_time_of_writing_is_read_back_and_not_compared(shell: Shell) -> No
     assert read[1] == replace(batch, written_ms=0), "a webhook may drop it"
 
 
-async def test_deposed_writer_gets_a_conflict_and_nothing_of_it_is_kept(shell: Shell) -> None:
+async def test_deposed_writer_conflicts_and_leaves_nothing(shell: Shell) -> None:
     old, new = Writer(shell.log(), "old"), Writer(shell.log(), "new")
     await old.take_over()
     await new.take_over()
@@ -84,9 +84,7 @@ async def test_candidate_that_is_overtaken_reads_on(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("laps", [1, 2, 3])
-async def test_candidate_frozen_while_the_ring_goes_round_never_commits(
-    shell: Shell, laps: int
-) -> None:
+async def test_candidate_frozen_over_ring_wrap_never_commits(shell: Shell, laps: int) -> None:
     active, frozen = Writer(shell.log(), "active"), Writer(shell.log(), "frozen")
     await active.take_over()
     await frozen.open()
@@ -100,9 +98,7 @@ async def test_candidate_frozen_while_the_ring_goes_round_never_commits(
 
 
 @pytest.mark.parametrize("laps", [1, 2])
-async def test_controller_frozen_while_the_ring_goes_round_never_commits(
-    shell: Shell, laps: int
-) -> None:
+async def test_controller_frozen_over_ring_wrap_never_commits(shell: Shell, laps: int) -> None:
     frozen, active = Writer(shell.log(), "frozen"), Writer(shell.log(), "active")
     await frozen.take_over()
     await frozen.put("mine")
@@ -155,7 +151,7 @@ async def test_torn_snapshot_is_ignored(shell: Shell) -> None:
     assert image_of(opened) == writer.image
 
 
-async def test_snapshot_that_was_never_announced_may_be_read_but_frees_nothing(
+async def test_unannounced_snapshot_frees_nothing(
     shell: Shell,
 ) -> None:
     writer = Writer(shell.log())
@@ -189,7 +185,7 @@ async def test_group_counts_only_when_it_is_complete(
     assert writer.log.nonce_at(whole.tip.next_offset) == parts[-1].nonce
 
 
-async def test_new_term_voids_an_unfinished_group_and_its_offsets(
+async def test_new_term_voids_an_unfinished_group(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(codec, "BATCH_BYTES_MAX", 300)
@@ -206,7 +202,7 @@ async def test_new_term_voids_an_unfinished_group_and_its_offsets(
         await old.log.append(parts[1])
 
 
-async def test_cancelled_append_leaves_a_log_that_must_be_opened_again(shell: Shell) -> None:
+async def test_cancelled_append_requires_reopening_the_log(shell: Shell) -> None:
     writer = Writer(shell.log())
     await writer.take_over()
     task = asyncio.create_task(writer.put("perhaps"))
@@ -251,7 +247,7 @@ async def test_standby_that_fell_behind_reads_everything_again(shell: Shell) -> 
     await stream.aclose()  # type: ignore[attr-defined]
 
 
-async def test_records_of_a_newer_version_are_named_and_refused(shell: Shell) -> None:
+async def test_records_of_newer_version_are_refused_by_name(shell: Shell) -> None:
     writer = Writer(shell.log())
     await writer.take_over()
     batch = codec.pack([marked("x")], writer.tip, 1, new_nonce)[0]
@@ -290,9 +286,7 @@ async def script(writer: Writer, attempted: list[str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["before", "after", "half"])
-async def test_crash_between_any_two_writes_loses_nothing_that_was_acknowledged(
-    mortal: Shell, how: str
-) -> None:
+async def test_crash_between_writes_loses_nothing_acknowledged(mortal: Shell, how: str) -> None:
     step = 0
     finished = False
     while not finished:

@@ -72,7 +72,7 @@ async def test_last_line_of_garbage_is_cut(tmp_path: Path) -> None:
     await again.close()
 
 
-async def test_damage_before_the_end_is_not_cut_but_reported(tmp_path: Path) -> None:
+async def test_damage_before_the_end_is_reported(tmp_path: Path) -> None:
     writer = await a_log(tmp_path)
     await writer.log.close()
     path = newest(tmp_path)
@@ -86,7 +86,7 @@ async def test_damage_before_the_end_is_not_cut_but_reported(tmp_path: Path) -> 
     await log.close()
 
 
-async def test_full_disk_refuses_one_batch_and_leaves_the_log_whole(
+async def test_full_disk_refuses_one_batch_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = await a_log(tmp_path)
@@ -109,7 +109,7 @@ async def test_full_disk_refuses_one_batch_and_leaves_the_log_whole(
     await writer.log.close()
 
 
-async def test_release_starts_a_new_file_and_removes_covered_ones(tmp_path: Path) -> None:
+async def test_release_starts_new_file_and_removes_old(tmp_path: Path) -> None:
     writer = await a_log(tmp_path)
     for text in ("c", "d", "e"):
         await writer.snapshot()
@@ -128,7 +128,7 @@ async def test_directory_log_files_are_readable_text(tmp_path: Path) -> None:
     await writer.log.close()
 
 
-async def test_directory_log_opens_while_the_thread_of_a_cancelled_snapshot_renames_its_own(
+async def test_log_opens_while_cancelled_snapshot_renames(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = await a_log(tmp_path)
@@ -148,7 +148,7 @@ async def test_directory_log_opens_while_the_thread_of_a_cancelled_snapshot_rena
     await again.close()
 
 
-async def test_directory_log_survives_a_power_cut_after_its_writer_was_killed_before_syncing_a_name(
+async def test_log_survives_power_cut_after_unsynced_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = await a_log(tmp_path)

@@ -29,7 +29,7 @@ async def fill(ring: RingShell) -> int:
     raise AssertionError("the log never filled")
 
 
-async def test_full_log_gets_its_snapshot_before_the_next_term(ring: RingShell) -> None:
+async def test_full_log_gets_snapshot_before_next_term(ring: RingShell) -> None:
     terms = await fill(ring)
     controller = Controller(
         cluster_id=CLUSTER_ID, name="demo", log=ring.log(), settings=Settings(), identity="next"

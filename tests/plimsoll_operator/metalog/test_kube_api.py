@@ -15,7 +15,7 @@ PATIENCE_MS = 30_000
 """For what is answered at once, however busy the machine."""
 
 
-async def test_write_that_hangs_is_unanswered_when_its_time_is_up(http: HttpShell) -> None:
+async def test_hanging_write_is_unanswered_at_timeout(http: HttpShell) -> None:
     api = TransportApi(transport_to(http.url), 100)
     http.faults.add("PUT", http.faults.hang)
     began = time.monotonic()
@@ -25,7 +25,7 @@ async def test_write_that_hangs_is_unanswered_when_its_time_is_up(http: HttpShel
     await api.close()
 
 
-async def test_server_that_is_not_there_leaves_a_request_unanswered() -> None:
+async def test_missing_server_leaves_request_unanswered() -> None:
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     server.close()
@@ -36,7 +36,7 @@ async def test_server_that_is_not_there_leaves_a_request_unanswered() -> None:
     await api.close()
 
 
-async def test_metadata_logs_request_goes_out_once_as_it_is() -> None:
+async def test_metadata_log_request_is_sent_once() -> None:
     body = b'{"z": 1.0, "a": "\\u00e9"}'
     async with scripted(Reply(status=409, body=b'{"message": "it changed"}')) as server:
         api = TransportApi(transport_to(server.url), PATIENCE_MS)
@@ -47,7 +47,7 @@ async def test_metadata_logs_request_goes_out_once_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("answer", [CLOSES, *(Reply(status) for status in (408, 500, 502, 504))])
-async def test_metadata_logs_request_that_may_have_happened_is_unanswered(answer: Reply) -> None:
+async def test_request_that_may_have_happened_is_unanswered(answer: Reply) -> None:
     async with scripted(answer) as server:
         api = TransportApi(transport_to(server.url), PATIENCE_MS)
         with pytest.raises(Unanswered):

@@ -24,7 +24,7 @@ async def test_untouched_log_has_no_lost_objects(ring: RingShell) -> None:
     assert await writer.log.lost() == ()
 
 
-async def test_deleted_batch_is_found_and_a_snapshot_makes_the_log_whole(ring: RingShell) -> None:
+async def test_snapshot_makes_log_with_deleted_batch_whole(ring: RingShell) -> None:
     writer = await a_writer(ring)
     del ring.store.objects[slot(2)]
     assert await writer.log.lost() == (slot(2)[1],)
@@ -38,7 +38,7 @@ async def test_deleted_batch_is_found_and_a_snapshot_makes_the_log_whole(ring: R
     assert image_of(await ring.log().open()) == writer.image
 
 
-async def test_slot_that_was_made_again_serves_when_the_ring_comes_round(ring: RingShell) -> None:
+async def test_recreated_slot_serves_at_next_wrap(ring: RingShell) -> None:
     writer = await a_writer(ring)
     del ring.store.objects[slot(1)]
     await writer.snapshot()

@@ -39,9 +39,7 @@ async def test_unknown_outcome_is_resolved_to_exactly_one_commit(
 
 
 @pytest.mark.parametrize("fault", [*OUTCOMES, "hang"])
-async def test_append_with_an_unknown_outcome_over_a_socket_is_written_once(
-    http: HttpShell, fault: str
-) -> None:
+async def test_append_with_unknown_outcome_is_written_once(http: HttpShell, fault: str) -> None:
     writer = Writer(http.log())
     await writer.take_over()
     http.faults.add("PUT", *[getattr(http.faults, fault)] * 2)
@@ -83,7 +81,7 @@ async def test_refusal_after_an_unknown_outcome_proves_nothing(ring: RingShell) 
     assert image_of(await ring.log().open()) == writer.image
 
 
-async def test_slot_that_somebody_touched_is_written_all_the_same(ring: RingShell) -> None:
+async def test_externally_touched_slot_is_still_written(ring: RingShell) -> None:
     writer = Writer(ring.log())
     await writer.take_over()
     slot = ("metadatabatches", f"{PLACE.prefix}-0001")
@@ -146,7 +144,7 @@ async def fill(writer: Writer) -> None:
     raise AssertionError("a slot was used again without a snapshot")
 
 
-async def test_full_ring_asks_for_a_snapshot_and_has_room_for_it(ring: RingShell) -> None:
+async def test_full_ring_requests_snapshot_and_holds_it(ring: RingShell) -> None:
     writer = Writer(ring.log())
     await writer.take_over()
     await fill(writer)
@@ -160,7 +158,7 @@ async def test_full_ring_asks_for_a_snapshot_and_has_room_for_it(ring: RingShell
     assert image_of(await ring.log().open()) == successor.image
 
 
-async def test_terms_without_end_leave_room_for_the_snapshot_that_ends_them(
+async def test_many_terms_leave_room_for_snapshot(
     ring: RingShell,
 ) -> None:
     for number in range(3 * SLOTS):
@@ -169,7 +167,7 @@ async def test_terms_without_end_leave_room_for_the_snapshot_that_ends_them(
     assert image_of(await ring.log().open()) == writer.image
 
 
-async def test_slot_is_not_used_again_under_an_unannounced_snapshot(
+async def test_slot_under_unannounced_snapshot_is_not_reused(
     ring: RingShell,
 ) -> None:
     writer = Writer(ring.log())
@@ -182,7 +180,7 @@ async def test_slot_is_not_used_again_under_an_unannounced_snapshot(
     assert successor.tip.next_sequence < SLOTS
 
 
-async def test_release_empties_large_slots_and_says_whose_they_were(ring: RingShell) -> None:
+async def test_release_empties_large_slots_and_names_owner(ring: RingShell) -> None:
     writer = Writer(ring.log())
     await writer.take_over()
     await writer.put("large", padding=40_000)
@@ -211,7 +209,7 @@ async def test_deposed_writer_that_empties_late_disturbs_nobody(ring: RingShell)
     assert image_of(await ring.log().open()) == new.image
 
 
-async def test_objects_are_bound_to_the_cluster_id_and_owned_by_nobody(ring: RingShell) -> None:
+async def test_objects_carry_cluster_id_without_owner(ring: RingShell) -> None:
     writer = Writer(ring.log())
     await writer.take_over()
     await writer.snapshot()
@@ -225,7 +223,7 @@ async def test_objects_are_bound_to_the_cluster_id_and_owned_by_nobody(ring: Rin
     assert len(names) == SLOTS
 
 
-async def test_list_that_expires_in_mid_read_is_read_again(
+async def test_list_expired_during_read_is_repeated(
     ring: RingShell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("plimsoll_operator.metalog.kube_objects.PAGE_OBJECTS", 5)
@@ -248,7 +246,7 @@ async def test_ring_of_another_size_is_refused(ring: RingShell) -> None:
         await other.open()
 
 
-async def test_api_server_that_stays_silent_makes_opening_fail_in_bounded_time(
+async def test_silent_api_server_fails_opening_in_bounded_time(
     ring: RingShell,
 ) -> None:
     ring.faults.add("GET", *[ring.faults.lose_request] * 1000)

@@ -35,7 +35,7 @@ async def written(ring: RingShell, count: int, written_ms: int) -> RingLog:
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 33, 64, 65, 80, 95, 96, 97, 130, 184, 199, 200, 201, 300])
 @pytest.mark.parametrize("and_those_ahead", [False, True])
-async def test_newest_batchs_slot_deleted_by_hand_is_noticed_wherever_it_is(
+async def test_deleted_slot_of_newest_batch_is_noticed(
     ring: RingShell, count: int, and_those_ahead: bool
 ) -> None:
     log = await written(ring, count, written_ms=1)
@@ -47,7 +47,7 @@ async def test_newest_batchs_slot_deleted_by_hand_is_noticed_wherever_it_is(
         await log.open()
 
 
-async def test_log_of_release_0_1_whose_batches_overtook_its_slots_is_gone_on_with(
+async def test_log_of_0_1_with_overtaken_slots_continues(
     ring: RingShell,
 ) -> None:
     log = await written(ring, 150, written_ms=0)
@@ -58,7 +58,7 @@ async def test_log_of_release_0_1_whose_batches_overtook_its_slots_is_gone_on_wi
     await successor.log.close()
 
 
-async def test_no_batch_is_written_before_the_slot_of_its_successor_is_there(
+async def test_batch_is_written_after_successors_slot_exists(
     ring: RingShell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Ring, "runs_short", lambda *_: [])
@@ -74,7 +74,7 @@ async def test_no_batch_is_written_before_the_slot_of_its_successor_is_there(
     await log.close()
 
 
-async def test_new_log_makes_the_slots_of_later_batches_as_it_grows(ring: RingShell) -> None:
+async def test_new_log_creates_slots_as_it_grows(ring: RingShell) -> None:
     options = replace(FAST, slots=200)
     log = RingLog(DirectApi(ring.faults), PLACE, options)
     writer = Writer(log)
@@ -121,7 +121,7 @@ async def test_slots_whose_making_is_refused_are_tried_again(ring: RingShell) ->
     await log.close()
 
 
-async def test_slots_that_were_never_made_ahead_are_made_when_they_are_needed(
+async def test_missing_slots_are_created_when_needed(
     ring: RingShell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Ring, "runs_short", lambda *_: [])
@@ -133,7 +133,7 @@ async def test_slots_that_were_never_made_ahead_are_made_when_they_are_needed(
     await log.close()
 
 
-async def test_slots_that_could_not_be_made_ahead_are_made_after_a_later_batch(
+async def test_slots_that_failed_are_created_later(
     ring: RingShell, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = RingLog(DirectApi(ring.faults), PLACE, replace(FAST, slots=80))

@@ -17,7 +17,7 @@ async def cancelled(task: "asyncio.Task[None]") -> None:
 
 
 @pytest.mark.parametrize("stale_list", [False, True])
-async def test_trace_r1_a_stalled_candidate_does_not_commit_over_a_name_set_free(
+async def test_trace_r1_stalled_candidate_does_not_commit(
     ring: RingShell, stale_list: bool
 ) -> None:
     """The candidate read up to 1; its batch 2 lands after 2 was committed, snapshotted, freed."""
@@ -43,7 +43,7 @@ async def test_trace_r1_a_stalled_candidate_does_not_commit_over_a_name_set_free
     assert candidate.image[:-1] == active.image
 
 
-async def test_trace_r2_an_append_not_found_is_not_an_append_undone(ring: RingShell) -> None:
+async def test_trace_r2_unfound_append_may_exist(ring: RingShell) -> None:
     """a is sent and seems lost, b is decided anew, a lands late, then a successor, then b."""
     first = Writer(ring.log(), "X")
     await first.take_over()
@@ -75,7 +75,7 @@ async def test_trace_r2_an_append_not_found_is_not_an_append_undone(ring: RingSh
     assert image_of(await ring.log().open()) == successor.image
 
 
-async def test_trace_r3_a_snapshot_finished_by_a_deposed_writer_destroys_nothing(
+async def test_trace_r3_deposed_writers_snapshot_destroys_nothing(
     ring: RingShell,
 ) -> None:
     """X's chunks are cleared away as torn, then X writes the index and believes it complete."""
@@ -101,7 +101,7 @@ async def test_trace_r3_a_snapshot_finished_by_a_deposed_writer_destroys_nothing
     assert image_of(opened) == second.image
 
 
-async def test_trace_r3_two_writers_of_one_snapshot_never_mix(ring: RingShell) -> None:
+async def test_trace_r3_two_snapshot_writers_never_mix(ring: RingShell) -> None:
     first, second = Writer(ring.log(), "X"), Writer(ring.log(), "Y")
     await first.take_over()
     await first.put("a")
@@ -112,7 +112,7 @@ async def test_trace_r3_two_writers_of_one_snapshot_never_mix(ring: RingShell) -
     assert image_of(await ring.log().open()) == first.image
 
 
-async def test_trace_r7_a_restored_storage_is_noticed_by_the_surviving_writer(
+async def test_trace_r7_surviving_writer_notices_restored_storage(
     ring: RingShell,
 ) -> None:
     writer = Writer(ring.log())
@@ -141,7 +141,7 @@ async def test_trace_r7_a_hole_is_never_read_over(ring: RingShell) -> None:
         await ring.log().open()
 
 
-async def test_trace_r7_a_second_history_has_another_nonce_at_the_same_offset(
+async def test_trace_r7_second_history_has_another_nonce(
     ring: RingShell,
 ) -> None:
     writer = Writer(ring.log(), "first")
@@ -158,7 +158,7 @@ async def test_trace_r7_a_second_history_has_another_nonce_at_the_same_offset(
     assert [known[offset] == now[offset] for offset in range(1, 7)] == [True] * 3 + [False] * 3
 
 
-async def test_trace_r7_a_restored_slot_under_a_conflict_is_named(ring: RingShell) -> None:
+async def test_trace_r7_restored_slot_in_conflict_is_named(ring: RingShell) -> None:
     """The slot has gone back two laps: neither ours, nor a successor's, nor what we replaced."""
     writer = Writer(ring.log())
     await writer.take_over()

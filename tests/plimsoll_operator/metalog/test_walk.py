@@ -200,9 +200,7 @@ async def walked(seed: int, writers: int, steps: int) -> tuple[int, int, int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("writers", [2, 3])
-async def test_random_walks_have_no_false_commit_and_all_readers_agree(
-    seed: int, writers: int
-) -> None:
+async def test_random_walks_commit_correctly_and_readers_agree(seed: int, writers: int) -> None:
     await walked(seed, writers, 1200)
 
 

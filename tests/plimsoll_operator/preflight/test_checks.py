@@ -43,7 +43,7 @@ CHECKS_OF_FACTS: list[Any] = [
 
 
 @pytest.mark.parametrize("check", CHECKS_OF_FACTS)
-def test_fact_that_may_not_be_read_is_a_warning_and_silence_a_failure(check: Any):
+def test_unreadable_fact_warns_and_silence_fails(check: Any):
     assert (check(REFUSED).result, check(SILENT).result) == ("warning", "failed")
     assert "you may not" in check(REFUSED).message
     assert "no answer" in check(SILENT).message
@@ -99,13 +99,13 @@ def test_storage_class_of_the_brokers(
     assert sentence in verdict.message
 
 
-def test_newest_of_several_default_storage_classes_is_the_one():
+def test_newest_default_storage_class_is_used():
     old = a_class("old", is_default=True)
     new = a_class("new", is_default=True, created="2026-02-01T00:00:00Z")
     assert "StorageClass new" in storage((new, old), "").message
 
 
-def test_missing_priority_and_fairness_names_the_value_to_set():
+def test_missing_priority_and_fairness_names_the_value():
     assert fairness(True).result == "ok"
     verdict = fairness(False)
     assert verdict.result == "failed"
@@ -194,7 +194,7 @@ def test_webhook_of_other_namespaces_is_not_named():
     assert webhooks(unknown).result == "warning", "without namespaces any may be selected"
 
 
-def test_writes_that_webhooks_are_looked_at_for_hold_leases_and_the_metadata_log():
+def test_checked_webhooks_cover_leases_and_metadata_log():
     found = writes()
     assert found["coordination.k8s.io", "leases"] == {"CREATE", "UPDATE", "DELETE"}
     assert found["internal.plimsoll.dev", "metadatabatches"] == {"CREATE", "UPDATE"}
@@ -247,7 +247,7 @@ def test_operator_is_ready_when_all_its_pods_are(ready: int, wanted: int, result
     assert operator((), "here").result == "failed"
 
 
-def test_report_is_a_paragraph_each_and_one_line_of_json():
+def test_report_is_paragraphs_and_one_json_line():
     found = [
         Verdict(check="a", result="ok", message="Good."),
         Verdict(check="longer", result="warning", message="word " * 60),

@@ -32,13 +32,13 @@ def run(*arguments: str) -> Result:
         (("--set", "rbac.readNodes=perhaps"), "=true or =false"),
     ],
 )
-def test_bad_arguments_are_named_and_end_it_with_2(arguments: tuple[str, ...], sentence: str):
+def test_bad_arguments_are_named_with_exit_code_2(arguments: tuple[str, ...], sentence: str):
     done = run(*arguments)
     assert done.exit_code == 2
     assert sentence in done.output
 
 
-def test_without_a_kubernetes_it_says_so_and_ends_with_1(monkeypatch: pytest.MonkeyPatch):
+def test_missing_kubernetes_ends_with_exit_code_1(monkeypatch: pytest.MonkeyPatch):
     async def nowhere() -> Access:
         raise NoCluster("This is not a pod.")
 
@@ -47,7 +47,7 @@ def test_without_a_kubernetes_it_says_so_and_ends_with_1(monkeypatch: pytest.Mon
     assert (done.exit_code, done.output) == (1, "This is not a pod.\n")
 
 
-def test_options_reach_the_checks_and_the_exit_code_tells_the_worst(
+def test_exit_code_states_the_worst_check(
     monkeypatch: pytest.MonkeyPatch,
 ):
     asked: list[tuple[Wishes, list[str]]] = []
@@ -76,7 +76,7 @@ def test_options_reach_the_checks_and_the_exit_code_tells_the_worst(
     assert "failed   rights  Told." in done.output
 
 
-def test_api_server_that_does_not_answer_is_one_sentence(monkeypatch: pytest.MonkeyPatch):
+def test_silent_api_server_is_one_sentence(monkeypatch: pytest.MonkeyPatch):
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))  # nobody listens
         url = f"http://127.0.0.1:{closed.getsockname()[1]}"

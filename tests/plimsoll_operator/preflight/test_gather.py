@@ -69,7 +69,7 @@ async def test_good_kubernetes_passes_every_check_and_keeps_nothing(installed: b
     assert scene.names(written) == []
 
 
-async def test_every_right_is_asked_for_in_every_watched_namespace():
+async def test_rights_are_checked_in_every_watched_namespace():
     wishes = Wishes(namespace="system", watched=("kafka", "shop"), values=VALUES)
     scene = Scene(wishes=wishes, denied={"patch topics"})
     verdict = (await scene.run("rights"))["rights"]
@@ -89,13 +89,13 @@ async def test_every_right_is_asked_for_in_every_watched_namespace():
         assert wanted <= asked
 
 
-async def test_cluster_wide_rights_are_asked_for_without_a_namespace():
+async def test_cluster_wide_rights_are_checked_without_namespace():
     scene = Scene()
     assert (await scene.run("rights"))["rights"].result == "ok"
     assert {one.get("namespace", "") for one in scene.transport.reviews} == {""}
 
 
-async def test_log_of_a_cluster_is_left_alone_by_who_may_not_delete_one():
+async def test_log_is_left_without_right_to_delete():
     scene = Scene(denied={"delete metadatabatches"})
     found = await scene.gatherer.appends()
     assert isinstance(found, Appends)
@@ -103,14 +103,14 @@ async def test_log_of_a_cluster_is_left_alone_by_who_may_not_delete_one():
     assert not [one for one in scene.transport.requests if "metadatabatches" in one]
 
 
-async def test_namespace_that_does_not_exist_is_a_warning_that_says_so():
+async def test_missing_namespace_is_a_warning():
     scene = Scene(wishes=Wishes(namespace="nowhere"))
     verdict = (await scene.run("api-latency"))["api-latency"]
     assert verdict.result == "warning"
     assert "create the namespace first" in verdict.message
 
 
-async def test_object_that_an_earlier_run_left_is_used_and_deleted():
+async def test_object_of_earlier_run_is_reused_and_deleted():
     scene = Scene(installed=False)
     meta = {"name": APPEND_NAME, "namespace": "kafka"}
     scene.server.seed(resources.CONFIG_MAPS, {"metadata": meta})
@@ -146,7 +146,7 @@ async def test_writes_stop_when_their_time_is_up(monkeypatch: pytest.MonkeyPatch
     assert scene.names(resources.CONFIG_MAPS) == []
 
 
-async def test_api_server_that_refuses_warns_and_one_that_is_silent_fails():
+async def test_refusing_api_server_warns_and_silent_fails():
     refusing = Scene(forbidden=("/apis/storage.k8s.io",))
     verdict = (await refusing.run("storage-class"))["storage-class"]
     assert verdict.result == "warning"

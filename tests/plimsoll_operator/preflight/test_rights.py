@@ -98,7 +98,7 @@ class NarrowScene(Scene):
 
 
 @pytest.mark.parametrize("namespaces", [(), ("kafka",)], ids=["everywhere", "one namespace"])
-async def test_operator_needs_no_right_that_its_roles_do_not_hold(namespaces: tuple[str, ...]):
+async def test_operator_roles_hold_every_needed_right(namespaces: tuple[str, ...]):
     scene = NarrowScene(namespaces)
     running = await scene.run()
     scene.parts.kube = KubeApi(scene.transport)
@@ -119,7 +119,7 @@ def test_charts_file_is_made_from_the_list():
     )
 
 
-def test_what_is_granted_cluster_wide_has_no_namespace_and_is_only_read():
+def test_cluster_wide_grants_are_read_only():
     of_cluster = {kind.plural for kind in vars(resources).values()
                   if isinstance(kind, resources.Kind) and not kind.namespaced}  # fmt: skip
     for right in RIGHTS:
