@@ -33,7 +33,8 @@ T = TypeVar("T")
 
 
 class CleaningInThread:
-    """`CleaningWork` on one disk."""
+    """Run rounds of log compaction in a thread of this process, one round at a time. Used by the
+    simulator and tests. Implements `CleaningWork`."""
 
     in_brokers_share = True
 
@@ -54,14 +55,16 @@ class CleaningInThread:
         self._round = None
 
     async def close(self) -> None:
-        """Nothing but the round is held."""
+        """Do nothing: there is no process to stop."""
 
 
 def _any_rate(size: int) -> None:
-    """Impose no limit."""
+    """Accept any number of bytes without sleeping (the `used` callback of `Round`)."""
 
 
 async def _done(work: Callable[[], T]) -> T:
+    """Run `work` in a thread and return its result. Raise CleaningFailed for a storage error or a
+    damaged batch."""
     try:
         return await in_thread(work)
     except StorageError as error:
@@ -74,15 +77,17 @@ _PROGRAM = (
     "from plimsoll_process.process_tuning import {work}; why = {work}(); "
     "import sys; from plimsoll_broker.storage.cleaner.process import main; sys.exit(main(why))"
 )
-"""It lowers its priority before any other import: the imports take some tenths of a second of a
-processor, which the brokers need while they are busy."""
+"""The child's program. It lowers its priority before any other import: the imports take some
+tenths of a second of a processor, which the brokers need while they are busy."""
 _TUNABLES = "GLIBC_TUNABLES"
 _APART, _WITHIN = "work_in_background", "work_within"
 _decode = msgspec.json.Decoder(messages.Answer).decode
 
 
 class CleaningProcess:
-    """`CleaningWork` on the machine's own disk."""
+    """Run rounds of log compaction in a child process, one round at a time. Used by the shipped
+    broker. The child starts with the first request and is killed by `close` or on an error.
+    Implements `CleaningWork`."""
 
     def __init__(self, bytes_per_second: int) -> None:
         self._bytes_per_second = bytes_per_second
@@ -112,6 +117,8 @@ class CleaningProcess:
             await process.wait()
 
     async def _ask(self, question: messages.Question) -> messages.Answer:
+        """Send a request to the child, started if necessary, and return its answer. Raise
+        CleaningFailed if the child ended, answered nonsense, or reports a failed round."""
         try:
             process = await self._running()
             assert process.stdin is not None, "it is a pipe"
@@ -137,8 +144,10 @@ class CleaningProcess:
         return answer
 
     async def _stay_within(self, why: str) -> None:
-        """Restart the process in the broker's own session: its nice value counts against the broker
-        only within one session."""
+        """Note that the child must run in the broker's own process session, and stop the present
+        one; the next request starts another. `why`: the child's reason. Linux divides processor
+        time among sessions first, so a nice value may have no effect in a session of its own. Raise
+        CleaningFailed if the child is in the broker's session already."""
         if self.in_brokers_share:
             raise CleaningFailed(why)
         logger.warning("log cleaning has no lower priority than the broker: %s", why)
@@ -164,7 +173,7 @@ class CleaningProcess:
 
 
 def _environment() -> dict[str, str]:
-    """Return our environment, with huge pages requested from glibc (2.35 or later): random look-ups
-    of a million keys take a tenth less time."""
+    """Return the broker's environment variables for the child, with huge pages requested from glibc
+    (2.35 or later): random look-ups of a million keys take a tenth less time."""
     known = os.environ.get(_TUNABLES)
     return os.environ | {_TUNABLES: ":".join([*filter(None, [known]), "glibc.malloc.hugetlb=1"])}

@@ -17,8 +17,9 @@ from plimsoll_core.replica.throttle import Bucket
 
 
 class CopyBuckets:
-    """`limits`: bytes per second by name. The cluster's limit is always included, so that one that
-    was left set by mistake is visible."""
+    """The token buckets that limit how fast this broker copies partitions of reassignments and
+    rebalances. `limits`: bytes per second by the limit's name. It always includes the cluster-wide
+    limit, even if nothing is copied, so that metrics show a limit that was left set by mistake."""
 
     def __init__(self, broker_id: BrokerId, now_ms: Callable[[], int]) -> None:
         self._broker_id = broker_id
@@ -29,7 +30,8 @@ class CopyBuckets:
         self.limits: dict[str, int] = {}
 
     def update(self, image: ClusterImage) -> bool:
-        """Return True if a mover or its rate has changed."""
+        """Take a new metadata image and set the rates of the buckets. Return True if the set of
+        running reassignments and rebalances, or a rate, may have changed."""
         old, self._image = self._image, image
         cluster_limit = image.movement_bytes_per_second
         if (
@@ -52,14 +54,16 @@ class CopyBuckets:
         return True
 
     def limit(self, partition: Partition) -> Limit | None:
-        """Return the limit of this partition's copy, or None."""
+        """Return the limit that applies to this broker's copy of the partition. Return None if the
+        copy is not limited."""
         if self._image is None or not is_limited(partition, self._broker_id):
             return None
         mover = mover_of(self._movers, partition.key)
         return limit_of(mover, self._image.movement_bytes_per_second)
 
     def bucket(self, name: str) -> Bucket:
-        """Return the bucket of a limit; it may be used after the limit has ended."""
+        """Return the bucket of the limit with this name. A caller may keep it after the limit has
+        ended."""
         bucket = self._buckets.get(name)
         if bucket is None:
             bucket = self._buckets[name] = Bucket(self.limits.get(name, 0), self._now_ms())

@@ -43,12 +43,14 @@ class Partitions(Protocol):
 
 
 def reserve_of(all_bytes: int) -> int:
+    """Return the size of the reserve, in bytes, on a volume of `all_bytes`."""
     return min(all_bytes // RESERVE_PART, RESERVE_BYTES_MAX)
 
 
 class DiskShares:
-    """One broker's disk. `short`: at the last look so little was free that clients are refused.
-    `refused`: batches refused so far."""
+    """Decides which clients' batches one broker refuses while its volume is nearly full. `short`:
+    True if the last measurement found so little free space that clients are refused. `refused`: the
+    number of batches refused since the start. `reserve`: bytes."""
 
     def __init__(self, partitions: Partitions) -> None:
         self._partitions = partitions
@@ -67,15 +69,18 @@ class DiskShares:
 
     @property
     def appended(self) -> int:
+        """The bytes that clients and leaders have had this broker append since its start."""
         return self._traffic.bytes_in + self._traffic.replicated_in
 
     @property
     def look_again(self) -> bool:
-        """True if the room may have changed since the last look by as much as matters here."""
+        """True if the free space should be measured again: clients are being refused, or more than
+        a quarter of the reserve was appended since the last measurement."""
         return self.short or (self.appended - self._appended) * 4 > self.reserve
 
     async def looked(self, free: int, all_bytes: int) -> None:
-        """Note the free bytes of a new look."""
+        """Take a new measurement of the volume: its free bytes and its size. Near the reserve,
+        measure also what each principal holds."""
         self._free, self._appended = free, self.appended
         self.reserve = reserve_of(all_bytes)
         self._mark = self._appended + free - self.reserve
@@ -88,6 +93,7 @@ class DiskShares:
             self._tell(all_bytes)
 
     def _tell(self, all_bytes: int) -> None:
+        """Log that clients are refused from now on, or may write again."""
         if not self.short:
             logger.warning("disk has room again (%d bytes free): clients may write", self._free)
             return
@@ -104,7 +110,8 @@ class DiskShares:
         )
 
     async def _measure(self) -> None:
-        """Measure how many bytes each principal holds."""
+        """Add up the bytes that each principal holds in topics on this volume. Internal topics are
+        left out."""
         writers: dict[UUID, str] = {}
         sizes: Counter[UUID] = Counter()
         async for hosted in in_slices(list(self._partitions)):
@@ -121,7 +128,8 @@ class DiskShares:
         self._topics = {one: (writers[one], size) for one, size in sizes.items()}
 
     def refuses(self, hosted: Hosted, writer: str, size: int) -> bool:
-        """Return True if a client's batch of `size` bytes must be refused."""
+        """Return True if a client's batch of `size` bytes must be refused. `writer`: the client's
+        principal, or its address; the partition is accounted to it from now on."""
         hosted.writer = writer
         traffic = self._traffic
         if traffic.bytes_in + traffic.replicated_in + size <= self._mark:
@@ -131,6 +139,9 @@ class DiskShares:
         return refused
 
     def _judge(self, hosted: Hosted, account: str, size: int) -> bool:
+        """Return True if the batch must be refused: less than half of the reserve would be left, or
+        the account holds too much for the room that is left. Otherwise add the batch to what the
+        account holds."""
         half = self.reserve // 2
         room = self._free - (self.appended - self._appended) - size
         if room < half:
@@ -146,7 +157,7 @@ class DiskShares:
         return False
 
     def _count_for(self, topic_id: UUID, account: str) -> None:
-        """Count the topic's bytes for this account from now on."""
+        """Move the topic's measured bytes to this account, if another account had them."""
         known = self._topics.get(topic_id)
         if known is not None and known[0] != account:
             self._held[known[0]] -= known[1]

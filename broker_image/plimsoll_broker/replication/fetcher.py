@@ -72,8 +72,9 @@ link."""
 
 
 class _Lost(NamedTuple):
-    """A partition with a fetch offset out of range. `nothing_shared`: its log and the leader's
-    have no common prefix."""
+    """A partition with a log that cannot be continued from the leader's: the leader refused the
+    fetch offset, or the local log is incomplete. `nothing_shared`: the two logs have no common
+    prefix, so the local log is discarded."""
 
     question: Question
     nothing_shared: bool = False
@@ -91,8 +92,8 @@ class _Cut(NamedTuple):
 
 
 class Fetcher:
-    """Replicates partitions of one leader. It runs until it is cancelled. `bucket`: bounds the
-    bytes it asks for, which is how copies keep to their limit."""
+    """Replicates partitions of one leader over one connection, until its task is cancelled.
+    `bucket`: a rate limit for the bytes that it asks for; None if there is none."""
 
     def __init__(
         self,
@@ -111,15 +112,17 @@ class Fetcher:
         self._correlation_id = 0
         self._soon_until_ms = 0
         self._idle_poll = False
-        self._interrupted = False  # True if this fetcher closed the connection, to ask anew
-        self._lost_at_ms: int | None = None  # when the leader fell silent; None: it did not
+        self._interrupted = False  # True if this fetcher closed the connection itself
+        self._lost_at_ms: int | None = None  # the first failure; None: it answers
 
     def __len__(self) -> int:
+        """Return the number of followed partitions, including those that wait for a turn."""
         return len(self._following)
 
     def follow(self, hosted: Hosted) -> None:
-        """Follow a partition, also after newer metadata: ask from its log end, without waiting for
-        a long poll."""
+        """Begin to fetch a partition from its log end, or fetch it anew after its metadata changed.
+        A request that waits at the leader for new records is abandoned, so that the partition is
+        asked for at once."""
         if self._following.add(hosted):
             self._ask_anew()
 
@@ -128,6 +131,8 @@ class Fetcher:
             self._ask_anew()
 
     def _ask_anew(self) -> None:
+        """Wake the task to send a request. Abandon the present request if it is a long poll without
+        records."""
         self._changed.set()
         self._soon_until_ms = self._manager.now_ms() + SOON_FOR_MS
         if self._idle_poll and self._connection is not None:
@@ -136,8 +141,8 @@ class Fetcher:
 
     @property
     def lost_for_ms(self) -> int | None:
-        """Milliseconds since the leader could not be reached or gave no usable answer; None if it
-        answers."""
+        """The time in ms for which the leader has been unreachable or has given no usable answer.
+        None if it answers."""
         if self._lost_at_ms is not None:
             return self.silent_ms
         connection = None if self._interrupted else self._connection
@@ -145,14 +150,17 @@ class Fetcher:
 
     @property
     def silent_ms(self) -> int:
-        """Milliseconds since it was asked in vain; 0 for a leader that is not asked."""
+        """The time in ms since the first of the requests to the leader that failed in a row. 0 if
+        the last one succeeded or none was sent."""
         return 0 if self._lost_at_ms is None else self._manager.now_ms() - self._lost_at_ms
 
     def look_again(self) -> None:
-        """Check the limit again: it has changed."""
+        """Wake the task to read the rate of its bucket again, after the limit has changed."""
         self._changed.set()
 
     async def run(self) -> None:
+        """Fetch until cancelled. After a lost connection or a malformed reply, reconnect with
+        backoff."""
         backoff_ms = BACKOFF_MS
         while True:
             try:
@@ -182,7 +190,8 @@ class Fetcher:
     # --- one request ----------------------------------------------------------------------------
 
     async def _converse(self) -> None:
-        """Send one request for all that is due, and apply the reply."""
+        """Wait until a partition is due and the rate limit permits it, send one fetch request, and
+        apply the reply."""
         await self._until(lambda: self._following.due_in_ms(self._manager.now_ms()))
         bucket = self._bucket
         if bucket is None:
@@ -196,7 +205,8 @@ class Fetcher:
             bucket.settle(piece, used, self._manager.now_ms())
 
     async def _exchange(self, limits: FetchLimits) -> int:
-        """Send one fetch and apply the reply; return the bytes of records received."""
+        """Send one fetch request and apply the reply. Return the bytes of records received; 0 if
+        nothing was sent or the fetch session was refused. Raise PeerLost or MalformedReply."""
         for question in self._following.take_lost():
             await self._start_again(_Lost(question, nothing_shared=True))
         connection = await self._connected()
@@ -220,13 +230,15 @@ class Fetcher:
         return size
 
     async def _until(self, due_in_ms: Callable[[], int | None]) -> None:
-        """Wait until it is due; the followed partitions or the limit may change meanwhile."""
+        """Wait until `due_in_ms` returns 0. It returns the ms to wait, or None to wait for a change
+        of the followed partitions or the limit; any such change has it asked again."""
         while (wait_ms := due_in_ms()) != 0:
             self._changed.clear()
             await set_within(self._changed, None if wait_ms is None else wait_ms / 1000)
 
     def _request(self, limits: FetchLimits) -> bytes | None:
-        """Return the encoded request, or None if its partitions are no longer followed."""
+        """Return the next encoded fetch request. Return None if a new session would name no
+        partition."""
         manager = self._manager
         session, topics, forgotten = self._following.ask(manager.now_ms())
         if session == NEW_SESSION and not topics:
@@ -242,6 +254,8 @@ class Fetcher:
         return encode_fetch(self._correlation_id, me, limits, topics, session, forgotten)
 
     async def _connected(self) -> PeerConnection:
+        """Return the connection to the leader. Open one if there is none or the peer's certificates
+        have changed. Raise PeerLost."""
         connection, peers = self._connection, self._manager.peers
         if connection is not None and peers.is_outdated(connection.link):
             self._drop_connection()
@@ -253,8 +267,9 @@ class Fetcher:
     # --- one partition's answer -----------------------------------------------------------------
 
     async def _take_up(self, replies: Iterable[PartitionReply]) -> None:
-        """Apply the replies of all partitions. Other tasks run meanwhile, so each partition is
-        checked again."""
+        """Apply the reply of each partition: append, truncate or start the log anew. Return when
+        the appended records are on the disk as far as the topic requires. Other tasks run
+        meanwhile, so each partition is checked again."""
         replies = self._within_syncs(replies)
         places = [place for each in replies if (place := self._place(each)) is not None]
         await self._manager.flusher.make_durable(self._manager.store, places)
@@ -280,12 +295,14 @@ class Fetcher:
         await self._manager.flusher.settle(appended)
 
     def _place(self, reply: PartitionReply) -> Partition | None:
-        """Return the log that the reply's records go to, or None if it has no records."""
+        """Return the topic and index of the reply's partition. Return None if the reply has no
+        records or its partition is no longer asked for."""
         question = self._following.asked.get((reply.topic_id, reply.partition))
         return question.followed.hosted.place if question and reply.records else None
 
     def _within_syncs(self, replies: Iterable[PartitionReply]) -> list[PartitionReply]:
-        """Drop the records of new logs beyond NEW_AT_ONCE; they are asked for again."""
+        """Return the replies without those to more than NEW_AT_ONCE newly made logs: the first
+        append to a new log waits for two syncs. The dropped ones are asked for again."""
         taken, new_logs, left = [], self._manager.store.new_logs, NEW_AT_ONCE
         for reply in replies:
             place = self._place(reply)
@@ -299,8 +316,8 @@ class Fetcher:
         return taken
 
     async def _cut(self, cuts: Iterable[_Cut]) -> None:
-        """Truncate the logs. All checkpoints are lowered in one write before any log is cut,
-        instead of one write for each partition."""
+        """Truncate logs to the offsets where they diverge from the leader's. All checkpoints are
+        lowered in one write before any log is cut, instead of one write for each partition."""
         manager, cuts = self._manager, list(cuts)
         places = {cut.hosted.place: cut.offset for cut in cuts}
         if not await self._lowered(places, all_goes=False):
@@ -317,7 +334,9 @@ class Fetcher:
         await manager.flusher.settle_cuts([cut.hosted for cut in cuts])
 
     async def _lowered(self, places: Mapping[tuple[str, int], int], *, all_goes: bool) -> bool:
-        """Lower the checkpoints of these logs. Return False if that failed."""
+        """Lower the checkpoints of these logs on the disk to the given offsets, before the logs are
+        truncated or, if `all_goes`, discarded. Return False if the write failed: the logs must not
+        be changed then."""
         try:
             await in_thread(self._manager.store.begin_lower(places, discarded=all_goes))
         except StorageError as error:
@@ -326,8 +345,9 @@ class Fetcher:
         return True
 
     def _take(self, reply: PartitionReply) -> Hosted | _Cut | _Lost | None:
-        """Apply one partition's reply. Return the partition if its log grew, or the deferred
-        work."""
+        """Apply one partition's reply, except truncations. Return the partition if records were
+        appended, a `_Cut` or `_Lost` if its log must be truncated or started anew, or None if there
+        is nothing more to do."""
         following = self._following
         question = following.asked.get((reply.topic_id, reply.partition))
         if question is None:
@@ -358,7 +378,9 @@ class Fetcher:
         return hosted if reply.records else None
 
     def _append(self, hosted: Hosted, reply: PartitionReply, headers: list[BatchHeader]) -> bool:
-        """Append the records. Return False if they cannot be used; ask again later."""
+        """Append the batches with these headers, and take the leader's high watermark and log
+        start. Return False if the records cannot be used or the disk failed; the partition is asked
+        for again later."""
         driver, end = self._manager.driver, hosted.log.log_end_offset
         if reply.records:
             if not headers:
@@ -376,8 +398,8 @@ class Fetcher:
         return True
 
     def _usable(self, hosted: Hosted, reply: PartitionReply) -> list[BatchHeader]:
-        """Return the headers of the leading batches that are whole, have a valid CRC and fit the
-        log."""
+        """Return the headers of the reply's leading batches that are whole, have a valid CRC and
+        continue the local log. Return an empty list if there is none."""
         replica = hosted.replica
         headers: list[BatchHeader] = []
         position = 0
@@ -401,7 +423,8 @@ class Fetcher:
         return headers[:count]
 
     def _refused(self, followed: Followed, code: int) -> bool:
-        """Handle an error code. Return True if the leader must be asked for its log's start and
+        """Handle a partition's error code: stop following it, or leave it out for a while. Return
+        True if the fetch offset is out of range, so the leader must be asked for its log start and
         end."""
         action = follower.on_error(code)
         if action is ErrorAction.STOP:
@@ -415,8 +438,8 @@ class Fetcher:
         self._following.rest(followed, self._manager.now_ms())
 
     async def _start_again(self, lost: _Lost) -> None:
-        """Handle an offset out of range: start again at the leader's log start, or truncate to its
-        end."""
+        """Ask the leader for its log start and end; then discard the local log and begin at the
+        leader's log start, or truncate the local log to the leader's end."""
         hosted, asked = lost.question.followed.hosted, lost.question.position
         end = await self._offset(hosted, asked, LATEST)
         start = await self._offset(hosted, asked, EARLIEST)
@@ -435,6 +458,8 @@ class Fetcher:
             await self._manager.flusher.settle_cuts([hosted])
 
     async def _offset(self, hosted: Hosted, asked: FetchPosition, timestamp: int) -> int | None:
+        """Ask the leader for the partition's offset by ListOffsets. `timestamp`: LATEST or
+        EARLIEST. Return None if the leader answers with an error."""
         connection = await self._connected()
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         me, epoch = self._manager.settings.broker_id, asked.leader_epoch
@@ -447,8 +472,9 @@ class Fetcher:
 
 
 class Source(NamedTuple):
-    """The leader that a partition is fetched from, and the connection. Copies under a limit have a
-    connection of their own, one for each limit, so that nothing else waits behind them."""
+    """One connection to a leader: its `number` among the leader's connections, or the `limit` of
+    the copies that it serves. Copies under a rate limit have a connection of their own for each
+    limit, so that no other partition waits behind them."""
 
     leader: BrokerId
     number: int
@@ -456,8 +482,9 @@ class Source(NamedTuple):
 
 
 class FetcherPool:
-    """A few fetchers per leader (num.replica.fetchers), each with a share of the partitions.
-    `failed` completes when a fetcher dies, which is a bug."""
+    """Starts and stops this broker's fetchers, and assigns each followed partition to one of them.
+    A leader has up to num.replica.fetchers of them, each with a share of the partitions. `failed`:
+    a future that gets the exception of a fetcher that dies of a bug."""
 
     def __init__(self, manager: ReplicaManager, epoch: Callable[[], BrokerEpoch]) -> None:
         self._manager = manager
@@ -468,8 +495,8 @@ class FetcherPool:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def _source(self, key: PartitionKey, leader: BrokerId, limit: str | None) -> Source:
-        """Return the source of a partition: always the same for one leader, with a topic's
-        partitions distributed in turn."""
+        """Return the connection for a partition. It is always the same one for a leader and limit.
+        A topic's partitions are distributed over the leader's connections in turn."""
         if limit is not None:
             return Source(leader, 0, limit)
         number = (key.topic_id.int + key.index) % self._manager.settings.fetchers_per_leader
@@ -509,13 +536,15 @@ class FetcherPool:
             self._tasks.pop(source).cancel()
 
     def silent_ms(self, key: PartitionKey) -> int:
-        """Return for how long the leader of a followed partition has been silent, in ms."""
+        """Return the time in ms for which requests to the partition's leader have failed. Return 0
+        if the leader answers or the partition is not followed."""
         source = self._following.get(key)
         fetcher = self._fetchers.get(source) if source is not None else None
         return 0 if fetcher is None else fetcher.silent_ms
 
     def lost_leaders(self) -> dict[BrokerId, int]:
-        """Return the followed leaders that cannot be reached, with the time since, in ms."""
+        """Return the leaders that are followed and cannot be reached, each with the time in ms for
+        which it could not."""
         lost: dict[BrokerId, int] = {}
         for source, fetcher in self._fetchers.items():
             if (ms := fetcher.lost_for_ms) is not None:
@@ -523,6 +552,7 @@ class FetcherPool:
         return lost
 
     def limits_changed(self) -> None:
+        """Have fetchers under a rate limit read the rate again."""
         for source, fetcher in self._fetchers.items():
             if source.limit is not None:
                 fetcher.look_again()
@@ -535,6 +565,7 @@ class FetcherPool:
             self.failed.set_exception(error)
 
     async def close(self) -> None:
+        """Cancel all fetchers and wait for their ends."""
         tasks = list(self._tasks.values())
         self._tasks.clear()
         self._fetchers.clear()

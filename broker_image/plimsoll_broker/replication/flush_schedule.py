@@ -35,7 +35,8 @@ class FlushOwner(Protocol):
 
 
 class Flusher:
-    """Owned by the event loop."""
+    """Flushes the logs of one broker: at most one flush of a log at a time, and AT_ONCE logs in
+    parallel. Used from the event loop; the syncs run in threads."""
 
     def __init__(self, owner: FlushOwner) -> None:
         self._owner = owner
@@ -46,8 +47,9 @@ class Flusher:
     # --- flush.messages -------------------------------------------------------------------------
 
     def want(self, hosted: Hosted) -> None:
-        """Request a flush soon. While the log is being flushed this does nothing: the step after
-        that flush asks again if newer records need one."""
+        """Request a flush of this log by one of the worker tasks. Do nothing while the log is being
+        flushed: once that flush is done the partition is stepped, and the step requests another
+        flush if newer records need one."""
         if hosted not in self._busy:
             self._wanted[hosted] = None
             self._anything.set()
@@ -68,7 +70,8 @@ class Flusher:
                 await self.sync(hosted)
 
     async def settle(self, logs: Iterable[Hosted]) -> None:
-        """Wait until all records of these logs may be acknowledged, or the log is offline."""
+        """Wait until the flushes that flush.messages requires of these logs are done. Do not wait
+        for a log that is offline or dropped."""
 
         async def flush(hosted: Hosted) -> None:
             while _is_due(hosted) and not hosted.replica.failed and self._owner.is_here(hosted):
@@ -77,12 +80,12 @@ class Flusher:
         await several([hosted for hosted in logs if _is_due(hosted)], flush)
 
     async def settle_cuts(self, logs: Iterable[Hosted]) -> None:
-        """Wait until truncations are durable, or the log is offline."""
+        """Make the truncations of these logs durable. A log with a failing sync goes offline."""
         await several(logs, self._owner.driver.settle_cut)
 
     async def make_durable(self, store: LogStore, partitions: Iterable[Partition]) -> None:
-        """Make the new logs among these durable before the first append, which would otherwise sync
-        each in the event loop."""
+        """Sync those of these partitions' logs that are newly made, in a thread. Without this their
+        first append would sync each in the event loop."""
         if new := store.new_logs.among(partitions):
             with suppress(StorageError):  # the append reports it, for its own log
                 await in_thread(store.new_logs.begin_of(new))
@@ -95,7 +98,8 @@ class Flusher:
             await asyncio.wait([running])
 
     async def sync(self, hosted: Hosted, *, checkpoint: bool = False) -> None:
-        """Flush all that is in the log now, unless it fails or is dropped."""
+        """Flush all that is in the log now, after a flush that is in progress. Do nothing if the
+        log is offline or dropped. `checkpoint`: see `Log.begin_flush`."""
         await self.quiet(hosted)
         if hosted.replica.failed or not self._owner.is_here(hosted):
             return
@@ -110,12 +114,14 @@ class Flusher:
 
 
 def _is_due(hosted: Hosted) -> bool:
+    """Return True if the log has records that flush.messages requires to be flushed before they are
+    acknowledged."""
     return hosted.log.countable_end < hosted.log.log_end_offset
 
 
 async def several(items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> None:
-    """Work on the items, several in parallel. As with `in_thread`, an error is raised even if the
-    caller was cancelled."""
+    """Apply `work` to each item, AT_ONCE in parallel. Raise the errors as an exception group. As
+    with `in_thread`, an error is raised even if the caller was cancelled."""
     wanted = list(items)
     if not wanted:
         return

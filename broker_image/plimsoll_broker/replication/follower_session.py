@@ -42,7 +42,8 @@ Key = tuple[bytes, int]
 
 @dataclass(slots=True, eq=False)
 class Followed:
-    """A followed partition, and the time before which it is not asked for."""
+    """A followed partition. It is left out of requests before `delayed_until_ms`. `backoff_ms`: for
+    how long the next refusal delays it."""
 
     hosted: Hosted
     delayed_until_ms: int = 0
@@ -54,7 +55,8 @@ class Followed:
 
 
 class Question(NamedTuple):
-    """The position that was sent for one partition."""
+    """The fetch position (offset and leader epoch) and log start that a request sends for one
+    partition."""
 
     followed: Followed
     position: FetchPosition
@@ -62,8 +64,8 @@ class Question(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """A request: the partitions that it names, by topic, and those that it removes from the
-    session."""
+    """The contents of one fetch request. `topics`: the partitions that it names, by topic id.
+    `forgotten`: the partitions that the leader must remove from the session."""
 
     session: FetchSessionKey
     topics: Collection[tuple[bytes, list[PartitionFetch]]]
@@ -71,8 +73,9 @@ class Ask(NamedTuple):
 
 
 class FollowerSession:
-    """`asked` has the newest question of every partition in the leader's session. `at_once`: the
-    number of partitions asked for at a time, or None for all."""
+    """Decides which partitions a fetcher names in its next request to one leader. `asked`: for
+    every partition in the leader's fetch session, the position sent last. `at_once`: the number of
+    partitions that are fetched at a time; None for all."""
 
     def __init__(self, leader: BrokerId, at_once: int | None = None) -> None:
         self._leader = leader
@@ -87,17 +90,18 @@ class FollowerSession:
         self._fulls = 0
         self._sweep_ms = 0
         self.asked: dict[Key, Question] = {}
-        # Partitions with incomplete logs: they are not asked for but start again.
+        # Partitions with incomplete logs: their logs are discarded and copied from the start.
         self._lost: list[Question] = []
 
     def __len__(self) -> int:
+        """Return the number of followed partitions, including those that wait in line."""
         return len(self._followed) + len(self._line)
 
     # --- what is followed -----------------------------------------------------------------------
 
     def add(self, hosted: Hosted) -> bool:
-        """Ask for the partition from its log end, in the next request. Return False if it waits in
-        line."""
+        """Follow a partition, which the next request names with its log end. Return False if
+        `at_once` partitions are fetched already, so that this one waits in line."""
         followed = Followed(hosted)
         if followed.key not in self._followed and self._full:
             self._line[followed.key] = followed
@@ -108,7 +112,7 @@ class FollowerSession:
         return True
 
     def remove(self, hosted: Hosted) -> bool:
-        """Remove a partition. Return True if a waiting one takes its place."""
+        """Stop following a partition. Return True if one that waited in line takes its place."""
         key = Followed(hosted).key
         self._line.pop(key, None)
         self._leave(key)
@@ -121,9 +125,12 @@ class FollowerSession:
 
     @property
     def _full(self) -> bool:
+        """True if no more partitions may be fetched at a time."""
         return self._at_once is not None and len(self._followed) >= self._at_once
 
     def _let_in(self) -> bool:
+        """Move partitions from the line to the fetched ones while there is room. Return True if any
+        was moved."""
         come = False
         while self._line and not self._full:
             key = next(iter(self._line))
@@ -135,11 +142,12 @@ class FollowerSession:
         return come
 
     def _forget(self, key: Key) -> None:
-        """Remove it from the leader's session; a later request begins anew with it."""
+        """Have the next request remove the partition from the leader's session, if it is in it."""
         if self.asked.pop(key, None) is not None:
             self._forgotten[key] = None
 
     def current(self, followed: Followed) -> bool:
+        """Return True if this object, not a later one for the same partition, is being fetched."""
         return self._followed.get(followed.key) is followed
 
     def look_again(self, followed: Followed) -> None:
@@ -147,7 +155,9 @@ class FollowerSession:
         self._changed[followed.key] = None
 
     def rest(self, followed: Followed, now_ms: int) -> None:
-        """Leave the partition out for a while: it was refused, or its records cannot be used."""
+        """Leave the partition out of requests for its backoff time, and double that time: the
+        leader refused it, or its records cannot be used. If partitions wait in line it goes to the
+        end of the line."""
         self._rest_until(followed, now_ms + followed.backoff_ms)
         followed.backoff_ms = min(followed.backoff_ms * 2, BACKOFF_MS_MAX)
 
@@ -162,8 +172,8 @@ class FollowerSession:
                 self._let_in()
 
     def due_in_ms(self, now_ms: int) -> int | None:
-        """Return 0 if there is something to ask for, the ms until there is, or None if only a
-        change can bring something."""
+        """Return 0 if a partition can be asked for now, or the ms until one can. Return None if no
+        partition is followed."""
         for key, followed in list(self._resting.items()):
             if followed.delayed_until_ms <= now_ms:
                 if self._may(followed):
@@ -177,13 +187,15 @@ class FollowerSession:
         return min(waits, default=None)
 
     def _may(self, followed: Followed) -> bool:
-        """Return False while its disk has failed, or if newer metadata name another leader."""
+        """Return True if the replica still fetches from this leader. It does not while its disk has
+        failed, or if newer metadata name another leader."""
         return followed.hosted.replica.fetches_from == self._leader
 
     # --- the session ----------------------------------------------------------------------------
 
     def ask(self, now_ms: int) -> Ask:
-        """Return the next request, which must be sent."""
+        """Return the contents of the next request. The caller must send it, or call
+        `forget_session`."""
         if self._session_id == 0:
             self.asked.clear()
             self._forgotten.clear()
@@ -217,16 +229,19 @@ class FollowerSession:
         return Ask(session, topics.items(), forgotten.items())
 
     def take_lost(self) -> list[Question]:
-        """Remove and return the partitions that must start again instead of being asked for."""
+        """Return the partitions that `ask` left out because their logs are incomplete, and clear
+        the list. Each such log must be discarded and copied from the leader's log start."""
         lost, self._lost = self._lost, []
         return lost
 
     @property
     def has_more(self) -> bool:
-        """True if one request could not name all changes."""
+        """True if changed partitions remain that the last request had no room to name."""
         return bool(self._changed)
 
     def _question(self, key: Key, now_ms: int) -> Question | None:
+        """Return the position to send for a partition. Return None if it is not to be asked for
+        now: it is delayed, has another leader, waits for a flush, or has an incomplete log."""
         followed = self._followed.get(key)
         if followed is None or key in self._resting:
             return None
@@ -248,7 +263,8 @@ class FollowerSession:
         return question
 
     def answered(self, session_id: int) -> None:
-        """The leader has accepted the request; its session has what was asked."""
+        """Note that the leader accepted the request, in the session with this id. Raise
+        MalformedReply if that is not the present session."""
         if self._session_id == 0:
             self._session_id, self._epoch = session_id, 1
         elif session_id == self._session_id:
@@ -257,6 +273,7 @@ class FollowerSession:
             raise MalformedReply(f"a reply of session {session_id}, not {self._session_id}")
 
     def forget_session(self) -> None:
-        """The leader has no session: the connection is gone, or the leader said so."""
+        """Forget the leader's session: the connection is lost, or the leader no longer knows it.
+        The next request names every partition."""
         self._session_id = 0
         self.asked.clear()

@@ -33,7 +33,7 @@ WATCHED_MS = 10_000
 
 
 def enough(free_bytes: int, all_bytes: int) -> bool:
-    """Return True if enough is free to open logs again."""
+    """Return True if enough of the volume is free to put logs back online. Both are bytes."""
     return free_bytes >= RESERVE_BYTES + min(ROOM_BYTES_MAX, int(all_bytes * ROOM_SHARE))
 
 
@@ -43,6 +43,8 @@ def out_for_room(manager: ReplicaManager) -> list[PartitionKey]:
 
 
 def _out_for(manager: ReplicaManager, fault: StorageFault) -> list[PartitionKey]:
+    """Return the partitions that are offline because of this fault, including those with a log that
+    could not be opened."""
     out = [
         hosted.key for hosted in manager if hosted.replica.failed and _is(hosted.log.fault, fault)
     ]
@@ -50,16 +52,20 @@ def _out_for(manager: ReplicaManager, fault: StorageFault) -> list[PartitionKey]
 
 
 def _is(error: StorageError | None, *faults: StorageFault) -> bool:
+    """Return True if the error is of one of these faults; False for None."""
     return error is not None and error.fault in faults
 
 
 def _passes(error: StorageError | None) -> bool:
-    """Return True if the fault may pass without a restart."""
+    """Return True if the fault may end without a restart of the broker: a full disk, or no free
+    descriptor."""
     return _is(error, StorageFault.FULL, StorageFault.DESCRIPTORS)
 
 
 class FullDisks:
-    """`look` is the chore."""
+    """Puts replicas that went offline for lack of disk space or descriptors back online.
+    `PeriodicChores` calls `look` every second. It also reports the free space to `DiskShares` and
+    keeps the reserve file."""
 
     def __init__(self, manager: ReplicaManager) -> None:
         self._manager = manager
@@ -94,8 +100,8 @@ class FullDisks:
             self._reserved = True
 
     async def _look_for_descriptors(self) -> None:
-        """Reopen logs once descriptors are free; the files that logs hold open are bounded, however
-        many return."""
+        """Reopen logs that met EMFILE, once DESCRIPTORS_LEFT descriptors are free. The files that
+        logs hold open are bounded, so any number of logs may return."""
         waiting = _out_for(self._manager, StorageFault.DESCRIPTORS)
         if waiting:
             left = await in_thread(self._manager.store.disk.descriptors_left)
@@ -103,7 +109,8 @@ class FullDisks:
                 await self._bring_back(key)
 
     async def _bring_back(self, key: PartitionKey) -> None:
-        """Every await lets other tasks run, so each condition is checked again after it."""
+        """Reopen a partition's log and put the replica back online, if it may return. Every await
+        lets other tasks run, so each condition is checked again after it."""
         manager, hosted = self._manager, self._manager.hosted(key)
         if hosted is None:
             if self._may_return(key) and _passes(manager.broken.get(key)):
@@ -116,15 +123,17 @@ class FullDisks:
                     self._return(key, log)
 
     def _may_return(self, key: PartitionKey) -> bool:
-        """Return True once the controller has removed the replica from the ISR: it must not rely on
-        records that the log no longer has."""
+        """Return True if the partition is assigned to this broker and the controller has removed
+        this replica from the ISR. Before that the controller could rely on records that the log no
+        longer has."""
         manager = self._manager
         if manager.image is None or not manager.is_mine(key):
             return False
         return manager.settings.broker_id not in manager.image.partitions[key].isr
 
     def _is_out(self, hosted: Hosted) -> bool:
-        """Return True if this replica is offline for lack of room and may return."""
+        """Return True if this replica is offline for lack of space or descriptors and may
+        return."""
         waits = hosted.replica.failed and _passes(hosted.log.fault)
         here = self._manager.hosted(hosted.key) is hosted
         return here and waits and self._may_return(hosted.key)
@@ -137,6 +146,8 @@ class FullDisks:
         self._manager.open_again(key, log)
 
     async def _opened(self, hosted: Hosted) -> Log | None:
+        """Return the log, opened anew in a thread. Return None if that fails; the error becomes the
+        log's fault."""
         try:
             return await in_thread(self._manager.store.begin_reopen(hosted.log))
         except StorageError as error:

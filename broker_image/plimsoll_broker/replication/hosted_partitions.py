@@ -55,17 +55,19 @@ def log_config(topic: Topic, broker_configs: Mapping[str, str]) -> LogConfig:
 
 
 class Demand(NamedTuple):
-    """A partition's requirements for a batch: that records have keys, and the codec to store;
-    `codec` None: the producer's."""
+    """What a topic's configs require of a produced batch. `keyed`: every record has a key, since
+    the topic is compacted. `codec`: the compression codec to store; None keeps the producer's."""
 
     keyed: bool
     codec: int | None
 
 
 class Hosted:
-    """`applied`: the last applied partition image, compared by identity. `source`: the leader it is
-    fetched from, the leader epoch, and the limit of its copy (None: no limit). `bytes_in`,
-    `records_in` and `bytes_out` count producers' and consumers' traffic since it was hosted."""
+    """One partition that this broker hosts. `applied`: the partition's state in the metadata that
+    was applied last, compared by identity. `source`: the leader it is fetched from, the leader
+    epoch, and the name of the limit of its copy (None: no limit). `source` is None if it is not
+    fetched. `bytes_in`, `records_in` and `bytes_out` count producers' and consumers' traffic since
+    it was hosted."""
 
     def __init__(self, topic: Topic, partition: Partition, log: Log, replica: Replica) -> None:
         self.key: PartitionKey = partition.key
@@ -86,7 +88,7 @@ class Hosted:
 
     @property
     def place(self) -> tuple[str, int]:
-        """Topic and index, as the checkpoints name it."""
+        """The topic's name and the partition's index, as the checkpoint files name the log."""
         return self.name, self.key.index
 
     def configure(self, topic: Topic, broker_configs: Mapping[str, str]) -> bool:
@@ -114,7 +116,9 @@ class Hosted:
 
 
 class HostedPartitions(dict[PartitionKey, Hosted]):
-    """Changed one item at a time."""
+    """The partitions that a broker hosts, by key; `by_name` looks one up by topic name and index.
+    Only items may be set and deleted: other dictionary methods would leave stale entries in its
+    cache of names."""
 
     __slots__ = ("_by_name", "_topic_ids")
 
@@ -125,11 +129,12 @@ class HostedPartitions(dict[PartitionKey, Hosted]):
         self._by_name: dict[tuple[str, int], Hosted] = {}
 
     def named(self, topic_ids: Mapping[Any, Any]) -> None:
-        """Take the topic ids by name of a new image."""
+        """Take the map from topic names to topic ids of a new metadata image."""
         self._topic_ids = topic_ids
         self._by_name.clear()
 
     def by_name(self, name: str, index: int) -> Hosted | None:
+        """Return the partition, or None if it is not hosted."""
         hosted = self._by_name.get((name, index))
         if hosted is None and (topic_id := self._topic_ids.get(name)) is not None:
             hosted = self.get(PartitionKey(topic_id, index))
@@ -146,13 +151,14 @@ class HostedPartitions(dict[PartitionKey, Hosted]):
         self._by_name.clear()
 
     def take(self, key: PartitionKey) -> Hosted | None:
-        """Remove and return the partition, if it is here."""
+        """Remove and return the partition. Return None if it is not hosted."""
         self._by_name.clear()
         return self.pop(key, None)
 
 
 class Opener:
-    """`open_now` opens a partition if it is still to be opened."""
+    """Opens new partitions in the order in which they were queued, in time slices. `open_now` opens
+    one, unless it is open or no longer assigned here."""
 
     def __init__(self, open_now: Callable[[PartitionKey], None]) -> None:
         self._open_now = open_now
@@ -160,7 +166,7 @@ class Opener:
         self._anything = asyncio.Event()
 
     def put_off(self, key: PartitionKey) -> None:
-        """Open the partition when its turn comes."""
+        """Queue the partition to be opened by `run`."""
         self._later[key] = None
         self._anything.set()
 
@@ -175,8 +181,9 @@ class Opener:
 
 
 class PartitionWatcher(Protocol):
-    """Follows the partitions that are led here."""
+    """Is told of each step of a hosted partition. `Coordinators` implements it to follow leadership
+    changes of `__consumer_offsets`."""
 
     def stepped(self, hosted: Hosted) -> None:
-        """Called after each step, when the role may have changed, and before waiting requests are
-        answered."""
+        """Take note of a step: the partition's role may have changed. The replica manager calls
+        this before it answers waiting requests."""

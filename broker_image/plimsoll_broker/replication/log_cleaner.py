@@ -38,13 +38,15 @@ _INTERNAL = "__"
 
 
 class _Due(NamedTuple):
+    """A partition with a log that is due for compaction, and the plan of its round."""
+
     hosted: Hosted
     plan: CleaningPlan
 
 
 def sealed_segments(log: Log) -> list[SealedSegment]:
-    """Return all segments but the active one. A segment of records without a time, or one in the
-    future, is as old as its file."""
+    """Return the segments of the log except the active one, oldest first, with their sizes and
+    times. If a segment has no record timestamp, its times are its file's modification time."""
     found = []
     for segment, following in pairwise(log.segments):
         newest = segment.max_timestamp
@@ -64,7 +66,8 @@ def sealed_segments(log: Log) -> list[SealedSegment]:
 
 
 class LogCleaner:
-    """`keep` is the task; it sleeps until there is a compacted log (`wanted`)."""
+    """Compacts the logs of one broker. `keep` is its task. `wanted`: an event that wakes the task;
+    the retention chore sets it if any log is compacted."""
 
     def __init__(
         self,
@@ -96,6 +99,8 @@ class LogCleaner:
                 logger.error("cleaning failed, trying again later: %s", error)
 
     async def run(self) -> None:
+        """Clean up to ROUNDS_AT_ONCE logs, the most urgent first. Stop early if none is due or a
+        round fails."""
         try:
             for _ in range(ROUNDS_AT_ONCE):
                 due = await self._dirtiest()
@@ -108,6 +113,7 @@ class LogCleaner:
     # --- which one ------------------------------------------------------------------------------
 
     async def _dirtiest(self) -> _Due | None:
+        """Return the most urgent log that is due, or None. Update the backlog's metrics."""
         best: _Due | None = None
         due_logs, due_bytes, damaged, dirtiest = 0, 0, 0, 0.0
         async for hosted in in_slices(list(self._manager)):
@@ -126,7 +132,8 @@ class LogCleaner:
         return best
 
     def _plan(self, hosted: Hosted, flushed_end: int) -> CleaningPlan | None:
-        """Return the plan, or None if the log is not due or no longer here."""
+        """Return which part of the log to clean. `flushed_end`: only records below it are cleaned.
+        Return None if the log is not due, not compacted, offline, damaged or no longer hosted."""
         log, manager = hosted.log, self._manager
         if not log.config.compact or len(log.segments) < 2 or log in self._uncleanable:
             return None
@@ -140,7 +147,8 @@ class LogCleaner:
     # --- one round ------------------------------------------------------------------------------
 
     async def _round(self, hosted: Hosted) -> bool:
-        """Clean one log. Return False if the round did not complete and has to wait."""
+        """Clean one log. Return False if the round did not complete; the cleaner then waits for its
+        backoff time."""
         log = hosted.log
         if log.recovery_point < log.segments[-1].base_offset:
             # Only records on the disk decide what is removed, so a power cut cannot take them.
@@ -170,7 +178,8 @@ class LogCleaner:
                 await self._work.end()
 
     async def _clean(self, hosted: Hosted, job: CleaningJob, left: deque[SegmentSwap]) -> bool:
-        """Removes the swaps that are done from `left`."""
+        """Clean the log and replace its segments, group by group. Remove each finished swap from
+        `left`. Return False if the log changed or its disk failed. Raise CleaningFailed."""
         manager, log, cuts = self._manager, hosted.log, hosted.log.cuts
         end = await self._work.begin(job)
         # Persist this first: a log that ends below it later may lack newer values of keys.
@@ -193,6 +202,8 @@ class LogCleaner:
         return True
 
     def _swaps(self, log: Log, sealed: list[SealedSegment], end: int) -> list[SegmentSwap]:
+        """Return the swaps of a round that cleans up to `end`: one for each group of neighbouring
+        segments that becomes one cleaned segment."""
         by_base = {segment.base_offset: segment for segment in log.segments}
         return [
             SegmentSwap(log, self._manager.store.disk, [by_base[one.base_offset] for one in group])
@@ -213,4 +224,5 @@ class LogCleaner:
 
 
 def _urgency(due: _Due) -> tuple[bool, bool, float]:
+    """Return the sort key by which logs are chosen: the greatest is cleaned first."""
     return urgency(due.plan, internal=due.hosted.name.startswith(_INTERNAL))

@@ -43,14 +43,16 @@ _UNTIL = {
 
 
 class AckToken(Protocol):
-    """A produce that waits for one partition."""
+    """A Produce request that waits for one partition's records to be committed. `answer` is called
+    once with the error code."""
 
     def answer(self, code: int) -> None: ...
 
 
 class ParkedFetch(Protocol):
-    """A long poll, or a session of them. It hears of every partition that moved, and is woken at
-    most once after that in a step."""
+    """A Fetch request that waits for records, or a fetch session of many partitions. `moved` is
+    called for each partition with something new to read; `wake` is called at most once after that
+    in a step."""
 
     @property
     def for_follower(self) -> bool: ...
@@ -68,7 +70,8 @@ class LogOwner(Protocol):
 
 
 class LogWriter:
-    """Owned by the event loop. Its only state is counts for the metrics."""
+    """Carries out every write, truncation, flush and removal on the online logs of one broker. Used
+    from the event loop; syncs run in threads. Its only state is counts for the metrics."""
 
     def __init__(self, owner: LogOwner) -> None:
         self._owner = owner
@@ -84,8 +87,9 @@ class LogWriter:
         place: Append,
         append_time_ms: int | None,
     ) -> bool:
-        """Stamp a client's batch in place and write it; the bytes must not change from now on.
-        Return False if the disk failed."""
+        """Write the base offset and leader epoch of `place` into a client's batch, and append it to
+        the log. The caller must not change the bytes later. `append_time_ms`: the timestamp of all
+        its records (LogAppendTime); None keeps the producer's. Return False if the disk failed."""
         stamp(data, 0, place.base_offset, place.leader_epoch)
         if append_time_ms is not None:
             stamp_append_time(data, 0, header.length, append_time_ms)
@@ -138,6 +142,7 @@ class LogWriter:
         return True
 
     def truncate(self, hosted: Hosted, offset: int) -> bool:
+        """Truncate the log to `offset`. Return False if the disk failed."""
         logger.info("%r truncated to offset %d from %d", hosted, offset, hosted.log.log_end_offset)
         self._note_cut(hosted, offset)
         try:
@@ -149,7 +154,8 @@ class LogWriter:
         return True
 
     def reset(self, hosted: Hosted, reset: Reset) -> bool:
-        """Discard the log and start at the leader's start, or truncate to the leader's end."""
+        """Discard the log and begin anew at `reset.offset` if `reset.discard`; otherwise truncate
+        to `reset.offset`. Return False if the disk failed."""
         if not reset.discard:
             return self.truncate(hosted, reset.offset)
         logger.info("%r discarded its log and starts at offset %d", hosted, reset.offset)
@@ -163,17 +169,21 @@ class LogWriter:
         return True
 
     def _note_cut(self, hosted: Hosted, offset: int) -> None:
+        """Count a truncation and its records for the metrics."""
         self._traffic.truncations += 1
         self._traffic.truncated_records += max(0, hosted.log.log_end_offset - offset)
 
     def advance_log_start(self, hosted: Hosted, offset: int) -> None:
+        """Raise the log start to `offset`, at most to the log end. Do nothing if it is as high
+        already."""
         log = hosted.log
         if offset > log.log_start_offset:
             log.advance_log_start(min(offset, log.log_end_offset))
 
     def cannot_read(self, hosted: Hosted, offset: int, error: StorageError) -> None:
-        """Handle unreadable records. If others are in sync the replica goes offline, and the next
-        start truncates the log there; the only member of the ISR keeps serving the rest."""
+        """Handle records that cannot be read at `offset`. If the ISR has other members the replica
+        goes offline, and if the records are corrupt the next start truncates the log there. The
+        only member of the ISR stays online and serves the other records."""
         logger.error("cannot read %r at offset %d: %s", hosted, offset, error)
         if len(hosted.replica.partition.isr) < 2 or hosted.replica.failed:
             return
@@ -240,15 +250,17 @@ class LogWriter:
             self._owner.touch(hosted)
 
     def cannot_reopen(self, hosted: Hosted, error: StorageError) -> None:
-        """The log could not be reopened although there was room: keep this error as its fault."""
+        """Keep this error as the log's fault: the log was offline for lack of space or descriptors,
+        and could not be opened anew."""
         logger.error("cannot reopen %r: %s", hosted, error)
         hosted.log.fault = error
 
     # --- what is old ----------------------------------------------------------------------------
 
     def apply_retention(self, hosted: Hosted, wall_ms: int | None, since_ms: int) -> None:
-        """Advance the log start by retention. `wall_ms` None: time-based retention is suspended.
-        `since_ms`: when it was last applied."""
+        """Raise the log start by the topic's retention configs. `wall_ms`: the wall clock; None if
+        it is not trusted, so no record is too old. `since_ms`: the wall-clock time when retention
+        was applied before."""
         try:
             note_written(hosted.log.segments, since_ms)
             hosted.log.apply_retention(wall_ms, hosted.replica.high_watermark)
@@ -256,7 +268,8 @@ class LogWriter:
             self.fail(hosted, error)
 
     def remove_segments(self, hosted: Hosted, count: int) -> list[Segment]:
-        """Remove the oldest segments; their space is freed once no reader holds them."""
+        """Remove the oldest `count` segments and return them. Their disk space is freed when the
+        caller and all readers have dropped them. Return an empty list if the disk failed."""
         try:
             return hosted.log.remove_first(count)
         except StorageError as error:
@@ -264,17 +277,18 @@ class LogWriter:
             return []
 
     def prune_snapshots(self, hosted: Hosted) -> None:
-        """Remove producer snapshots that no start needs after a newer checkpoint."""
+        """Remove producer snapshots that recovery no longer needs after a newer checkpoint."""
         hosted.log.prune_snapshots()
 
     def expire_producers(self, hosted: Hosted, now_ms: int) -> None:
+        """Forget idle producer ids. `now_ms`: the monotonic clock."""
         hosted.log.producers.expire(now_ms)
 
     # --- compaction -----------------------------------------------------------------------------
 
     async def swap(self, hosted: Hosted, swap: SegmentSwap) -> bool:
-        """Replace segments by their cleaned one. Return False if the log changed or the disk
-        failed; a start then completes or reverts the swap."""
+        """Replace a group of segments by the cleaned one. Return False if the log changed or the
+        disk failed; recovery at the next start then completes or reverts the swap."""
         try:
             if not self._owner.is_here(hosted) or not swap.holds():
                 return False
@@ -297,8 +311,9 @@ class LogWriter:
     # --- a step's effects -----------------------------------------------------------------------
 
     def carry_out(self, hosted: Hosted, ready: Ready, woken: dict[ParkedFetch, None]) -> None:
-        """Complete produces, then collect the fetches to wake; the caller wakes each once after all
-        partitions of the step, and takes the proposal last. `Ready` says why."""
+        """Answer the Produce requests in `ready`, then add the Fetch requests to wake to `woken`.
+        After all partitions of the step the caller wakes each fetch once. The proposal in `ready`
+        is left to the caller, which must queue it last."""
         for token, code in ready.answers:
             ack: AckToken = token  # type: ignore[assignment]
             ack.answer(code)
@@ -312,7 +327,8 @@ Woken = dict[ParkedFetch, None]
 
 
 class Stepping:
-    """`one` steps a partition and collects the fetches to wake after the portion."""
+    """Calls `one` once for each touched partition at the end of a turn of the event loop. `one`
+    steps a partition and adds the Fetch requests to wake to its second argument."""
 
     def __init__(self, one: Callable[[Hosted, Woken], None]) -> None:
         self._one = one
@@ -322,7 +338,7 @@ class Stepping:
         self._due = False
 
     def touch(self, hosted: Hosted) -> None:
-        """Step the partition at the end of this turn."""
+        """Have the partition stepped at the end of this turn of the event loop."""
         if not self._due:
             self._come_back()
         self._touched[hosted] = None
@@ -332,7 +348,8 @@ class Stepping:
         asyncio.get_running_loop().call_soon(self.step)
 
     def step(self) -> None:
-        """Step one portion. A bug here is on the commit path: it is not caught, and the loop's
+        """Step the touched partitions for one portion, and wake fetches. The rest waits for the
+        next turn. A bug here is on the commit path, so it is not caught, and the event loop's
         handler ends the process."""
         self._due = False
         touched, self._touched = self._touched, {}
@@ -350,6 +367,7 @@ class Stepping:
             self._come_back()
 
     def _wake(self, woken: Woken) -> None:
+        """Wake all of the followers' fetches, and a portion of the consumers'."""
         for fetch in woken:
             if fetch.for_follower:
                 fetch.wake()
@@ -364,7 +382,7 @@ class Stepping:
         self._woken = dict.fromkeys(waiting)
 
     def finish(self) -> None:
-        """Step all touched partitions now."""
+        """Step all touched partitions now, and wake all fetches."""
         due = self._due
         while self._touched or self._woken:
             self.step()

@@ -29,7 +29,7 @@ class PeerLost(Exception):
 
 
 class PeerConnection(asyncio.BufferedProtocol):
-    """One outstanding request at a time."""
+    """A connection to another broker that sends one request at a time and receives its reply."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
@@ -50,7 +50,8 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     @classmethod
     async def open(cls, host: str, port: int, timeout_s: float) -> PeerConnection:
-        """Connect in plaintext, without checking the peer's identity."""
+        """Connect in plaintext, without checking the peer's identity. Raise PeerLost if that takes
+        longer than `timeout_s` seconds or fails."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout_s):
@@ -84,8 +85,8 @@ class PeerConnection(asyncio.BufferedProtocol):
                 reply.exception()  # marks it as retrieved: the asking task may have been cancelled
 
     def _watch(self, loop: asyncio.AbstractEventLoop, delay_s: float) -> None:
-        """Set the timer, which serves many requests: one for each would cost more than the
-        request."""
+        """Set the timer that checks for silence. One timer serves many requests: a timer for each
+        would cost more than the request."""
         self._forget_timer()
         self._timer = loop.call_later(delay_s, self._check_silence, loop)
 
@@ -95,6 +96,8 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._timer = None
 
     def _check_silence(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Break the connection if the pending reply is overdue; otherwise set the timer anew. Do
+        nothing if no reply is pending."""
         self._timer = None
         if self._reply is None or self._reply.done():
             return
@@ -107,8 +110,8 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     @property
     def lost_for_ms(self) -> int | None:
-        """Milliseconds for which requests have been failing; None if the connection is open. The
-        caller notices a loss with its next request."""
+        """The time in ms since the connection was lost; None while it is open. The next request on
+        a lost connection raises PeerLost."""
         if self._lost_s is None:
             return None
         return int((asyncio.get_running_loop().time() - self._lost_s) * 1000)
@@ -158,7 +161,8 @@ class PeerConnection(asyncio.BufferedProtocol):
                 reply.set_result(self._buffer[_LENGTH.size : end])
 
     def _begin_frame(self) -> bool:
-        """Return False if the length is not here yet or is invalid."""
+        """Read the length of the reply and make room for it. Return False if more bytes are needed
+        to know the length, or if it is invalid, which breaks the connection."""
         if self._filled < _LENGTH.size:
             return False
         (size,) = _LENGTH.unpack_from(self._buffer)
@@ -181,8 +185,8 @@ class PeerConnection(asyncio.BufferedProtocol):
 async def open_to(
     broker_id: BrokerId, image: ClusterImage | None, peers: InsidePeers, timeout_s: float
 ) -> PeerConnection:
-    """Connect to this broker at its address in the metadata, checking its identity. Raises
-    PeerLost."""
+    """Connect to a broker's replication address in the metadata, and verify its identity. Raise
+    PeerLost if it has no address, cannot be reached in `timeout_s` seconds, or is another one."""
     broker = None if image is None else image.brokers.get(broker_id)
     endpoint = None if broker is None else listener_peers.for_followers(broker)
     if endpoint is None:

@@ -43,6 +43,8 @@ UNCHECKED_BYTES_MAX = 4 * 2**20
 
 @dataclass(slots=True)
 class _Chore:
+    """A function that runs every `period_ms`, next at `due_ms` of the monotonic clock."""
+
     period_ms: int
     run: Callable[[], Awaitable[None]]
     due_ms: int
@@ -53,7 +55,8 @@ _DUE_MS = attrgetter("due_ms")
 
 
 class PeriodicChores:
-    """Several tasks; the chores of one task run in sequence."""
+    """The tasks that do a broker's periodic work on partitions. The chores of one task run one
+    after another; the tasks run side by side."""
 
     def __init__(self, manager: ReplicaManager) -> None:
         self._manager = manager
@@ -110,7 +113,7 @@ class PeriodicChores:
                     logger.error("periodic work failed, repeating it in its next period: %s", error)
 
     async def _slowly(self, visit: Callable[[Hosted], None]) -> None:
-        """Visit every hosted partition, in slices."""
+        """Call `visit` for every hosted partition, in time slices."""
         async for hosted in in_slices(list(self._manager)):
             if self._manager.is_here(hosted):
                 visit(hosted)
@@ -131,14 +134,16 @@ class PeriodicChores:
     # --- checkpoints ----------------------------------------------------------------------------
 
     async def _checkpoint(self) -> None:
+        """Save the high watermarks of all partitions."""
         manager = self._manager
         await in_thread(manager.store.begin_high_watermarks(manager.high_watermarks()))
 
     async def _recovery_points(self) -> None:
-        """Checkpoint logs, to bound what a start reads after a crash.
+        """Checkpoint logs with a sealed segment or UNCHECKED_BYTES_MAX above the recovery point, so
+        that recovery after a crash reads no more than that.
 
-        Producer snapshots that no start needs any more are removed once the newer recovery point is
-        on the disk.
+        Producer snapshots that recovery no longer needs are removed once the newer recovery point
+        is on the disk.
         """
         due: list[Hosted] = []
 
@@ -156,7 +161,7 @@ class PeriodicChores:
                 self._manager.driver.prune_snapshots(hosted)
 
     async def _flush(self) -> None:
-        """Make new logs durable, and flush logs after their flush.ms."""
+        """Make newly made logs durable, and flush the logs with a flush.ms that has passed."""
         manager = self._manager
         if make_durable := manager.store.begin_new():
             await in_thread(make_durable)
@@ -168,6 +173,8 @@ class PeriodicChores:
         await several([h for h in self._timed if self._flush_due(h, now_ms)], manager.flusher.sync)
 
     def _flush_due(self, hosted: Hosted, now_ms: int) -> bool:
+        """Return True if the log has unflushed records and its flush.ms has passed since the last
+        flush by this chore."""
         flush_ms = hosted.log.config.flush_ms
         if flush_ms is None or hosted.log.recovery_point == hosted.log.log_end_offset:
             return False
@@ -179,8 +186,8 @@ class PeriodicChores:
     # --- retention ------------------------------------------------------------------------------
 
     async def _remove_directories(self) -> None:
-        """Remove the directories of deleted logs. A directory that cannot be removed holds up
-        neither the others nor retention."""
+        """Remove the directories of deleted logs that are due. If one cannot be removed, log the
+        error and try it again later."""
         store, now_ms = self._manager.store, self._manager.now_ms()
         for path in store.deleted.due(now_ms):
             try:
@@ -190,6 +197,7 @@ class PeriodicChores:
                 store.deleted.again(path, now_ms)
 
     async def _retain(self) -> None:
+        """Apply retention to all logs, then remove the segments below the log starts."""
         manager = self._manager
         wall_ms, stamp_ms = manager.wall_clock.now_ms(), manager.wall_clock.stamp_ms()
         # One of the two times may be from a clock that was set ahead.

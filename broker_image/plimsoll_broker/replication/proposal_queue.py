@@ -26,7 +26,7 @@ from plimsoll_core.messages.requests import IsrProposal
 
 
 class SeenShrinks:
-    """`counts` only grow."""
+    """Counts the replicas that left ISRs led here, by broker and cause. `counts` only grow."""
 
     def __init__(self, broker_id: BrokerId) -> None:
         self._broker_id = broker_id
@@ -40,7 +40,7 @@ class SeenShrinks:
         self._proposed: set[tuple[PartitionKey, BrokerId]] = set()
 
     def update(self, image: ClusterImage) -> None:
-        """Take the newest metadata; partitions follow one by one."""
+        """Take new metadata. The caller reports changed partitions by `applied` afterwards."""
         self._before, self._image = self._image or image, image
         if self._before.brokers is image.brokers and self._lifetimes:
             return
@@ -51,7 +51,7 @@ class SeenShrinks:
             del self._lifetimes[broker_id]
 
     def proposed(self, partition: Partition, leaving: Iterable[BrokerId]) -> None:
-        """Count replicas that this leader proposes to drop because they lag."""
+        """Count the replicas that this leader proposes to remove from the ISR, each once."""
         for broker_id in leaving:
             mark = (partition.key, broker_id)
             if mark in self._proposed or self._image is None:
@@ -61,7 +61,7 @@ class SeenShrinks:
             self.counts[Left(broker_id=broker_id, cause=cause)] += 1
 
     def applied(self, before: Partition, after: Partition) -> None:
-        """Count the replicas that left between two states of a partition."""
+        """Count replicas that left the ISR between two states, unless counted as proposed."""
         if self._image is None or self._before is None:
             return
         if after.leader == self._broker_id:
@@ -71,12 +71,12 @@ class SeenShrinks:
         self.dropped(before)
 
     def dropped(self, partition: Partition) -> None:
-        """The partition changed or was dropped: its proposals are committed or void."""
+        """Forget the removals proposed for this partition: it has changed or is dropped."""
         for broker_id in partition.replicas if self._proposed else ():
             self._proposed.discard((partition.key, broker_id))
 
     def _told(self, left: Left) -> Left:
-        """Name RESTART as the cause if the broker is fenced with a new broker epoch."""
+        """Return `left`, with RESTART as the cause if it was fenced and has a new epoch."""
         assert self._image is not None
         broker = self._image.brokers.get(left.broker_id)
         known = self._lifetimes.get(left.broker_id)
@@ -87,14 +87,15 @@ class SeenShrinks:
 
 
 class Proposed(NamedTuple):
-    """A proposal, and the partition of the leader that made it."""
+    """An ISR proposal, and the partition that it is about."""
 
     hosted: Hosted
     proposal: IsrProposal
 
 
 class ProposalQueue:
-    """Owned by the replica manager. It never has more entries than there are partitions."""
+    """Holds ISR proposals until `reporting.isr_proposals` sends them to the controller. It has at
+    most one for each partition, the newest."""
 
     def __init__(self, traffic: Traffic, shrinks: SeenShrinks) -> None:
         self._traffic = traffic
@@ -103,7 +104,8 @@ class ProposalQueue:
         self._arrived = asyncio.Event()
 
     def add(self, hosted: Hosted, proposal: IsrProposal) -> None:
-        """Add and count a proposal that a replica has just made."""
+        """Queue a replica's new ISR proposal, and count the replicas that it adds or removes for
+        the metrics."""
         partition = hosted.replica.partition
         stay = {member.broker_id for member in proposal.new_isr}
         if stay - set(partition.isr):
@@ -112,16 +114,17 @@ class ProposalQueue:
         self.put_back(hosted, proposal)
 
     def put_back(self, hosted: Hosted, proposal: IsrProposal) -> None:
-        """Queue a proposal to be sent again."""
+        """Queue a proposal to be sent again, without counting it."""
         self._waiting[hosted.key] = Proposed(hosted, proposal)
         self._arrived.set()
 
     async def wait(self) -> None:
-        """Wait until there is a proposal."""
+        """Wait until the queue has a proposal."""
         await self._arrived.wait()
 
     def take(self, count_max: int) -> list[Proposed]:
-        """Pop the oldest proposals."""
+        """Remove and return the oldest proposals, at most `count_max`; an empty list if there is
+        none."""
         taken = [self._waiting.pop(key) for key in list(self._waiting)[:count_max]]
         if not self._waiting:
             self._arrived.clear()

@@ -25,7 +25,8 @@ logger = logging.getLogger("plimsoll.reopening_claims")
 
 
 class Reopening:
-    """Owned by the event loop. `put_off` has a partition opened later."""
+    """Keeps other components away from a log's directory while a thread opens the log anew.
+    `put_off`: called to have a partition opened later, by `Opener`."""
 
     def __init__(
         self,
@@ -48,7 +49,8 @@ class Reopening:
 
     @contextmanager
     def claim(self, log: Log) -> Iterator[None]:
-        """Reserve the log's directory for the caller."""
+        """Reserve the log's directory for the caller within a `with` block. At its end, delete the
+        log if its partition was dropped, and have waiting partitions opened."""
         name = (log.topic, log.index)
         assert name not in self._claimed, "one reopens it at a time"
         self._claimed.add(name)
@@ -63,7 +65,8 @@ class Reopening:
                 self._put_off(key)
 
     def drop(self, log: Log) -> None:
-        """Delete the log of a dropped partition, at the end of its claim if there is one."""
+        """Delete the log of a dropped partition: now, or at the end of its claim if it is
+        claimed."""
         if log in self:
             self._dropped.add((log.topic, log.index))
         else:
@@ -76,7 +79,8 @@ class Reopening:
             logger.error("the next start deletes %s-%d: %s", log.topic, log.index, error)
 
     def must_wait(self, key: PartitionKey, topic: str) -> bool:
-        """Return True if the directory's name is claimed; the partition is opened afterwards."""
+        """Return True if another log's claim holds the directory of this partition; the partition
+        is opened when the claim ends. Return False if it may be opened now."""
         name = (topic, key.index)
         if name not in self._claimed:
             return False

@@ -65,14 +65,15 @@ class Fetchers(Protocol):
     def lost_leaders(self) -> Mapping[BrokerId, int]: ...
 
     def limits_changed(self) -> None:
-        """Fetchers that wait for a limit check it again."""
+        """Have fetchers under a rate limit read the rate again."""
 
     async def close(self) -> None:
         """Stop all fetchers."""
 
 
 class ControllerEpochs(Protocol):
-    """The newest controller epoch; it looks for a newer controller that a peer names."""
+    """The part of the controller client that knows controller epochs. `highest_epoch`: the newest
+    one known. `heard_of`: a peer named a newer one, so look for that controller."""
 
     @property
     def highest_epoch(self) -> ControllerEpoch: ...
@@ -81,8 +82,9 @@ class ControllerEpochs(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSettings:
-    """`configs`: the broker's own, by Kafka's names. `stops_serving`: True if leaders stop reads
-    and acks=0/1 when another broker may lead by now (`onControllerLoss: StopServing`)."""
+    """The settings of a replica manager. `configs`: the broker's own configs, by Kafka's names.
+    `stops_serving`: True if leaders stop reads and acks=0/1 while another broker may lead
+    (`onControllerLoss: StopServing`)."""
 
     broker_id: BrokerId
     stops_serving: bool = False
@@ -92,8 +94,10 @@ class ReplicaSettings:
 
 
 class ReplicaManager:
-    """Owned by the event loop. `now_ms`: a monotonic clock in milliseconds. `fetchers` makes the
-    fetchers of this manager. `lease`: extended by heartbeats; None: there are none."""
+    """Keeps every partition that this broker hosts in the role that the newest metadata assign.
+    Used from the event loop. `now_ms`: a monotonic clock in milliseconds. `fetchers`: makes the
+    fetchers of this manager. `lease`: the leader lease that heartbeats extend; None if the broker
+    sends none."""
 
     def __init__(
         self,
@@ -143,15 +147,18 @@ class ReplicaManager:
 
     @property
     def stops_serving(self) -> bool:
+        """True if leaders stop reads and acks=0/1 while another broker may lead."""
         return self.settings.stops_serving
 
     # --- the controller's epoch, as peers tell each other ---------------------------------------
     @property
     def controller_epoch(self) -> int:
+        """The newest controller epoch that this broker knows."""
         return self._controllers.highest_epoch
 
     def heard_of_controller(self, epoch: int) -> None:
-        """Note a controller epoch that a peer has heard of. The peer may be wrong, or no broker at
+        """Report a controller epoch from a peer's request or reply to the controller client, if it
+        is newer than the known one. It is not believed: the peer may be wrong, or no broker at
         all."""
         if epoch > self._controllers.highest_epoch:
             self._controllers.heard_of(ControllerEpoch(epoch))
@@ -169,12 +176,14 @@ class ReplicaManager:
         return list(self._hosted.values())
 
     def hosted(self, key: PartitionKey) -> Hosted | None:
+        """Return the partition, or None if this broker does not host it."""
         return self._hosted.get(key)
 
     def by_key(self, topic_id: UUID, index: int) -> Hosted | None:
         return self._hosted.get(PartitionKey(topic_id, index))
 
     def topic_id(self, name: str) -> UUID | None:
+        """Return the topic's id in the newest metadata, or None."""
         return None if self.image is None else self.image.topic_ids.get(name)
 
     def missing(self, topic_id: UUID | None, index: int) -> Code:
@@ -194,8 +203,8 @@ class ReplicaManager:
     # --- metadata -------------------------------------------------------------------------------
 
     async def start(self, image: ClusterImage, found: list[Found]) -> None:
-        """Take the first image. Directories that this broker should not host are set aside before
-        it serves."""
+        """Take the first metadata image and open the partitions that it assigns here. Directories
+        in `found` of other partitions are set aside first."""
         hosted = image.hosted.get(self.settings.broker_id, Map())
         async for directory in in_slices(found):
             topic_id = directory.topic_id
@@ -214,8 +223,8 @@ class ReplicaManager:
         self._opens_all = False
 
     def apply_image(self, old: ClusterImage | None, new: ClusterImage) -> None:
-        """Take a new image. The effects on partitions may take a while (`Roles`); questions about
-        the cluster are answered from the new image at once."""
+        """Take a new metadata image. Look-ups of brokers and topics use it at once. The effects on
+        partitions may take several turns of the event loop (`Roles`)."""
         self.image = new
         self._hosted.named(new.topic_ids)
         self.shrinks.update(new)
@@ -227,15 +236,15 @@ class ReplicaManager:
             self.fetchers.limits_changed()
 
     def open_later(self, key: PartitionKey) -> None:
-        """Open the partition in the opener's next turn; during a start, before clients are served,
-        at once."""
+        """Have `Opener` open the partition. During a start, before clients are served, open it at
+        once."""
         if self._opens_all:
             self.open_now(key)
         else:
             self.opener.put_off(key)
 
     def open_now(self, key: PartitionKey) -> None:
-        """Open a partition that was put off, if it is still to be hosted."""
+        """Open a partition that was put off, unless it is open or no longer assigned here."""
         if self.is_mine(key) and key not in self._hosted:
             self.take_role(key)
 
@@ -245,14 +254,15 @@ class ReplicaManager:
         return image is not None and key in image.hosted.get(self.settings.broker_id, Map())
 
     def configure(self, hosted: Hosted) -> None:
-        """Apply the topic's configs, unless it is gone."""
+        """Apply the configs of the partition's topic, unless the topic is deleted."""
         assert self.image is not None
         topic = self.image.topics.get(hosted.key.topic_id)
         if topic is not None and hosted.configure(topic, self.settings.configs):
             self.touch(hosted)
 
     def take_role(self, key: PartitionKey) -> None:
-        """Apply the partition's state in the newest image."""
+        """Open the partition if necessary, and apply its state in the newest image: leader, ISR and
+        epochs."""
         assert self.image is not None
         self._apply(self.image, self.image.partitions[key])
 
@@ -270,8 +280,9 @@ class ReplicaManager:
         self.changes.done(partition.key)
 
     def _follow(self, hosted: Hosted) -> None:
-        """Follow the partition's leader. Nothing is restarted for the same leader, leader epoch and
-        limit: only the ISR has changed then."""
+        """Start, restart or stop fetching, as the partition's state and the limit of its copy
+        require. Do nothing if the leader, the leader epoch and the limit are the same as before:
+        only the ISR has changed then."""
         leader, partition = hosted.replica.fetches_from, hosted.replica.partition
         limit = self.copy_buckets.limit(partition)
         name = None if limit is None else limit.name
@@ -286,11 +297,14 @@ class ReplicaManager:
             self.fetchers.follow(hosted, leader, name)
 
     def limit_again(self, hosted: Hosted) -> None:
-        """Apply a changed limit to a copy; a paused move stops it."""
+        """Apply a changed rate limit to the partition's copy, if it has one. A rate of 0 (a paused
+        move) stops the copy."""
         if self.copy_buckets.limit(hosted.replica.partition) is not None:
             self._follow(hosted)
 
     def _open(self, image: ClusterImage, partition: Partition) -> Hosted | None:
+        """Open the partition's log and host the partition. Return None if the log cannot be opened,
+        or another log's directory has to be freed first."""
         if partition.key in self.broken:
             return None
         topic = image.topics[partition.topic_id]
@@ -308,8 +322,8 @@ class ReplicaManager:
         return self._host(topic, partition, log, known)
 
     def _host(self, topic: Topic, partition: Partition, log: Log, committed: int) -> Hosted:
-        """Host the partition. `committed`: up to this offset records may be committed, whatever the
-        checkpoint says."""
+        """Host the partition. `committed`: records below this offset may be committed, although the
+        checkpointed high watermark may be lower."""
         replica = Replica(partition, log, self.store.high_watermark(log), self.around)
         replica.compacted_copy.committed(committed)
         hosted = Hosted(topic, partition, log, replica)
@@ -318,7 +332,7 @@ class ReplicaManager:
         return hosted
 
     def drop(self, hosted: Hosted) -> None:
-        """Stop hosting the partition."""
+        """Stop hosting the partition: fail its waiting requests and delete its log."""
         gone = self.image is None or hosted.key.topic_id not in self.image.topics
         self.fetchers.unfollow(hosted)
         del self._hosted[hosted.key]
@@ -334,7 +348,9 @@ class ReplicaManager:
     # --- stepping -------------------------------------------------------------------------------
 
     def _step(self, hosted: Hosted, woken: Woken) -> None:
-        """Commit, answer, collect the fetches to wake, and propose."""
+        """Process what has happened to the partition since its last step: request a flush, answer
+        its Produce requests, collect the Fetch requests to wake in `woken`, and queue its ISR
+        proposal."""
         if hosted.replica.role is FAILED:
             self.report_due.set()
         if hosted.log.countable_end < hosted.log.log_end_offset:
@@ -350,8 +366,8 @@ class ReplicaManager:
     def altered(
         self, hosted: Hosted, proposal: IsrProposal, answer: PartitionAnswer | None
     ) -> bool:
-        """Apply the controller's answer to a proposal (None: no answer came). Return True if the
-        proposal is queued again."""
+        """Apply the controller's answer to an ISR proposal; None if no answer came. Return True if
+        the proposal is queued again."""
         again = hosted.replica.altered(proposal, answer, self.now_ms())
         self.touch(hosted)
         if again:
@@ -361,12 +377,14 @@ class ReplicaManager:
     # --- time -----------------------------------------------------------------------------------
 
     def check_lag(self, hosted: Hosted) -> None:
-        """Called at half the lag limit."""
+        """Have a leader look for followers to remove from the ISR. The lag chore calls this every
+        half of replica.lag.time.max.ms."""
         if hosted.replica.leader is not None:
             hosted.replica.check_lag(self.now_ms())
             self.touch(hosted)
 
     def expire_waiters(self, hosted: Hosted) -> None:
+        """Answer the partition's waiting requests that have timed out."""
         if hosted.replica.waiters:
             hosted.replica.expire_waiters(self.now_ms())
             self.touch(hosted)
@@ -374,14 +392,16 @@ class ReplicaManager:
     # --- disks ----------------------------------------------------------------------------------
 
     def is_here(self, hosted: Hosted) -> bool:
-        """Return True if this object is hosted and its log is not being reopened. After a drop the
-        directory's name may be another topic's; during a reopening it belongs to a thread."""
+        """Return True if this object is the hosted one for its partition and its log is not being
+        reopened. Otherwise nothing may use the log's directory: after a drop its name may be
+        another topic's, and during a reopening a thread uses it."""
         return self._hosted.get(hosted.key) is hosted and hosted.log not in self.reopening
 
     def open_again(self, key: PartitionKey, log: Log | None) -> None:
-        """Put a partition back online: its fault has passed. `log` replaces the failed one; None:
-        open it now. A partition that is no longer assigned here is dropped by the next walk of
-        `Roles`."""
+        """Put a partition back online after its disk has room or descriptors again. `log`: the
+        reopened log, which replaces the failed one; None if the log could not be opened before, so
+        it is opened now. Do nothing if the partition is no longer assigned here: the next walk of
+        `Roles` drops it."""
         image = self.image
         if image is None or not self.is_mine(key):
             return
@@ -397,6 +417,8 @@ class ReplicaManager:
         self._apply(image, image.partitions[key])
 
     def high_watermarks(self) -> dict[tuple[str, int], int]:
+        """Return the high watermarks of all partitions by topic and index, except those with a log
+        that is being reopened."""
         return {
             (hosted.name, hosted.key.index): hosted.replica.high_watermark
             for hosted in self._hosted.values()
@@ -404,7 +426,7 @@ class ReplicaManager:
         }
 
     def close(self) -> None:
-        """Stop serving: waiting requests fail with NOT_LEADER_OR_FOLLOWER."""
+        """Stop serving: waiting requests are answered with NOT_LEADER_OR_FOLLOWER."""
         for hosted in self._hosted.values():
             hosted.replica.close(Code.NOT_LEADER_OR_FOLLOWER)
             self.touch(hosted)

@@ -44,7 +44,9 @@ from plimsoll_process.state_change_lines import StateChangeLines
 
 
 class _PendingChanges(NamedTuple):
-    """The changes asked of one replica. `since_ms`: since when any has been pending."""
+    """The state changes of one replica that the metadata ask for and that are not completed.
+    `leads`: True if this broker is to lead. `since_ms`: the monotonic time since which any has been
+    pending."""
 
     changes: tuple[StateChange, ...]
     topic: str
@@ -54,7 +56,8 @@ class _PendingChanges(NamedTuple):
 
 
 class StateChanges:
-    """Owned by the event loop. `now_ms` is its monotonic clock."""
+    """Counts and logs the state changes that the metadata ask of this broker's replicas, as
+    received and as completed. `now_ms`: the monotonic clock."""
 
     def __init__(self, broker_id: BrokerId, now_ms: Callable[[], int]) -> None:
         self._broker_id = broker_id
@@ -73,30 +76,32 @@ class StateChanges:
 
     @property
     def pending_ms(self) -> int:
-        """Return the age of the oldest pending change, in ms."""
+        """The age in ms of the oldest pending change; 0 if there is none."""
         oldest = next(iter(self._pending.values()), None)
         return 0 if oldest is None else self._now_ms() - oldest.since_ms
 
     def ask(self, image: ClusterImage, before: Partition | None, after: Partition) -> None:
-        """Note the changes that lead from `before` (None: not hosted) to `after`."""
+        """Note as received the changes that lead from one state of a partition to another. `before`
+        is None if the replica is not hosted yet."""
         kinds = asked_of(self._broker_id, before, after)
         topic = image.topics.get(after.topic_id)
         if kinds and topic is not None:
             self._receive(after, kinds, topic.name, image.controller_epoch)
 
     def done(self, key: PartitionKey) -> None:
-        """The replica is as asked."""
+        """Note the replica's pending changes as completed. Do nothing if there are none."""
         found = self._pending.pop(key, None)
         if found is not None:
             self._tell(COMPLETED, found, self.completed)
 
     def keep(self, wanted: Map[PartitionKey, None]) -> None:
-        """Drop changes of replicas that were never opened and are no longer wanted."""
+        """Drop the pending changes of replicas that are not in `wanted`: they were never opened and
+        are no longer assigned here."""
         for key in [key for key in self._pending if key not in wanted]:
             del self._pending[key]
 
     def closed(self, partition: Partition, topic: str, image: ClusterImage | None) -> None:
-        """A replica has been closed and dropped."""
+        """Note that a replica was closed and dropped, as a change both received and completed."""
         controller_epoch = 0 if image is None else image.controller_epoch
         self._pending.pop(partition.key, None)
         self._receive(partition, (CLOSE,), topic, controller_epoch)
@@ -109,6 +114,7 @@ class StateChanges:
         topic: str,
         controller_epoch: int,
     ) -> None:
+        """Count and log the changes as received, unless the same ones are pending."""
         key, known = partition.key, self._pending.get(partition.key)
         changes = tuple(
             StateChange(kind, key, self._broker_id, partition.leader_epoch) for kind in kinds
@@ -123,6 +129,7 @@ class StateChanges:
         self._tell(RECEIVED, found, self.received)
 
     def _tell(self, stage: Stage, found: _PendingChanges, counts: Counter[StateChangeKind]) -> None:
+        """Count each change, and log it unless there are too many lines."""
         for change in found.changes:
             counts[change.kind] += 1
             if self._lines.room:
@@ -156,7 +163,8 @@ class RoleOwner(Protocol):
 
 
 class Roles:
-    """`applied`: the metadata offset up to which all effects on partitions are done."""
+    """Applies each new metadata image to the hosted partitions, in time slices. `applied`: the
+    metadata offset up to which all effects on partitions are done."""
 
     def __init__(self, broker_id: BrokerId, owner: RoleOwner) -> None:
         self._broker_id = broker_id
@@ -169,7 +177,8 @@ class Roles:
         self.applied = MetadataOffset(0)
 
     def update(self, *, everything: bool, limits_changed: bool) -> None:
-        """The owner has a new image. `everything`: partitions or topics have changed."""
+        """Begin to apply the owner's newest image. `everything`: True if partitions or topics have
+        changed. `limits_changed`: True if the rate limit of a copy has."""
         self._limits_changed = self._limits_changed or limits_changed
         image = self._owner.image
         assert image is not None
@@ -182,7 +191,7 @@ class Roles:
             self.applied = image.next_offset
 
     async def run(self) -> None:
-        """Run until cancelled."""
+        """Continue walks, a portion in each turn of the event loop. Runs until cancelled."""
         while True:
             await self._begun.wait()
             self._begun.clear()
@@ -192,19 +201,21 @@ class Roles:
                 self._go_on(SLICE_S)
 
     async def finish(self) -> None:
-        """Complete the walk."""
+        """Run the present walk, and those that follow it, to the end."""
         while self._walk is not None:
             self._go_on(SLICE_S)
             await asyncio.sleep(0)
 
     def _begin(self, image: ClusterImage) -> None:
+        """Begin a walk over all partitions for this image."""
         limits_changed, self._limits_changed = self._limits_changed, False
         self._again = False
         self._walking = image.next_offset
         self._walk = self._steps(image, limits_changed=limits_changed)
 
     def _go_on(self, slice_s: float | None) -> None:
-        """Do one portion, for at most `slice_s`."""
+        """Continue the walk for one portion: PORTION of cost, and at most `slice_s` seconds (None:
+        no limit). At its end, begin another one if a newer image has come."""
         walk, left = self._walk, PORTION
         until_s = None if slice_s is None else time.monotonic() + slice_s
         assert walk is not None
@@ -232,13 +243,14 @@ class Roles:
         return image.hosted.get(self._broker_id, Map())
 
     def _steps(self, image: ClusterImage, *, limits_changed: bool) -> Iterator[int]:
-        """Yield the cost of each step."""
+        """Walk over all partitions. Yield the cost of each step, in look-ups of a partition."""
         yield from self._drops()
         yield from self._roles(image)
         if limits_changed:
             yield from self._limits()
 
     def _drops(self) -> Iterator[int]:
+        """Drop partitions that are no longer assigned here. Yield the cost of each step."""
         owner = self._owner
         left = owner.hosts()
         left.reverse()
@@ -250,6 +262,8 @@ class Roles:
                 yield FILES
 
     def _roles(self, image: ClusterImage) -> Iterator[int]:
+        """Apply the state of each partition that the image assigns here, those led here first.
+        Yield the cost of each step."""
         owner = self._owner
         leading: list[PartitionKey] = []
         following: list[PartitionKey] = []
@@ -278,6 +292,7 @@ class Roles:
                 owner.open_later(key)
 
     def _limits(self) -> Iterator[int]:
+        """Apply changed rate limits to all partitions. Yield the cost of each step."""
         owner = self._owner
         for hosted in owner.hosts():
             yield 1

@@ -27,8 +27,8 @@ REMOVED_AT_ONCE = 32
 
 
 def removable(log: Log, saved_start: int, count_max: int) -> int:
-    """Return how many of the oldest segments may be removed, up to `count_max`. `saved_start`: the
-    log start on the disk."""
+    """Return how many of the oldest segments may be removed, at most `count_max`. `saved_start`:
+    the log start that is on the disk; only segments wholly below it may go."""
     below = min(saved_start, log.log_start_offset)
     count = 0
     for following in islice(log.segments, 1, count_max + 1):
@@ -39,24 +39,28 @@ def removable(log: Log, saved_start: int, count_max: int) -> int:
 
 
 def removable_unsaved(log: Log) -> int:
-    """As `removable`, if no log start can be saved (a full disk): one segment, and only if earlier
-    removals are durable, so that a power cut leaves no gap."""
+    """Return how many of the oldest segments may be removed, 0 or 1, while a full disk prevents
+    saving log starts. It is 1 only if earlier removals are durable, so that a power cut leaves no
+    gap."""
     return removable(log, log.log_start_offset, int(log.unsynced.removals_synced))
 
 
 def _has_segment_below(log: Log, start: int) -> bool:
-    """Return True if the oldest segment lies below `start` as a whole."""
+    """Return True if all of the oldest segment lies below `start`, and it is not the only one."""
     return len(log.segments) > 1 and log.segments[1].base_offset <= start
 
 
 class SegmentRemoval:
-    """The three steps for all logs of a broker. Holds no state."""
+    """Removes the segments below the log starts of all partitions of a broker. The retention chore
+    runs it. Holds no state."""
 
     def __init__(self, manager: ReplicaManager) -> None:
         self._manager = manager
 
     async def run(self) -> None:
-        """Raises StorageError if log starts cannot be saved, unless the disk is full."""
+        """Save the log starts, then remove the segments below them. On a full disk remove one
+        segment of each log without a saved start. Raise StorageError if log starts cannot be saved
+        for another reason."""
         saves = self._manager.store.begin_log_starts()
         try:
             await in_thread(saves)
@@ -70,6 +74,7 @@ class SegmentRemoval:
         await self._remove_below_saved_starts()
 
     async def _remove_below_saved_starts(self) -> None:
+        """Remove all segments below the saved log starts."""
         manager = self._manager
         async for hosted in in_slices(list(manager)):
             while await self._may_remove(hosted):
@@ -82,8 +87,8 @@ class SegmentRemoval:
                 await in_thread(removed.clear)
 
     async def _may_remove(self, hosted: Hosted) -> bool:
-        """Return True if a segment lies below the saved start and the name of the next one is
-        durable; syncs the names if that is missing."""
+        """Return True if the oldest segment lies below the saved log start and the name of the next
+        one is durable. If only the name is not durable yet, sync the directory."""
         manager, log = self._manager, hosted.log
         if not manager.is_here(hosted):
             return False
@@ -92,9 +97,9 @@ class SegmentRemoval:
         return log.unsynced.is_named(log.segments[1]) or await manager.driver.sync_names(hosted)
 
     async def _remove_oldest(self) -> None:
-        """Remove one segment of each log, to make room on a disk too full to save a log start.
-        Earlier removals are synced first. Beginnings cannot be saved either, so those notes are
-        forgotten first."""
+        """Remove one segment of each log below its log start, to make room on a disk too full to
+        save a log start. Earlier removals are synced first. The noted beginnings cannot be saved
+        either, so all of them are forgotten before."""
         manager, noted = self._manager, True
         async for hosted in in_slices(list(manager)):
             log = hosted.log

@@ -33,7 +33,9 @@ class LeaseOwner(Protocol):
 
 
 class ServingLease:
-    """One for all partitions of a broker. `lease` None: no heartbeat extends it."""
+    """Decides whether leaders on this broker may answer without asking others: reads, acks=0/1 and
+    the answers of coordinators. One for all partitions of a broker. `lease`: the lease that
+    heartbeats extend; None if the broker sends none."""
 
     def __init__(self, owner: LeaseOwner, lease: LeaderLease | None) -> None:
         self.lease = LeaderLease() if lease is None else lease
@@ -42,16 +44,19 @@ class ServingLease:
         self._refusing = False
 
     def may_serve(self, hosted: Hosted) -> bool:
-        """Return True if reads and acks=0/1 of this leader may be answered: always, unless the
-        cluster wants them to stop when another broker may lead by now."""
+        """Return True if reads and acks=0/1 of this leader may be answered. Always True unless the
+        cluster has `onControllerLoss: StopServing`; then only while `holds` is."""
         return not self._owner.stops_serving or self.holds(hosted)
 
     def knows_since(self, since_ms: int) -> bool:
-        """Return True if all metadata committed by `since_ms` has been applied here."""
+        """Return True if all metadata committed up to `since_ms`, a time of the broker's monotonic
+        clock, has been applied here."""
         return self.lease.applied_since(since_ms, self._owner.roles.applied)
 
     def holds(self, hosted: Hosted) -> bool:
-        """Return True if no other broker can have led the partition for longer than a session."""
+        """Return True if no other broker can have led the partition for longer than the session
+        timeout, as a controller or the followers have confirmed. Count and log a refusal
+        otherwise."""
         owner, lease = self._owner, self.lease
         now_ms = owner.now_ms()
         if lease.from_controller(now_ms, owner.roles.applied):

@@ -11,7 +11,8 @@ from plimsoll_process.durations import Durations
 
 
 class CleaningStats:
-    """The first five only grow; the others are as of the cleaner's last look."""
+    """What log compaction did since the broker's start, and its backlog, for the metrics. The byte
+    counts, rounds, failures and time only grow. The others are set at each look for due logs."""
 
     def __init__(self) -> None:
         # Bytes of segments that were read, and of what was left of them.
@@ -30,7 +31,9 @@ class CleaningStats:
 
 
 class Traffic:
-    """Counters that only grow; the metrics read them."""
+    """Counters of the data path since the broker's start, which the metrics read: bytes and records
+    of clients (`bytes_in`, `bytes_out`, `records_in`), bytes replicated from leaders and to
+    followers, bytes copied under a rate limit (`moved_in`), and events. They only grow."""
 
     def __init__(self) -> None:
         self.bytes_in = self.bytes_out = self.replicated_in = self.replicated_out = 0
