@@ -1,18 +1,19 @@
-"""ControllerClient: a broker's commands to the active controller: find it, keep or leave its
-connection.
+"""ControllerClient: finds the active controller for a broker, and sends the broker's commands to
+it.
 
 `node.broker`, the replica manager and the admin handlers call `command`, which sends to the current
 controller again, with bounded backoff, until the caller's deadline. A controller with an epoch
-below the highest seen is not believed. A controller that is silent or `unconfirmed` is compared
-with all other addresses once a second, and left for a confirmed one of a higher epoch. Source:
-ARCHITECTURE.md, "The controller"; docs/protocol.md §7.2.
+below the highest seen is not believed. If a controller is silent or reports itself `unconfirmed`
+(it cannot show that it is still active), the broker asks all other addresses, and changes to a
+confirmed controller of a higher epoch. Source: ARCHITECTURE.md, "The controller"; docs/protocol.md
+§7.2.
 
 `ControlConnection`: one connection to a controller, with replies matched by correlation id. The
 controller client uses one for commands, the metadata stream another. Replies may overtake. When the
 connection is lost every request fails; callers bound their waits.
 
-`RumouredController`: when a broker follows up a peer's report of a newer controller. Source: the
-protocol's rule for Fetch, the leader's side ("Controller epoch").
+`RumouredController`: decides when a broker looks for a newer controller that a peer has reported.
+Source: the protocol's rule for Fetch, the leader's side ("Controller epoch").
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ IN_FLIGHT_MAX = 256
 
 
 class ControlConnection(asyncio.Protocol):
-    """Made by `connect`."""
+    """One connection of a broker to a controller. `connect` makes it."""
 
     def __init__(self, client_id: str) -> None:
         self._client_id = client_id
@@ -85,7 +86,7 @@ class ControlConnection(asyncio.Protocol):
         self._transport = None
 
     def close(self, why: str) -> None:
-        """Abort the connection; pending requests fail with `why`."""
+        """Abort the connection. Pending requests fail with a ConnectionError with this message."""
         self._fail(why)
         if self._transport is not None:
             self._transport.abort()
@@ -103,11 +104,13 @@ class ControlConnection(asyncio.Protocol):
                 future.set_exception(ConnectionError(why))
 
     async def command(self, command: control.Command, timeout_ms: int) -> control.CommandReply:
-        """Raises ConnectionError or TimeoutError."""
+        """Send a command and return the reply. Raises ConnectionError if the connection is lost,
+        and TimeoutError if there is no reply within `timeout_ms`."""
         return control.decode_command_reply(await self._call(command, timeout_ms))
 
     async def fetch_metadata(self, fetch: FetchMetadata, timeout_ms: int) -> control.MetadataReply:
-        """Raises ConnectionError or TimeoutError."""
+        """Request metadata records and return the reply. Raises ConnectionError if the connection
+        is lost, and TimeoutError if there is no reply within `timeout_ms`."""
         return control.decode_metadata_reply(await self._call(fetch, timeout_ms))
 
     async def _call(self, body: control.Command | FetchMetadata, timeout_ms: int) -> bytes:
@@ -131,7 +134,8 @@ class ControlConnection(asyncio.Protocol):
 async def connect(
     host: str, port: int, client_id: str, timeout_ms: int, inside: InsidePeers
 ) -> ControlConnection:
-    """Raises OSError or TimeoutError."""
+    """Connect to a controller. `inside` sets up TLS. Raises OSError if the connection fails, and
+    TimeoutError if it takes longer than `timeout_ms`."""
     async with asyncio.timeout(timeout_ms / 1000):
         connection, link = await inside.controller(
             lambda: ControlConnection(client_id), PeerAddress(host, port)
@@ -141,29 +145,32 @@ async def connect(
 
 
 RUMOUR_MS = 5_000
-"""The least time between two looks for a controller that peers report."""
+"""The least time between two searches for a controller that peers have reported."""
 
 
 class RumouredController:
-    """The peers' reports, until they are followed up."""
+    """The newest controller epoch that peers have reported, until this broker has looked for that
+    controller."""
 
     def __init__(self) -> None:
-        # The highest epoch that a peer named since the last look; 0: none.
+        # The highest epoch that a peer has reported since the last search; 0 if none has.
         self._epoch = ControllerEpoch(0)
-        # No look is due before this.
+        # No search is due before this time.
         self._next_look_ms = 0
 
     def heard_of(self, epoch: ControllerEpoch) -> None:
-        """Note that a peer follows a controller of this epoch.
+        """Record that a peer follows a controller of this epoch.
 
-        It only causes a look with the next heartbeat. Only a controller itself can prove its epoch;
-        otherwise one made-up number would leave this broker, and its peers, without any controller.
+        It only causes a search with the next heartbeat. Only a controller itself can prove its
+        epoch; otherwise one made-up number would leave this broker, and its peers, without any
+        controller.
         """
         self._epoch = max(self._epoch, epoch)
 
     def is_due(self, highest_epoch: ControllerEpoch) -> bool:
-        """Return True if a report is to be followed up now. Looks are rare, so that made-up epochs
-        do not keep the broker busy. `highest_epoch`: of controllers that have answered."""
+        """Return True if the broker should look for the reported controller now, and forget the
+        report. `highest_epoch`: the highest epoch of controllers that have answered; lower reports
+        are ignored. Searches are rare, so that made-up epochs do not keep the broker busy."""
         if self._epoch <= highest_epoch or monotonic_ms() < self._next_look_ms:
             return False
         self._next_look_ms = monotonic_ms() + RUMOUR_MS
@@ -173,7 +180,8 @@ class RumouredController:
 
 CONNECT_MS_MAX = 1_000
 LOOK_MS_MAX = 2_000
-"""The time for one look at all addresses; with the silence before it, it fits into a session."""
+"""The time limit for asking all addresses once. With the silence before it, it fits into a session
+timeout."""
 ATTEMPT_MS_MAX = 5_000
 BACKOFF_MS = 50
 BACKOFF_MS_MAX = 1_000
@@ -199,7 +207,7 @@ class ControllerAddress(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peers:
-    """The names of this broker and of its controllers."""
+    """This broker's identity, and the addresses of its controllers as "host:port"."""
 
     cluster_id: UUID
     broker_id: BrokerId
@@ -212,8 +220,8 @@ class Peers:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatResult:
-    """`confirmed`: True if the controller could show that it is still active. The other fields are
-    the reply's."""
+    """A controller's reply to a heartbeat. `confirmed`: True if the controller could show that it
+    is still active. The other fields are copied from the reply."""
 
     answer: Answer
     confirmed: bool
@@ -223,7 +231,8 @@ class HeartbeatResult:
 
 
 class ControllerClient:
-    """Owned by the broker's event loop."""
+    """A broker's connection to the active controller, and the search for that controller. Used on
+    the broker's event loop only."""
 
     def __init__(self, peers: Peers, inside: InsidePeers | None = None) -> None:
         """`inside` sets up TLS to controllers. With None, connections are in plaintext."""
@@ -242,11 +251,13 @@ class ControllerClient:
         # From the last confirmed controller. None if that is of an earlier release.
         self.topic_defaults: TopicDefaults | None = None
         self.moved: Callable[[], None] | None = None
-        """Called when the controller has another address."""
+        """Called when the broker has connected to a controller, perhaps at another address. May be
+        None."""
 
     @property
     def address(self) -> ControllerAddress | None:
-        """The controller's address; the metadata stream goes there too."""
+        """The controller's address, or None while none is known. The metadata stream connects to
+        it, too."""
         return self._address
 
     async def wait_address(self) -> ControllerAddress:
@@ -256,7 +267,8 @@ class ControllerClient:
         return self._address
 
     def believes(self, epoch: ControllerEpoch) -> bool:
-        """Return True if a controller of this epoch may be believed; remembers the highest."""
+        """Return False if a controller of a higher epoch has been seen. Otherwise remember this
+        epoch as the highest and return True."""
         if epoch < self.highest_epoch:
             return False
         self.highest_epoch = epoch
@@ -265,10 +277,12 @@ class ControllerClient:
     async def command(
         self, request: BrokerRequest, timeout_ms: int = 30_000, *, once: bool = False
     ) -> Answer:
-        """Return the committed answer. Raises NoController at the deadline.
+        """Send a request to the active controller and return its answer, which is committed. Raises
+        NoController at the deadline.
 
-        `once`: never send again after the request may have been received (clients' admin requests,
-        which are not idempotent).
+        `once`: never send again after the request may have been received (for clients' admin
+        requests, which are not idempotent). Then NoController is also raised if the connection is
+        lost.
         """
         backoffs = _backoffs()
         if self._cut_off and not isinstance(request, AllocateProducerIds):
@@ -289,7 +303,8 @@ class ControllerClient:
     async def _attempt(
         self, connection: ControlConnection, request: BrokerRequest, *, once: bool
     ) -> control.CommandReply | None:
-        """Return the reply, or None if the controller must be looked for and asked again."""
+        """Send a request once and return the reply. Return None if the connection was lost or the
+        peer is not the controller, so that the caller looks for the controller and asks again."""
         try:
             reply = await connection.command(self._envelope(request), ATTEMPT_MS_MAX)
         except (ConnectionError, TimeoutError, control.MalformedControlMessage) as error:
@@ -303,8 +318,8 @@ class ControllerClient:
         return reply
 
     async def heartbeat(self, heartbeat: Heartbeat, timeout_ms: int) -> HeartbeatResult | None:
-        """Make one attempt. Return None if no controller answered in time; the caller judges by its
-        clock."""
+        """Send a heartbeat once. Return None if no controller answered in time; the caller decides
+        by its own clock what follows."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 connection = await self._connected()
@@ -332,17 +347,17 @@ class ControllerClient:
         )
 
     def give_up(self, why: str) -> None:
-        """Leave the present controller; the next request looks for one."""
+        """Close the connection to the present controller; the next request looks for one."""
         if self._connection is not None:
             self._leave(self._connection, why)
 
     def heard_of(self, epoch: ControllerEpoch) -> None:
-        """Note that a peer follows a controller of this epoch."""
+        """Record that a peer follows a controller of this epoch (`RumouredController`)."""
         self._rumour.heard_of(epoch)
 
     def cut_off(self, why: str) -> None:
-        """Send no more commands that depend on partitions: the broker's metadata stay behind for
-        good, so its proposals would be outdated. Heartbeats go on."""
+        """Send no more commands that depend on partitions. Called when the broker can no longer
+        apply metadata: its proposals would be outdated. Heartbeats go on."""
         self._cut_off = why
 
     def close(self) -> None:
@@ -381,8 +396,8 @@ class ControllerClient:
     _avoid: ControllerAddress | None = None
 
     async def _connected(self) -> ControlConnection:
-        """Return the present connection, or a new one; tries addresses until the caller's
-        deadline."""
+        """Return the present connection, or a new one. Tries all addresses, again and again, until
+        the caller's deadline."""
         async with self._connecting:
             backoffs = _backoffs()
             while (present := self._connection) is None or present.closed:
@@ -396,8 +411,8 @@ class ControllerClient:
             return present
 
     def _renew(self, present: ControlConnection) -> None:
-        """Replace an outdated connection to the same address; requests use the old one until the
-        new one is ready."""
+        """Begin to replace the connection by a new one to the same address if it is outdated (its
+        certificate, or plaintext). Requests use the old one until the new one is ready."""
         renewal, loop = self._renewal, asyncio.get_running_loop()
         if renewal is not None and renewal.done():
             self._renewal = None
@@ -409,7 +424,8 @@ class ControllerClient:
             self._renewal = asyncio.ensure_future(self._make_anew(present, address))
 
     async def _make_anew(self, present: ControlConnection, address: ControllerAddress) -> None:
-        """Replace the connection; the old one is closed once its pending requests are answered."""
+        """Connect to the same address and use the new connection. The old one is closed once its
+        pending requests are answered."""
         connection = await self._try(address)
         if connection is None:
             self._renewed_again_s = asyncio.get_running_loop().time() + RENEW_S
@@ -435,7 +451,8 @@ class ControllerClient:
             return None
 
     async def _candidates(self) -> list[ControllerAddress]:
-        """Return every address of every controller name, the one just left last."""
+        """Return all addresses that the controllers' names resolve to. The address that was left
+        last is the last one."""
         loop = asyncio.get_running_loop()
         found: list[ControllerAddress] = []
         for name in self.peers.controllers:
@@ -448,9 +465,9 @@ class ControllerClient:
 
     async def _look_elsewhere(self, heartbeat: Heartbeat, *, silent: bool = False) -> None:
         """Look for the controller at other addresses: the present one is silent or unconfirmed, or
-        a peer knows of a newer one.
+        a peer has reported a newer one.
 
-        After a silence its own address is asked too: only the connection may be broken, and a
+        After a silence the present address is asked too: only the connection may be broken, and a
         session must not end while it waits for a retransmission. All are asked at once, in a
         bounded time, so that dead addresses do not use up the session.
         """
@@ -468,7 +485,8 @@ class ControllerClient:
         addresses: list[ControllerAddress],
         present: ControllerAddress | None,
     ) -> None:
-        """Change to the first confirmed answer of a newer controller, or of the present one."""
+        """Send the heartbeat to all these addresses, and change to the first one that answers as a
+        confirmed controller, if it has a higher epoch or is the present address."""
         asked = [asyncio.ensure_future(self._ask(heartbeat, address)) for address in addresses]
         taken: ControlConnection | None = None
         try:
@@ -493,7 +511,8 @@ class ControllerClient:
     async def _ask(
         self, heartbeat: Heartbeat, address: ControllerAddress
     ) -> tuple[ControlConnection, ControllerAddress, control.CommandReply] | None:
-        """Return the connection, address and reply, or None if there was no answer."""
+        """Send the heartbeat over a new connection. Return the connection, the address and the
+        reply, or None if there was no answer."""
         connection = await self._try(address)
         if connection is None:
             return None

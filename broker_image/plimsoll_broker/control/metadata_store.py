@@ -1,11 +1,12 @@
-"""MetadataCopy: the broker's own copy of the metadata it replays: an image, and the batches after
-it.
+"""MetadataCopy: the broker's own copy of the metadata it replays: a snapshot of the cluster image,
+and the batches after it.
 
-The metadata stream writes it; a start reads it. It proves to a controller that its log was not
-restored to an older state, and a lost log can be rebuilt from it. Batches are written without fsync
-until `sync` is called: the page cache survives the process, and records lost in a machine's crash
-are replayed from the controller. What a start has read, with all names, is on disk before it is
-reported; a snapshot is on disk before the batches that it covers are removed.
+The metadata stream writes it; the broker reads it when it starts. It proves to a controller that
+its log was not restored to an older state, and a lost log can be rebuilt from it. Batches are
+written without fsync until `sync` is called: the page cache survives the process, and records lost
+in a machine's crash are replayed from the controller. `load` syncs what it has read, with all file
+names, so that it is on disk before the broker reports it; a snapshot is on disk before the batches
+that it covers are removed.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ _header = msgspec.json.Decoder(_SnapshotHeader)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredMetadata:
-    """The metadata as far as this broker has them."""
+    """The metadata that a broker has applied. `nonce` and `controller_epoch`: those of the last
+    applied batch; `nonce` is None if there is none."""
 
     image: ClusterImage
     nonce: str | None
@@ -73,7 +75,8 @@ class StoredMetadata:
 
 
 def advance(replica: StoredMetadata, batch: MetadataBatchCopy) -> StoredMetadata:
-    """Return the metadata after one more batch; raises MetadataTooNew."""
+    """Return the metadata after applying one more batch. Raises MetadataTooNew if the batch has a
+    record that this release does not know."""
     assert batch.base_offset == replica.image.next_offset, "metadata has no gaps"
     try:
         records = read_records(batch.records_json)
@@ -87,7 +90,8 @@ def advance(replica: StoredMetadata, batch: MetadataBatchCopy) -> StoredMetadata
 
 
 class MetadataCopy:
-    """The directory. One owner; calls are synchronous page-cache writes."""
+    """The directory with a broker's copy of the metadata. It has one user. Calls write to the page
+    cache and return when that is done."""
 
     def __init__(self, data_dir: Path, disk: Disk | None = None) -> None:
         self._disk = disk if disk is not None else Disk()
@@ -97,7 +101,8 @@ class MetadataCopy:
         self._snapshot_bytes = 0
 
     def load(self, cluster_id: UUID) -> StoredMetadata:
-        """Return the stored metadata, up to the first entry that does not verify."""
+        """Return the stored metadata up to the first entry that is torn or fails its checksum, and
+        cut off the rest. If nothing is stored, return an empty image. Raises StorageError."""
         disk = self._disk
         disk.make_directory(self._directory)
         disk.sync_directory(self._directory.parent)
@@ -128,7 +133,7 @@ class MetadataCopy:
         return replica
 
     def append(self, batch: MetadataBatchCopy) -> None:
-        """Append a committed batch."""
+        """Write a committed batch behind the last one, without a sync. Raises StorageError."""
         assert self._tail is not None, "loaded first"
         line = msgspec.json.encode(
             _Line(
@@ -149,11 +154,13 @@ class MetadataCopy:
         self._tail.fsync()
 
     def needs_snapshot(self) -> bool:
-        """Return True if the batches are larger than an image."""
+        """Return True if the stored batches are larger than `TAIL_BYTES_MIN` and than two
+        snapshots, so that a snapshot should replace them."""
         return self._tail_bytes > max(TAIL_BYTES_MIN, 2 * self._snapshot_bytes)
 
     def write_snapshot(self, replica: StoredMetadata) -> None:
-        """Replace everything by the image: it is synced first, then older files are removed."""
+        """Replace the stored snapshot and batches by a snapshot of this image. It is synced before
+        older files are removed. Raises StorageError."""
         assert replica.nonce is not None, "an image of something"
         encoded = encode_image(replica.image)
         end = replica.image.next_offset
@@ -215,7 +222,8 @@ def _decode_snapshot(name: str, stored: bytes, cluster_id: UUID) -> StoredMetada
 
 
 def _decode_tail(stored: bytes) -> Iterator[tuple[MetadataBatchCopy, int]]:
-    """Yield whole, verified batches, each with the position after it."""
+    """Yield the stored batches, each with the byte position after it. Stop at the first one that is
+    torn or fails its checksum."""
     end = 0
     for raw in stored.splitlines(keepends=True):
         end += len(raw)

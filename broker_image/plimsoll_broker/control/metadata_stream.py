@@ -1,9 +1,10 @@
 """MetadataStream: fetches committed records, stores and applies them, and calls subscribers.
 
-One of the broker's tasks, on a connection of its own, to the controller that the client found.
-Callbacks get (old image, new image) in order; they may skip states, but never see one twice.
-Records of a newer release are not guessed at: the broker stops applying and serves on what it knew
-until it runs a newer release. Source: ARCHITECTURE.md, "The controller"; docs/protocol.md §3.
+One of the broker's tasks, on a connection of its own, to the controller that the controller client
+has found. Callbacks get the old and the new cluster image, in order; they may skip images, but
+never see one twice. If a record is of a release that this broker does not know, the broker stops
+applying metadata and serves by what it has applied until it runs a newer release. Source:
+ARCHITECTURE.md, "The controller"; docs/protocol.md §3.
 """
 
 from __future__ import annotations
@@ -41,15 +42,16 @@ ANSWER_MS_MAX = 10_000
 RETRY_MS = 50
 RETRY_MS_MAX = 1_000
 RECORDS_AT_ONCE = 200
-"""Records of one batch that are read in the event loop; larger batches, such as those of a topic
-with thousands of partitions, are read in a thread."""
+"""Batches of at most this many records are parsed on the event loop. Larger ones, such as those of
+a topic with thousands of partitions, are parsed in a thread."""
 SNAPSHOT_BYTES_MAX = 2 * 1024 * 1024 * 1024
 
 Callback = Callable[[ClusterImage, ClusterImage], None]
 
 
 class MetadataStream:
-    """`run` is the task; `replica` the state."""
+    """Keeps a broker's cluster image up to date. `run` is its task. `replica`: the metadata applied
+    so far. `image`: the cluster image in it."""
 
     def __init__(self, client: ControllerClient, copy: MetadataCopy) -> None:
         self._client = client
@@ -60,11 +62,13 @@ class MetadataStream:
         self._copy_is_behind = False
         self._connected: tuple[ControlConnection, ControllerAddress] | None = None
         self.unknown = ""
-        """Why no more metadata are applied: a newer release wrote them; empty while it goes on."""
+        """The reason why no more metadata are applied: a newer release wrote them. Empty while
+        metadata are applied."""
         client.moved = self._moved
 
     def _moved(self) -> None:
-        """Leave the old controller at once: a frozen one answers no long poll."""
+        """Close the connection to an earlier controller at once: a frozen one would not answer a
+        long poll."""
         if self._connected is not None and self._connected[1] != self._client.address:
             self._connected[0].close("the controller is elsewhere now")
 
@@ -74,25 +78,28 @@ class MetadataStream:
 
     @property
     def position(self) -> LogPosition:
-        """The position for registration and heartbeats."""
+        """The position in the metadata log that this broker reports at registration and with
+        heartbeats."""
         return self.replica.position
 
     @property
     def copied_offset(self) -> MetadataOffset | None:
-        """The number of records in the copy, or None if it cannot be written."""
+        """The metadata offset up to which the local copy is written. None if the copy cannot be
+        written."""
         return None if self._copy_is_behind else self.image.next_offset
 
     def subscribe(self, callback: Callback) -> None:
         self._callbacks.append(callback)
 
     async def wait_applied(self, offset: MetadataOffset) -> None:
-        """Wait until more than `offset` records are applied."""
+        """Wait until the record at `offset` is applied."""
         while self.image.next_offset <= offset:
             self._grown.clear()
             await self._grown.wait()
 
     async def run(self) -> None:
-        """Run until cancelled. Raises only errors that the broker cannot continue with."""
+        """Fetch and apply records until cancelled. Raises only errors that the broker cannot
+        continue with."""
         delay_ms = RETRY_MS
         while not self.unknown:
             address = await self._client.wait_address()
@@ -168,7 +175,8 @@ class MetadataStream:
             await self._keep_all(replica)
 
     def _stop_applying(self, why: str) -> None:
-        """Stop applying: the broker is cut off from decisions until it runs a newer release."""
+        """Apply no more metadata, and send no more commands that depend on partitions, until the
+        broker runs a newer release."""
         logger.error(
             "metadata no longer applied, upgrade this broker; it serves by what it knows: %s", why
         )
@@ -176,9 +184,9 @@ class MetadataStream:
         self._client.cut_off(why)
 
     async def _keep(self, replica: StoredMetadata, update: MetadataUpdate) -> bool:
-        """Store an update. A changed certificate mode is synced before anything here hears of it,
-        since a broker that no longer requires certificates must know that after a crash. Return
-        True if all is stored as a snapshot."""
+        """Store an update in the local copy, before it is applied. A change of the certificate mode
+        is synced first, since a broker that no longer requires certificates must know that after a
+        crash. Return True if the whole image is stored as a snapshot."""
         durable = replica.image.inside.mode is not self.image.inside.mode
         if update.snapshot is None:
             self._append(update.batches)
@@ -194,8 +202,8 @@ class MetadataStream:
         return False
 
     def _append(self, batches: Iterable[MetadataBatchCopy]) -> None:
-        """Append to the copy, as far as the disk allows: the broker itself does not depend on
-        it."""
+        """Append the batches to the local copy. If the disk fails, mark the copy as behind: the
+        broker itself does not depend on it."""
         if self._copy_is_behind:
             return
         try:
@@ -205,7 +213,8 @@ class MetadataStream:
             self._fell_behind(error)
 
     async def _keep_all(self, replica: StoredMetadata) -> None:
-        """Write a snapshot in place of the batches; nothing else writes to the copy meanwhile."""
+        """Replace the local copy by a snapshot of this image. Nothing else writes to the copy
+        meanwhile."""
         try:
             await in_thread(partial(self._copy.write_snapshot, replica))
             self._copy_is_behind = False

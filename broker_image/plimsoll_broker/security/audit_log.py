@@ -25,9 +25,9 @@ logger = logging.getLogger("plimsoll.audit")
 
 INTERVAL_S = 1.0
 LINES_MAX = 50
-"""Lines of one decision in one interval."""
+"""The most lines written for one decision in one interval."""
 COMING_MAX = 1_000
-"""Events that threads have on their way to the event loop."""
+"""The most events that other threads may have on their way to the event loop."""
 DECISIONS = (
     "CertificateRefused",
     "CutOff",
@@ -42,8 +42,8 @@ CLAIMED_MAX = 200
 
 
 class AuditEvent(NamedTuple):
-    """One event; `decision` is one of `DECISIONS`. `claimed`: the user name that a client claimed
-    without proof."""
+    """One event. `decision` is one of `DECISIONS`. `claimed`: the user name that a client claimed
+    without proof, or ""."""
 
     decision: str
     principal: str
@@ -56,12 +56,13 @@ class AuditEvent(NamedTuple):
 
     @property
     def holder(self) -> str:
-        """The principal that is charged for the line; its address if it has no name."""
+        """The principal that the line is counted for; the client's address if it has no name."""
         return network_of(self.host) if self.principal in ("", ANONYMOUS) else self.principal
 
 
 class AuditLog:
-    """One for each broker."""
+    """Counts audit events and writes them as JSON lines, once per `INTERVAL_S`. A broker has
+    one."""
 
     def __init__(self, broker_id: int) -> None:
         self._broker_id = broker_id
@@ -77,16 +78,18 @@ class AuditLog:
 
     @property
     def dropped(self) -> dict[str, int]:
-        """Events without a line, by decision; they only grow."""
+        """The number of events that were not written for lack of room, by decision; they only
+        grow."""
         return {one: room.dropped + self._lost[one] for one, room in self._rooms.items()}
 
     @property
     def pools(self) -> Iterator[FairPool]:
-        """The room of each decision, in events."""
+        """The pools that bound the unwritten events, one for each decision."""
         return (room.pool for room in self._rooms.values())
 
     def note(self, event: AuditEvent) -> None:
-        """Note an event, from any thread: long requests are parsed and denied in threads."""
+        """Count an event, to be written within `INTERVAL_S` if there is room. May be called from
+        any thread: long requests are parsed and denied in threads."""
         if threading.get_ident() == self._thread or self._loop is None:
             self._note(event)
             return
@@ -114,7 +117,7 @@ class AuditLog:
             self._timer = loop.call_later(INTERVAL_S, self._write)
 
     def close(self) -> None:
-        """Write all counted events."""
+        """Write all counted events; the broker stops."""
         if self._timer is not None:
             self._timer.cancel()
         for room in self._rooms.values():

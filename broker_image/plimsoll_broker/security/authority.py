@@ -1,8 +1,8 @@
 """Authority: the committed users and rights, and which client may do what on this broker.
 
-One for each lifetime of a broker, updated with every image in the turn in which it is applied.
-Decisions for a connection are cached while the committed rules stay the same. A connection that
-logged in with a key that is no longer committed is closed in that turn.
+A broker has one, and updates it with every cluster image in the turn of the event loop in which the
+image is applied. Decisions for a connection are cached while the committed rules stay the same. A
+connection that logged in with a key that is no longer committed is closed in that turn.
 
 `Decisions`: the cached authorization decisions of one connection, bounded. A client may name
 anything, of any length. Decisions about existing topics are cached; of all other names only few
@@ -54,24 +54,26 @@ from plimsoll_core.security.tokens import (
 )
 
 TOPICS_MAX = 10_000
-"""Decisions about existing topics."""
+"""The most cached decisions about existing topics, for one connection."""
 OTHERS_MAX = 100
 NAME_MAX = 255
-"""Characters of other names that are cached."""
+"""The most characters of any other name in a cached decision."""
 
 Question = tuple[AclOperation, ResourceType, str]
 
 
 class Decisions(NamedTuple):
-    """One value, since threads read it for long requests while the loop applies new rules.
-    `security`: the rules that the decisions were made by."""
+    """The cached authorization decisions of one connection: True if allowed, by question.
+    `security`: the rules by which the decisions were made. When the rules change the whole object
+    is replaced, since threads read it for long requests while the event loop applies new rules."""
 
     security: Security
     topics: dict[Question, bool]
     others: dict[Question, bool]
 
     def remember(self, question: Question, *, there_is: bool, allowed: bool) -> None:
-        """Cache a decision. `there_is`: the topic exists. A full cache is cleared."""
+        """Cache a decision. `there_is`: True if the question is about an existing topic. A full
+        cache is cleared first."""
         if there_is:
             decided, most = self.topics, TOPICS_MAX
         elif len(question[2]) <= NAME_MAX:
@@ -84,18 +86,19 @@ class Decisions(NamedTuple):
 
 
 PRINCIPALS_MAX = 64
-"""Principals with cached visible topics."""
+"""The most principals with cached visible topics."""
 ASKED_MAX = 2
 """Requests for all topics that are cached for each principal: clients of one kind send the same."""
 ASKED_BYTES_MAX = 64
-"""Bytes of a request for all topics, which names none."""
+"""The largest request for all topics that is cached, in bytes. Such a request names no topic."""
 REWRITTEN_BYTES_MAX = 256 * 1024
-"""Bytes of its rewritten form."""
+"""The largest rewritten request that is cached, in bytes."""
 
 
 class VisibleTopics:
-    """The visible topics of one principal, and the rules and topics they were derived from. `names`
-    None: all topics."""
+    """The topics that one principal may describe, and its cached rewritten requests for all topics.
+    `names`: the names of these topics; None if they are all topics. `security` and `topic_ids`: the
+    rules and the topics that `names` was derived from."""
 
     __slots__ = ("_requests", "names", "security", "topic_ids")
 
@@ -109,14 +112,14 @@ class VisibleTopics:
         self._requests: dict[tuple[int, int, bytes], bytes | None] = {}
 
     def has_asked(self, key: int, version: int, body: Buffer) -> bool:
-        """Return True if `request` has the answer cached."""
+        """Return True if the rewritten form of this request is cached."""
         return len(body) <= ASKED_BYTES_MAX and (key, version, bytes(body)) in self._requests
 
     def request(
         self, key: int, version: int, body: Buffer, make: Callable[[], bytes | None]
     ) -> bytes | None:
-        """Return the rewritten form of a request for all topics, or None if it is passed on
-        unchanged."""
+        """Return the rewritten form of a request for all topics, from the cache or by calling
+        `make`. Return None if the request is passed on unchanged."""
         if len(body) > ASKED_BYTES_MAX:
             return make()
         question = (key, version, bytes(body))
@@ -129,7 +132,7 @@ class VisibleTopics:
 
 
 class VisibleOfPrincipals:
-    """The cached topics of all principals."""
+    """The cached `VisibleTopics` of a broker's clients, by principal and host."""
 
     def __init__(self) -> None:
         # By principal and host.
@@ -138,7 +141,8 @@ class VisibleOfPrincipals:
     def get(
         self, principal: str, host: str, topic_ids: object, security: Security
     ) -> VisibleTopics | None:
-        """Return the cached topics, or None if rules or topics have changed."""
+        """Return the cached topics of a principal. Return None if there are none, or if rules or
+        topics have changed since."""
         found = self._known.get((principal, host))
         if found is None or found.topic_ids is not topic_ids:
             return None
@@ -152,7 +156,7 @@ class VisibleOfPrincipals:
 
 @dataclass(slots=True)
 class SecurityStats:
-    """Counters that only grow."""
+    """Counts of authorization decisions and logins; they only grow."""
 
     denied: int = 0
     would_deny: int = 0
@@ -170,7 +174,9 @@ _TOPIC = ResourceType.TOPIC
 
 
 class Rights:
-    """The rights of one connection."""
+    """Answers what the client of one connection may do, by the committed rules. A denial is written
+    to the audit log unless the method says otherwise. In Audit mode the client may do everything,
+    and what Enforce would deny is written."""
 
     __slots__ = ("_authority", "_known", "_login", "host", "listener", "principal")
 
@@ -190,7 +196,7 @@ class Rights:
 
     @property
     def security(self) -> Security:
-        """The rules for the next decision."""
+        """The rules by which the next decision is made: those of the last applied image."""
         return self._authority.security
 
     def topic(self, operation: AclOperation, name: str) -> bool:
@@ -217,16 +223,18 @@ class Rights:
         return self._is_told(AclOperation.READ, _TOPIC, topic)
 
     def topic_name(self, topic_id: UUID | None) -> str | None:
-        """Return the name of an existing topic, or None."""
+        """Return the name of the topic with this id, or None if there is no such topic."""
         topic = self._authority.image.topics.get(topic_id)  # type: ignore[arg-type]
         return None if topic is None else topic.name
 
     def there_is(self, name: str) -> bool:
-        """Return True if there is such a topic."""
+        """Return True if there is a topic of this name."""
         return name in self._authority.image.topic_ids
 
     def may_be_made(self, name: str) -> bool:
-        """Return True if the client's request may create the topic, or no creation is needed."""
+        """Return True if a request of this client may name the topic even if that creates it: the
+        topic exists, requests create no topics on this broker, or the client has the right to
+        create it."""
         if self.there_is(name) or not self._authority.makes_topics:
             return True
         if self.cluster_quietly(AclOperation.CREATE):
@@ -234,11 +242,11 @@ class Rights:
         return self.topic(AclOperation.CREATE, name)
 
     def visible_topics(self) -> VisibleTopics:
-        """Return the topics that may be described."""
+        """Return the topics that the client may describe."""
         return self._authority.visible_topics(self)
 
     def has_asked(self, key: int, version: int, body: Buffer) -> bool:
-        """Return True if the rewriting of this request for all topics is cached."""
+        """Return True if the rewritten form of this request for all topics is cached."""
         visible = self._authority.remembered_topics(self)
         return visible is not None and visible.has_asked(key, version, body)
 
@@ -248,8 +256,8 @@ class Rights:
         return self._is_told(AclOperation.DESCRIBE, kind, name)
 
     def sees_any(self, kind: ResourceType) -> bool:
-        """Return True if `sees` may be True for any resource of this kind; if not, none needs a
-        check."""
+        """Return True if `sees` may return True for any resource of this kind. If False, no
+        resource of the kind needs a check."""
         authority = self._authority
         may_see_any = authority.security.may_see_any
         return authority.audits or may_see_any(self.principal, self.host, kind)
@@ -260,13 +268,15 @@ class Rights:
         return self._is_told(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name)
 
     def operations(self, kind: ResourceType, name: str) -> int:
-        """Return the allowed operations as bits (KIP-430), without audit entries."""
+        """Return the operations that the client may do on the resource, as bits (KIP-430). Makes no
+        audit entries."""
         return operation_bits(
             operation for operation in TOLD_OPERATIONS[kind] if self._is_told(operation, kind, name)
         )
 
     def on_the_cluster(self) -> int:
-        """Return the authorized cluster operations; 0 without DESCRIBE."""
+        """Return the operations that the client may do on the cluster, as bits; 0 if it may not
+        describe the cluster. Makes no audit entries."""
         if not (self._authority.audits or self.cluster_quietly(AclOperation.DESCRIBE)):
             return 0
         return self.operations(ResourceType.CLUSTER, CLUSTER_NAME)
@@ -278,7 +288,7 @@ class Rights:
         return self._refused(operation, _TOPIC, "any")
 
     def _is_told(self, operation: AclOperation, kind: ResourceType, name: str) -> bool:
-        """Decide without an audit entry; in Audit mode, always True."""
+        """Return True if the client may know this; always in Audit mode. Makes no audit entry."""
         return self._authority.audits or self._decide(operation, kind, name)
 
     def _may(self, operation: AclOperation, kind: ResourceType, name: str) -> bool:
@@ -302,7 +312,8 @@ class Rights:
         return allowed
 
     def _refused(self, operation: AclOperation, kind: ResourceType, name: str) -> bool:
-        """Note a denial. Return True in Audit mode, where it is allowed nevertheless."""
+        """Write a denial to the audit log. Return True in Audit mode, where the request is allowed
+        nevertheless."""
         audits = self._authority.audits
         event = AuditEvent(
             decision="WouldDeny" if audits else "Denied",
@@ -319,8 +330,9 @@ class Rights:
 
 
 class Authority:
-    """`security`: as of the last applied image. `makes_topics`: True if a request for a topic may
-    create it (auto.create.topics.enable)."""
+    """The committed users and rights as this broker knows them, with its logged-in connections.
+    `security`: the rules of the last applied image. `makes_topics`: True if a request for a topic
+    may create it (auto.create.topics.enable)."""
 
     def __init__(self, image: ClusterImage, audit: AuditLog, *, makes_topics: bool = False) -> None:
         self.image = image
@@ -358,8 +370,8 @@ class Authority:
         return rights
 
     def visible_topics(self, rights: Rights) -> VisibleTopics:
-        """Return the topics that the client may describe, cached while rules and topics stay the
-        same."""
+        """Return the topics that the client may describe. The result is cached while rules and
+        topics stay the same."""
         topic_ids, security = self.image.topic_ids, self.security
         found = self._visible.get(rights.principal, rights.host, topic_ids, security)
         if found is None:
@@ -372,7 +384,8 @@ class Authority:
         return found
 
     def remembered_topics(self, rights: Rights) -> VisibleTopics | None:
-        """Return the cached topics, or None if rules or topics have changed."""
+        """Return the cached topics that the client may describe. Return None if none are cached, or
+        if rules or topics have changed since."""
         about = (self.image.topic_ids, self.security)
         return self._visible.get(rights.principal, rights.host, *about)
 
@@ -389,8 +402,9 @@ class Authority:
         return self.security.issuers_of(authentication)
 
     def still_good(self, proof: TokenProof | TokenRefusal) -> TokenProof | TokenRefusal:
-        """Check a proof against what is committed now: verifying a token in a thread takes a
-        while."""
+        """Check the result of a token's verification, which took a while in a thread, against the
+        current rules. Return the proof if the issuer still has the key and the user is not
+        disabled; otherwise the reason for refusal."""
         if isinstance(proof, TokenRefusal):
             return proof
         if not proof.issuer.still_says(self.security.issuers, proof.key):
@@ -398,7 +412,8 @@ class Authority:
         return TokenRefusal.DISABLED if self.security.is_disabled(proof.user) else proof
 
     def logged_in(self, connection: ConnectionState, identity: Identity) -> None:
-        """Note a login; the connection is closed when it becomes invalid."""
+        """Record that the connection has logged in with this identity. It is closed when the login
+        becomes invalid."""
         self._logged_in.setdefault(identity.user, {})[connection] = identity
         connection.logged_in_as(identity.principal)
         connection.login = _mark_of(identity)
@@ -414,8 +429,8 @@ class Authority:
         return len(self._logged_in.get(user, ()))
 
     def _end_later(self, connection: ConnectionState, identity: Identity) -> None:
-        """Set a timer for the session's end. After it only another login is answered, which begins
-        a new session."""
+        """Set a timer for the end of the login session, if it has one. After the end only another
+        login is answered, which begins a new session; a connection with a certificate is closed."""
         self._no_end(connection)
         if identity.until_ms is not None:
             left_s = min((identity.until_ms - _wall_ms()) / 1000, SESSION_S_MAX)
@@ -449,7 +464,8 @@ class Authority:
                 del self._logged_in[user]
 
     def update(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Take a new image; the metadata stream's callback."""
+        """Use the users and rights of a new cluster image, and close connections with logins that
+        have become invalid. Subscribed to the metadata stream."""
         self.image = new
         before, self.security = self.security, new.security
         self._asks = new.security.authorization.mode is not Mode.OFF
@@ -464,8 +480,8 @@ class Authority:
         self._review()
 
     def _review(self) -> None:
-        """Close connections with credentials that are no longer valid; re-run at the next
-        expiry."""
+        """Close connections with logins that are no longer valid. Schedule another review for when
+        the next key expires."""
         if self._reviewing is not None:
             self._reviewing.cancel()
             self._reviewing = None
@@ -483,8 +499,8 @@ class Authority:
             self._reviewing = asyncio.get_running_loop().call_later(delay_s, self._review)
 
     def _good_until_ms(self, identity: Identity) -> int | None:
-        """Return when the login becomes invalid, in ms; None: it stays valid until something
-        changes; 0: it is invalid."""
+        """Return when the login becomes invalid, in ms of the wall clock. Return None if it stays
+        valid until the rules change, and 0 if it is invalid."""
         if identity.mechanism == BY_CERTIFICATE:
             shown = identity.certificate
             return None if shown is not None and self.security.believes(shown) else 0
@@ -531,7 +547,7 @@ class Authority:
 
 
 def _mark_of(identity: Identity) -> bytes:
-    """Return the fingerprint of the key of a login."""
+    """Return the fingerprint of the key that was used to log in, or b"" if there is none."""
     if identity.certificate is not None:
         return mark_of(identity.certificate)
     if identity.issuer is not None and identity.key is not None:

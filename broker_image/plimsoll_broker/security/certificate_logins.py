@@ -28,12 +28,13 @@ from plimsoll_core.security.sasl import by_certificate
 from plimsoll_net.handshakes import REFUSED, PeerChain
 
 ANCHORS_MAX = 20_000
-"""As many as the sessions that OpenSSL keeps: a TLS 1.2 client that resumes one presents no
-chain."""
+"""The most remembered CA fingerprints, by client certificate. OpenSSL keeps as many sessions: a TLS
+1.2 client that resumes one presents no chain, so its CA must be remembered."""
 
 
 class CertificateLogins:
-    """A listener calls `judge` and `logged_in`."""
+    """Decides on the certificates of clients of all listeners, and logs their connections in. A
+    listener calls `judge`, then `logged_in`."""
 
     def __init__(self, authority: Authority) -> None:
         self._authority = authority
@@ -44,8 +45,8 @@ class CertificateLogins:
     def judge(
         self, shown: PeerChain | None, host: str, listener: str
     ) -> tuple[CertificateProof | None, str]:
-        """Return the proof (None if no certificate was presented) and the reason for rejection, or
-        ""."""
+        """Judge the certificate that a client at `host` presented. Return its proof and "", or None
+        and the reason for rejection. If no certificate was presented, return None and ""."""
         if shown is None:
             return None, ""
         found = self._judge(shown)
@@ -75,7 +76,8 @@ class CertificateLogins:
         return self._authority.security.judge_certificate(client, time.time_ns() // 1_000_000)
 
     def _anchor(self, shown: PeerChain) -> str:
-        """Return the CA certificate's fingerprint, or "" if it is no longer known."""
+        """Return the fingerprint of the CA certificate at the end of the client's chain. If the
+        client has resumed a session, return the remembered one, or "" if it is no longer known."""
         mine = fingerprint(shown.certificate)
         if shown.anchor is None:
             return self._anchors.get(mine, "")
@@ -86,7 +88,7 @@ class CertificateLogins:
         return anchor
 
     def logged_in(self, connection: ConnectionState, proof: CertificateProof) -> None:
-        """Begin the session of the certificate's user."""
+        """Log the connection in as the certificate's user, and write an audit entry."""
         connection.sasl = None
         self._authority.logged_in(connection, by_certificate(proof))
         event = AuditEvent(
@@ -100,7 +102,8 @@ class CertificateLogins:
 
 
 def read(der: bytes, anchor: str) -> ShownClient:
-    """Parse a certificate. Raises any exception of the library."""
+    """Parse a client certificate in DER. `anchor`: the fingerprint of its CA certificate. Raises
+    any exception of the library if the certificate is invalid."""
     one = x509.load_der_x509_certificate(der)
     try:
         names = one.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -135,5 +138,5 @@ def _value_of(name: bytes) -> bytes:
 
 
 def _head(der: bytes) -> int:
-    """Return the length of tag and length octets."""
+    """Return how many bytes the tag and the length of a DER value take."""
     return 2 if der[1] < 0x80 else 2 + (der[1] & 0x7F)

@@ -24,14 +24,15 @@ from plimsoll_core.security.tokens import (
 )
 
 _UNREADABLE = (PyJWTError, ValueError, TypeError, KeyError, RecursionError)
-"""Exceptions that the library raises for invalid tokens, beside its own."""
+"""Exceptions that PyJWT and cryptography raise for an invalid token or key."""
 _JWS = PyJWS()
 
 
 def verified(
     bearer: Bearer, issuers: tuple[TokenIssuer, ...], now_ms: int
 ) -> TokenProof | TokenRefusal:
-    """Return the proof of the token's user, or the reason for refusal."""
+    """Verify a token's signature with the keys of these issuers, then judge its claims. Return the
+    proof of the token's user, or the reason for refusal."""
     try:
         key_id = _JWS.get_unverified_header(bearer.token).get("kid")
     except _UNREADABLE:
@@ -54,7 +55,8 @@ def verified(
 
 @lru_cache(maxsize=256)
 def _loaded(public_key: bytes) -> RSAPublicKey | EllipticCurvePublicKey:
-    """Raises ValueError if the key's type fits no accepted algorithm."""
+    """Return the public key that is encoded in DER; cached. Raises ValueError if it is of a type
+    that no accepted algorithm uses."""
     found = load_der_public_key(public_key)
     if not isinstance(found, RSAPublicKey | EllipticCurvePublicKey):
         raise ValueError("neither RSA nor an elliptic curve")

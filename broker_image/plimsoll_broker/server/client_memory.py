@@ -43,8 +43,9 @@ _FETCH_PART = 4
 """A quarter of the reply pool is not for fetches: it is for refusals, metadata and produce
 responses."""
 _ESTIMATE_PART = 8
-"""The upper bound of a reply's size may be many times its real size. At most this part of the pool
-is taken for an estimate, so that several connections of a principal can proceed."""
+"""The size of a reply is estimated by its upper bound, which may be many times its real size. An
+estimate takes at most this part of the pool (an eighth), so that several connections of a principal
+can proceed."""
 
 
 ROOM_WAIT_S = 10.0
@@ -52,15 +53,17 @@ ROOM_WAIT_S = 10.0
 
 
 class NoRoom(Exception):
-    """No memory for a reply. The connection is closed; the message is the reason."""
+    """Raised if no memory is available for a reply. Its message is the reason for closing the
+    connection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budgets:
-    """Memory budgets in bytes. `replies`: unsent replies. `requests`: requests being received or
-    handled. `frame`: the largest request. `recent`: batches that logs cache for readers at the log
-    end. `groups`: consumer groups and their offsets (`groups.memory`). `producers` is a count: the
-    producers that logs remember (`ProducerMemory`)."""
+    """Memory budgets of a broker for its clients, in bytes except `producers`. `replies`: unsent
+    replies. `requests`: requests being received or handled. `frame`: the largest request. `recent`:
+    batches that logs cache for readers at the log end. `groups`: consumer groups and their offsets
+    (`groups.memory`). `producers`: the number of producers that logs remember
+    (`ProducerMemory`)."""
 
     replies: int
     requests: int
@@ -77,10 +80,12 @@ def budgets_of(
     requests: int | None = None,
     frame: int | None = None,
 ) -> Budgets:
-    """Return the client budgets of a process with `memory` bytes; None: no limit is known.
+    """Return the client budgets of a process with `memory` bytes. If `memory` is None, no limit is
+    known, and `MEMORY_ASSUMED` is used.
 
-    Replies get a quarter; requests, producer state and groups an eighth each; recent batches a
-    128th. A frame is never larger than the request pool.
+    Replies get a quarter of the memory; requests, producer state and groups an eighth each; recent
+    batches a 128th. `replies`, `requests` and `frame` override these defaults. A frame is never
+    larger than the request pool.
     """
     memory = memory or MEMORY_ASSUMED
     replies = replies or memory // 4
@@ -99,17 +104,19 @@ def budgets_of(
 
 
 class Waiter(Protocol):
-    """A connection that is woken once, to try again, when there may be room."""
+    """A connection or a fetch that waits for memory in a pool. When there may be room, the pool
+    calls `wake` once; the waiter then asks again."""
 
     def wake(self) -> None: ...
 
 
 class Pool:
-    """The pool of unsent replies.
+    """The memory of unsent replies of all client connections, up to `limit` bytes.
 
-    `notify` is called when a waiting connection could proceed. It must not call back at once, but
-    schedule `wake_one`. `shares` counts by principal. Only a principal that holds its share waits.
-    Principals are woken in turn; the connections of a principal in the order in which they came.
+    `shares`: the bytes that each principal holds. A reply waits only if its principal has used up
+    its share. Principals are woken in turn; the connections of a principal in the order in which
+    they came. `notify` is called when a waiting connection could proceed. It must not call back at
+    once, but schedule `wake_one`. `refused`: the number of replies and fetches that had to wait.
     """
 
     __slots__ = ("_accounts", "_for_fetches", "_notify", "_waiting", "limit", "refused", "shares")
@@ -153,12 +160,13 @@ class Pool:
             self.room_made()
 
     def room_made(self) -> None:
-        """Call `notify` if a connection that waits could go on."""
+        """Call `notify` if any waiting connection could proceed."""
         if self._could_wake():
             self._notify()
 
     def wait(self, waiter: Waiter, principal: str, size: int = 1) -> None:
-        """Queue a waiter for a reply other than a fetch."""
+        """Queue `waiter` until its principal has room for a reply of `size` bytes. Fetches wait by
+        `enqueue` instead."""
         self.refused += self._waiting.add(principal, waiter, size)
 
     def forget(self, waiter: Waiter) -> None:
@@ -166,8 +174,8 @@ class Pool:
         self._waiting.forget(waiter)
 
     def wake_one(self) -> bool:
-        """Wake the longest waiting connection of the next principal. Return True if
-        another one could be woken, too."""
+        """Wake the longest waiting connection of the next principal that has room. Return True if
+        another connection could be woken, too."""
         if (principal := self._could_serve()) is not None:
             self._waiting.take(principal)[1].wake()
         elif (principal := self._could_fetch()) is not None:
@@ -195,7 +203,8 @@ class Pool:
     # --- what accounts ask ----------------------------------------------------------------------
 
     def portion(self, principal: str, wanted: int) -> int:
-        """Return the bytes that a fetch is granted now; 0: it must wait."""
+        """Return how many of the `wanted` bytes a fetch of this principal may read now, or 0 if it
+        must wait. A fetch gets at most an eighth of what is free for fetches."""
         shares = self.shares
         free = self._for_fetches - shares.used
         if shares.used + wanted < free // _GRANT_PART:
@@ -211,20 +220,23 @@ class Pool:
 
 
 class _Starved(NamedTuple):
-    """A waiter for `size` bytes; its frame holds `held` bytes of the intake already."""
+    """What a waiting connection needs from the intake: `size` more bytes for its unfinished
+    request, which holds `held` bytes already."""
 
     size: int
     held: int
 
 
 class Intake:
-    """The pool of requests that are being received or handled.
+    """The memory of requests that are being received or handled, up to `limit` bytes.
 
-    `shares` counts by principal; only a principal that holds its share waits. `notify` is called
-    when there is room and a connection waits; it must schedule `wake_all`, not call it at once.
-    Frames of one principal that hold its whole share and wait for more would wait for each other.
-    So one frame at a time goes ahead, outside of the shares, until it is handled. The total is at
-    most `limit` and one frame.
+    `shares`: the bytes that each principal holds. A request waits only if its principal has used up
+    its share. `notify` is called when there is room and a connection waits; it must schedule
+    `wake_all`, not call it at once.
+
+    Unfinished requests of one principal may hold its whole share while each needs more; then none
+    could finish. So one request at a time goes ahead: it may take memory outside of the shares
+    until it is handled. The pool then holds at most `limit` bytes and one request.
     """
 
     __slots__ = ("_ahead", "_notify", "_waiting", "limit", "refused", "shares")
@@ -254,9 +266,9 @@ class Intake:
     # --- what accounts ask ----------------------------------------------------------------------
 
     def goes_ahead(self, account: RequestAccount, held: int) -> bool:
-        """Return True if this account's frame may grow outside of the shares: no other frame does,
-        and the principal's memory is held only by unfinished frames. `held`: the frame's bytes of
-        the intake."""
+        """Return True if this account's unfinished request may take memory outside of the shares.
+        The conditions: no other request does, and all memory of the principal is held by unfinished
+        requests. `held`: the bytes of the intake that this request holds."""
         if self._ahead is account:
             return True
         principal = account.principal
@@ -269,7 +281,8 @@ class Intake:
         return True
 
     def is_behind(self, account: RequestAccount) -> None:
-        """The account holds nothing outside of the shares any more."""
+        """Note that the account no longer holds memory outside of the shares, so another request
+        may."""
         if self._ahead is account:
             self._ahead = None
             self._room_made()
@@ -313,10 +326,11 @@ class Intake:
 
 
 class RequestAccount:
-    """One connection's share of the intake; unbounded without an intake.
+    """The request memory that one connection holds in the `Intake`. Without an intake nothing is
+    counted or bounded.
 
-    `principal`: the principal that it is counted for. `beyond`: bytes outside of the shares, of a
-    frame that goes ahead.
+    `principal`: the principal that the bytes are counted for. `held`: bytes within that principal's
+    share. `beyond`: bytes outside of the shares, held by a request that goes ahead.
     """
 
     __slots__ = ("_intake", "beyond", "held", "principal")
@@ -345,8 +359,9 @@ class RequestAccount:
         return shares.used * 2 < shares.capacity or shares.admits(self.principal, 1)
 
     def admit(self, size: int, waiter: Waiter, held: int) -> bool:
-        """Take `size` bytes and return True, or queue `waiter` and return False. `held`: the
-        unfinished frame's bytes of the intake."""
+        """Take `size` bytes for an unfinished request and return True. If there is no room, queue
+        `waiter` and return False. `held`: the bytes of the intake that the request holds
+        already."""
         intake = self._intake
         if intake is None:
             return True
@@ -379,7 +394,7 @@ class RequestAccount:
         return False
 
     def take(self, size: int) -> None:
-        """Count bytes that have been allocated already."""
+        """Count `size` bytes even if there is no room: they have been allocated already."""
         if self._intake is not None:
             self.held += size
             self._intake.shares.take(self.principal, size)
@@ -415,10 +430,11 @@ def _pressing(shares: FairPool, *waiting: Iterable[str]) -> frozenset[str]:
 
 
 class MemoryAccount:
-    """One connection's share of the reply pool; unbounded without a pool.
+    """The reply memory that one connection holds in the `Pool`. Without a pool nothing is counted
+    or bounded.
 
     `share`: a connection that holds this many bytes is granted no more until some are sent.
-    `principal`: the principal that it is counted for.
+    `principal`: the principal that the bytes are counted for.
     """
 
     __slots__ = ("_pool", "_share", "_waiting", "held", "principal")
@@ -463,11 +479,12 @@ class MemoryAccount:
 
     @property
     def estimate_max(self) -> int:
-        """The most that is taken for a reply of unknown length, in bytes."""
+        """The most bytes that are taken for a reply of unknown length."""
         return sys.maxsize if self._pool is None else self._pool.limit // _ESTIMATE_PART
 
     def admit_now(self, size: int) -> int | None:
-        """As `admit`, without waiting. Return None if there is no room."""
+        """Take `size` bytes for a reply without waiting. Return the bytes taken, or None if there
+        is no room. Without a pool, take nothing and return 0."""
         pool = self._pool
         if pool is None or size <= 0:
             return 0
@@ -477,7 +494,8 @@ class MemoryAccount:
         return size
 
     async def admit(self, size: int, *, is_estimate: bool = False) -> int:
-        """Wait for room for `size` bytes of a reply, take them, and return what was taken.
+        """Wait for room for `size` bytes of a reply, take them, and return the bytes taken. Without
+        a pool, take nothing and return 0.
 
         Raises NoRoom if the reply is larger than one principal may ever hold (estimates are
         exempt), or if there was no room for `ROOM_WAIT_S`. Its message is the reason to close the
@@ -511,8 +529,8 @@ class MemoryAccount:
             raise NoRoom("no-memory-for-reply") from None
 
     def grant(self, wanted: int) -> int:
-        """Return the bytes that a fetch may read, now held; 0: it has to wait. A fetch may read one
-        batch beyond its grant; `settle` corrects the account."""
+        """Take up to `wanted` bytes for a fetch. Return how many bytes it may read, or 0 if it has
+        to wait. A fetch may read one batch beyond its grant; `settle` corrects the account."""
         if self._pool is None or wanted <= 0:
             return wanted
         if self.held >= self._share:
@@ -522,14 +540,15 @@ class MemoryAccount:
         return granted
 
     def settle(self, granted: int, size: int) -> None:
-        """Correct the account: the reply that was granted `granted` bytes has `size`."""
+        """Correct the account once a fetch has read: it was granted `granted` bytes, and its reply
+        has `size` bytes."""
         if size < granted:
             self.give_back(granted - size)
         elif size > granted:
             self.hold(size - granted)
 
     def hold(self, size: int) -> None:
-        """Count bytes that have been allocated already; a negative size gives bytes back."""
+        """Count `size` bytes that have been allocated already; a negative size gives bytes back."""
         if size < 0:
             self.give_back(-size)
         elif (pool := self._pool) is not None:
@@ -546,7 +565,8 @@ class MemoryAccount:
         pool.give_back(self.principal, size)
 
     def wait(self, waiter: Waiter) -> None:
-        """Queue a fetch that was granted nothing."""
+        """Queue a fetch that was granted 0 bytes. `waiter` is woken when the fetch should ask
+        again."""
         if self._pool is None or waiter in self._waiting:
             return
         self._pool.refused += 1
@@ -585,7 +605,8 @@ class MemoryAccount:
 
 
 class _RoomWaiter:
-    """Waits for room for one reply."""
+    """The waiter of `MemoryAccount.admit`. `there` is done when the account should ask the pool
+    again."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.there: asyncio.Future[None] = loop.create_future()
@@ -596,8 +617,9 @@ class _RoomWaiter:
 
 
 class PoolState(NamedTuple):
-    """The state of one pool, in its own units. `most`: the largest holding. `share`: the most that
-    a principal without holdings could take. `refused`: refused admissions since the start."""
+    """The state of one pool for the metrics, in the pool's own units (bytes, connections, …).
+    `most`: what the largest holder holds. `share`: the most that a principal without holdings could
+    take. `refused`: refused admissions since the start."""
 
     capacity: int
     used: int
@@ -608,7 +630,8 @@ class PoolState(NamedTuple):
 
 
 class PrincipalHoldings:
-    """One for each lifetime of a broker."""
+    """The bounded pools of a broker by name; reports what each principal holds in them. A broker
+    has one."""
 
     def __init__(self) -> None:
         self._pools: dict[str, FairPool] = {}
@@ -626,12 +649,12 @@ class PrincipalHoldings:
             del self._pools[name]
 
     def add_several(self, name: str, pools: Callable[[], Iterable[FairPool]]) -> None:
-        """Add pools with separate bounds, reported as one: the state of the fullest, the refusals
-        of all."""
+        """Report several pools, each with a bound of its own, under one name: the state of the
+        fullest and the refusals of all. `pools` returns the pools that exist at the time."""
         self._several[name] = pools
 
     def of(self, principal: str) -> Mapping[str, int]:
-        """Return a principal's holdings, by pool."""
+        """Return what a principal holds in each pool, by the pool's name."""
         held = Counter({name: pool.held(principal) for name, pool in self._pools.items()})
         for name, pools in self._several.items():
             held[name] = sum(pool.held(principal) for pool in pools())
@@ -667,8 +690,9 @@ def _state(pool: FairPool) -> PoolState:
 
 
 class ClientMemory:
-    """`replies`: the pool of unsent replies. `requests`: the pool of requests being received or
-    handled. `holdings`: the holdings of each principal in these and other pools."""
+    """The memory of all client connections of a broker. `replies`: the pool of unsent replies.
+    `requests`: the pool of requests being received or handled. `holdings`: the holdings of each
+    principal in these and other pools."""
 
     def __init__(self, budgets: Budgets) -> None:
         self.budgets = budgets
@@ -686,7 +710,8 @@ class ClientMemory:
             asyncio.get_running_loop().call_soon(self._wake_replies)
 
     def _wake_replies(self) -> None:
-        """Wake one connection a turn of the loop: each may read a reply's worth from the disk."""
+        """Wake one waiting connection in each turn of the event loop: each may read as much as a
+        whole reply from the disk."""
         self._waking_replies = False
         if self.replies.wake_one():
             self._reply_room()

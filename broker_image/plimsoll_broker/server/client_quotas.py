@@ -1,9 +1,11 @@
 """Quotas: which client quotas apply to a request on this broker, and what is charged to them.
 
-One for each lifetime of the broker, updated with every image. All client listeners share it; the
-followers' listener has none. `plimsoll_core.quotas` computes throttle times; the session reports
-them (`throttle_time_ms`) and stops reading for that time. While no quota is committed a request
-costs one check, and an allowed-ahead Produce little more.
+A broker has one `Quotas` object and updates it with every new cluster image. All client listeners
+share it; the followers' listener has none. `plimsoll_core.quotas` computes throttle times; the
+session reports them (`throttle_time_ms`) and stops reading for that time. While no quota is
+committed a request costs one check. Most Produce requests of a client far below its quotas are
+allowed ahead: they use an allowance that was counted as used when it was given
+(`HeldLimits.covers`), and cost little more than a check.
 """
 
 from __future__ import annotations
@@ -24,27 +26,30 @@ from plimsoll_wire.api_versions import ApiKey
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 EXEMPT = frozenset({ApiKey.HEARTBEAT, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
-"""APIs without quotas: a member stays in its group, and a user can log in, whatever else they
-use."""
+"""APIs without quotas, so that a throttled client can still keep its group membership and log
+in."""
 MUTATING = frozenset(
     {ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_TOPICS, ApiKey.METADATA}
 )
 """APIs that create or delete partitions; Metadata may create topics on demand."""
 OWN_MUTATION_RATE = 500.0
-"""Default `controller_mutation_rate` of a principal at one broker: partitions created or deleted
-per second, with a burst of 5,500. It is more than ordinary clients need, and too little to take the
-controller from others."""
+"""The `controller_mutation_rate` of a principal at one broker if no quota states one: partitions
+created or deleted per second, with a burst of 5,500. It is more than ordinary clients need, and too
+little to take the controller from others."""
 
 
 class QuotaStats:
-    """Throttle times by quota. They only grow."""
+    """Histograms of throttle times in seconds, by quota, for the metrics. Their counts only
+    grow."""
 
     def __init__(self) -> None:
         self.throttled: dict[Quota, Durations] = {quota: Durations() for quota in Quota}
 
 
 class Quotas:
-    """`charges` judges requests, `addresses` connections."""
+    """The client quotas of one broker. A session calls `charges` for each request; `addresses`
+    limits connections by address. `usage`: what clients have used. `committed`: the quotas of the
+    last applied image."""
 
     def __init__(self, addresses: AddressConnections | None = None) -> None:
         self.addresses = AddressConnections() if addresses is None else addresses
@@ -57,7 +62,8 @@ class Quotas:
         self.limits_clients = False
 
     def update(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Take the quotas of a new image; the metadata stream's callback."""
+        """Use the quotas and super users of a new cluster image. Subscribed to the metadata
+        stream."""
         self.committed = self.addresses.quotas = new.quotas
         self.limits_clients = new.quotas.limits_clients
         self.administrators = frozenset(new.security.authorization.super_users)
@@ -65,7 +71,8 @@ class Quotas:
     def charges(
         self, connection: ConnectionState, api_key: int, client_id: str | None, began_ns: int
     ) -> QuotaCharges | None:
-        """Return the charges of a request, or None if no quota applies."""
+        """Return the charges of a request, or None if no quota applies to it. `began_ns`: the
+        monotonic time at which the request began to hold the event loop."""
         if connection.is_broker or api_key in EXEMPT:
             return None
         committed, held = self.committed, connection.limits
@@ -102,15 +109,17 @@ class Quotas:
         return charges
 
     def steps(self, connection: ConnectionState) -> QuotaCharges | None:
-        """Return charges for the later steps of a request that was allowed ahead: its time in later
-        turns is not known in advance."""
+        """Return the charges for the later steps of a request that was allowed ahead: the time that
+        it takes in later turns of the event loop is not part of the allowance. Return None if
+        request time is not limited."""
         held: HeldLimits | None = connection.limits
         return None if held is None or held.time is None else QuotaCharges(self, held, None)
 
 
 class QuotaCharges:
-    """The quota usage of one request. `throttle_ms`: the longest throttle time, reported to the
-    client and enforced. Times are by the clock of `now_ms`."""
+    """The quota usage of one request. `throttle_ms`: the longest throttle time of its quotas, which
+    is reported to the client and enforced. `mutations`: the limit on created and deleted
+    partitions, or None."""
 
     __slots__ = ("_from_ns", "_limits", "_quotas", "_reserved", "mutations", "throttle_ms")
 
@@ -126,7 +135,8 @@ class QuotaCharges:
 
     @property
     def fetch_bytes_max(self) -> int | None:
-        """The most bytes that one fetch may return: the quota of a whole window, as in Kafka."""
+        """The most bytes that one fetch may return: the consumer quota of a whole window (ten
+        seconds), as in Kafka. None if no quota applies."""
         limit = self._limits.consumer
         return None if limit is None else max(int(limit.bound * 10), 1)
 
@@ -137,7 +147,8 @@ class QuotaCharges:
             self._throttle(limit, limit.produced(size, _now_ms()))
 
     def fetched(self, size: int) -> bool:
-        """Charge `size` bytes and return True if they are sent now; if False, nothing is sent."""
+        """Charge a fetch reply of `size` bytes. Return False if it exceeds the quota: then it is
+        not charged, and must not be sent now."""
         limit = self._limits.consumer
         if limit is None:
             return True
@@ -146,19 +157,22 @@ class QuotaCharges:
         return goes
 
     def may_mutate(self) -> bool:
-        """Return True if a strict request may create or delete partitions."""
+        """Return True if a request that is rejected when over its quota may create or delete
+        partitions now (KIP-599, strict quotas)."""
         limit = self.mutations
         return limit is None or limit.may_mutate(_now_ms())
 
     def reserve(self, partitions: int) -> None:
-        """Reserve tokens for partitions until `mutated` reports the result."""
+        """Take quota tokens for `partitions` that the controller is asked to create or delete.
+        `mutated` replaces them by the real number."""
         limit = self.mutations
         if limit is not None:
             self._reserved += limit.reserve(partitions, _now_ms())
 
     def mutated(self, partitions: int | None) -> None:
-        """Charge the partitions that were created or deleted, and set the client's throttle time.
-        None: the number is not known; charge the reservation."""
+        """Charge the partitions that were created or deleted in place of the reservation, and set
+        the client's throttle time. If `partitions` is None the number is not known, and the
+        reservation is charged."""
         limit = self.mutations
         if limit is not None:
             reserved, self._reserved = self._reserved, 0.0
@@ -166,13 +180,14 @@ class QuotaCharges:
             self._throttle(limit, limit.mutated(made, _now_ms(), reserved))
 
     def resumes(self) -> None:
-        """The request holds the event loop again from now on."""
+        """Note that the request holds the event loop again from now on; `took` charges the time
+        since."""
         self._from_ns = time.monotonic_ns()
 
     def took(self, produced: int = 0) -> None:
         """Charge the time that the request has held the event loop since it began or since
-        `resumes`. `produced` is charged in the same call, since it is usually known at the same
-        time."""
+        `resumes`, and `produced` bytes of a Produce. Both are charged in one call, since they are
+        usually known at the same time."""
         from_ns = self._from_ns
         if from_ns is None:
             return
@@ -189,7 +204,7 @@ class QuotaCharges:
             limits.allow_ahead(produced, now_ns - from_ns, now_ms)
 
     def used(self, ns: int) -> None:
-        """Charge `ns` of processor time used in a thread."""
+        """Charge `ns` nanoseconds of processor time that were used in a thread."""
         limit = self._limits.time
         if limit is not None and (throttle_ms := limit.took(ns, _now_ms())):
             self._throttle(limit, throttle_ms)
@@ -201,7 +216,8 @@ class QuotaCharges:
 
 
 class _Paying:
-    """State of the event loop's thread: the charges of the step that runs."""
+    """`charges`: the request to which the code that runs in the event loop now is charged; None if
+    it is not charged."""
 
     charges: QuotaCharges | None = None
 
@@ -210,8 +226,9 @@ _paying = _Paying()
 
 
 class _Measured(Coroutine[Any, Any, _T]):
-    """A coroutine with charged steps. A generator that is closed before its first step never
-    closes the awaitable inside; this class does."""
+    """A coroutine that runs an awaitable and charges a request for each step, the code between two
+    suspensions. A generator alone is not enough: if it is closed before its first step, it never
+    closes the awaitable inside."""
 
     __slots__ = ("_begun", "_inner", "_steps")
 
@@ -261,12 +278,14 @@ def _charged(charges: QuotaCharges, steps: Any) -> Generator[Any, Any, Any]:
 
 
 def measured(charges: QuotaCharges, awaitable: Awaitable[_T]) -> Coroutine[Any, Any, _T]:
-    """Return a coroutine of the awaitable that charges each step for the time it holds the loop."""
+    """Return a coroutine of the awaitable that charges each step for the time it holds the event
+    loop."""
     return _Measured(charges, awaitable)
 
 
 async def in_charged_thread(work: Callable[[], _R]) -> _R:
-    """Run `work` in a thread and charge its processor time to the calling request."""
+    """Run `work` in a thread, return its result, and charge its processor time to the request that
+    the caller serves, if that is charged."""
     charges = _paying.charges
     if charges is None:
         return await in_thread(work)
@@ -287,7 +306,8 @@ async def in_charged_thread(work: Callable[[], _R]) -> _R:
 
 
 def in_steps(charges: QuotaCharges | None, work: Coroutine[Any, Any, _T]) -> Awaitable[_T]:
-    """Charge work that a handler runs in a task of its own, where the session does not see it."""
+    """Return `work` such that each of its steps is charged; unchanged if `charges` is None. For
+    work that a handler runs in a task of its own, where the session cannot charge it."""
     return work if charges is None else measured(charges, work)
 
 

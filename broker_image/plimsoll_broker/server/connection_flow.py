@@ -76,7 +76,8 @@ TRANSITIONS: dict[FlowState, dict[FlowEvent, FlowState]] = {
 
 OUTPUT_FULL, MUTED, NO_TURN = 1, 2, 4
 _REFUSED, _CLOSED = 8, 16
-"""Holds that a state sets. `held` has them beside the others, so that one check is enough."""
+"""Holds that follow from a state. `ConnectionFlow.held` contains them beside the others, so that
+one check is enough."""
 _HELD_BY = {
     FlowState.OPEN: 0,
     FlowState.HALF_CLOSED: 0,
@@ -96,7 +97,8 @@ class NextStep(Enum):
 
 
 class WaitingRequest(Protocol):
-    """A request that was handled. `future` None: its reply is ready."""
+    """A request that was handled and has no sent reply. `future` delivers the reply; None if the
+    reply is ready."""
 
     @property
     def future(self) -> Any: ...
@@ -106,8 +108,9 @@ W = TypeVar("W", bound=WaitingRequest)
 
 
 class ConnectionFlow(Generic[W]):
-    """The state of one connection. `held`: the holds, 0 if there is none. `waiting`: handled
-    requests without a sent reply, the oldest first. `reading`: True if the transport is read."""
+    """The state of one connection. `held`: the bits of its holds, 0 if there is none. `waiting`:
+    handled requests without a sent reply, the oldest first. `reading`: True if the transport is
+    read."""
 
     __slots__ = ("_in_flight_max", "_long", "held", "reading", "state", "waiting")
 
@@ -159,7 +162,8 @@ class ConnectionFlow(Generic[W]):
             self._long = request
 
     def replied(self, request: W) -> None:
-        """The reply of this request is ready."""
+        """Note that the reply of this request is ready. If it is a long reply, later requests may
+        be served again."""
         if request is self._long:
             self._long = None
 
@@ -201,8 +205,9 @@ class ConnectionFlow(Generic[W]):
 
 
 class Muting:
-    """Sets and releases the hold MUTED of a `ConnectionFlow`. It refers to its session only while
-    that is muted."""
+    """Stops reading a throttled connection by the hold MUTED of its `ConnectionFlow`, and releases
+    it when the throttle time is over. It refers to its session only while the connection is
+    muted."""
 
     __slots__ = ("_flow", "_loop", "_timer", "spares", "until_s")
 
@@ -217,8 +222,9 @@ class Muting:
         self.spares = False
 
     def mute(self, throttle_ms: int, resume: Callable[[], None], came: int = 0) -> None:
-        """Mute for this long, then call `resume`.  Never shortens an earlier muting.  `came`: bytes
-        of a large request that is not whole; they hold memory, so that request is still served."""
+        """Stop serving the connection for `throttle_ms`, then call `resume`. Never shortens an
+        earlier muting. `came`: received bytes of an unfinished large request. If there are any,
+        that request holds memory, so it is still received and served."""
         if not throttle_ms:
             return
         if self._timer is None:
@@ -232,7 +238,8 @@ class Muting:
             self._flow.hold(MUTED)
 
     def spare_no_more(self) -> None:
-        """The one request that was spared has been served."""
+        """Note that the one request that is served despite the muting has been served: hold the
+        connection."""
         self.spares = False
         if self._timer is not None:
             self._flow.hold(MUTED)

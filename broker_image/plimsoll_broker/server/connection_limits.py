@@ -1,18 +1,18 @@
-"""ListenerLimits and ConnectionOrder: a listener's limits, and the connection that makes room for a
+"""ListenerLimits and ConnectionOrder: a listener's limits, and which connection is evicted for a
 new one.
 
 Sessions and the listener enforce them. Each listener has limits of its own, so that clients cannot
 use up what brokers need. No I/O.
 
-`Progress`: how many bytes moved in a recent window, by marks made at each look. A ReplySender and a
-RequestReceiver own one each. A client is judged by its rate in the last seconds; an average since
-the beginning would stay high for hours after a fast start. Pure.
+`Progress`: how many bytes moved in the last seconds, from samples of a running total. A ReplySender
+and a RequestReceiver own one each. A client is judged by its recent rate; an average since the
+beginning would stay high for hours after a fast start. Pure.
 
-`Activity`: since when a connection has been silent, unfinished or starved, for its listener's
-limits. Times are seconds of the event loop's clock.
+`Activity`: since when a connection has been silent, has owed the rest of a request, or has waited
+for memory. Times are seconds of the event loop's clock.
 
-`overdue`: which connection is closed for exceeding its listener's time limits, and the reason.
-Called by a listener at each sweep: for a client that sends nothing, does not read its replies or
+`overdue`: whether a connection has exceeded its listener's time limits, and the reason for closing
+it. A listener calls it at each sweep: for a client that sends nothing, does not read its replies or
 does not finish its request, and for a request without memory. Pure.
 
 `AddressAdmission`: admit or reject a listener's connections by address, before anything is read.
@@ -36,25 +36,28 @@ from plimsoll_core.quotas.fair_pool import FairPool
 from plimsoll_wire.api_versions import ApiKey
 
 _MARKS = 16
-"""Marks in a window, however often `within` is called."""
+"""The number of samples in a window. `Progress.within` takes no more, however often it is
+called."""
 
 
 class Progress:
-    """`within` is called at each sweep."""
+    """Samples of a running total of bytes, from which the recent amount is computed. The listener's
+    sweep calls `within`, which takes a sample if one is due."""
 
     __slots__ = ("_marks",)
 
     def __init__(self) -> None:
-        # The time of each look, with the total at that time.
+        # The samples: the time of each, with the total at that time.
         self._marks: deque[tuple[float, int]] = deque()
 
     def begins(self) -> None:
-        """Forget all marks."""
+        """Forget all samples: another request or reply begins."""
         self._marks.clear()
 
     def within(self, now: float, total: int, window_s: float) -> int | None:
-        """Return how much of `total` came in the last `window_s`; None until it has been watched
-        for that long. If looks are rare, the window is longer."""
+        """Take a sample of `total`, and return by how much it grew in the last `window_s` seconds.
+        Return None if the samples do not reach back that far. If calls are rare, the window is
+        longer."""
         marks = self._marks
         while len(marks) > 1 and marks[1][0] <= now - window_s:
             marks.popleft()
@@ -73,17 +76,17 @@ class ListenerLimits:
 
     `connections_max`: open connections; beyond it, one of the principal with the most is evicted
     for a new one (`ConnectionOrder`), or, if `makes_room` is False, the new one is rejected.
-    `silent_ms_max`: how long a new connection may send nothing. `idle_ms_max`: the same for a
-    client without a pending request. `half_closed_ms_max`: for a half-closed connection that waits
-    for replies. `request_ms_max`: from the first byte of a request to its last, unless it has
-    arrived fast enough lately (`overdue_connections.SLOWEST_REQUEST`); `request_short_ms_max` while
-    others wait for memory that its principal's requests hold. `unread_ms_max`: replies of which the
-    peer takes nothing; `unread_short_ms_max` while memory is short. `starved_ms_max`: a request for
-    which there is no memory. `frame_bytes_max`: the size of a Produce; `other_frame_bytes_max`: of
-    any other served request; `unknown_frame_bytes_max`: of an API that is not served.
-    `in_flight_max`: requests of one connection without a reply. `output_bytes_max`: unsent bytes of
-    one connection, beyond which it is neither read nor served nor granted memory until all are
-    sent.
+    `silent_ms_max`: how long a new connection may send nothing. `idle_ms_max`: how long a later one
+    may, if it has no pending request. `half_closed_ms_max`: how long a half-closed connection may
+    wait for replies. `request_ms_max`: the time from the first byte of a request to its last,
+    unless it has arrived fast enough lately (`SLOWEST_REQUEST`); `request_short_ms_max` while other
+    requests wait for memory that its principal's requests hold. `unread_ms_max`: how long the peer
+    may take no byte of its replies; `unread_short_ms_max` while memory is short. `starved_ms_max`:
+    how long a request may wait for memory. `frame_bytes_max`: the largest Produce;
+    `other_frame_bytes_max`: the largest other request of a served API; `unknown_frame_bytes_max`:
+    the largest request of any other API. `in_flight_max`: requests of one connection without a
+    reply. `output_bytes_max`: unsent bytes of one connection, beyond which it is neither read nor
+    served nor granted memory until all are sent.
     """
 
     connections_max: int = 4096
@@ -103,14 +106,14 @@ class ListenerLimits:
     output_bytes_max: int = 256 * 1024
 
     def frame_bytes(self, api_key: int) -> int:
-        """Return the largest size of a request of a served API."""
+        """Return the largest size, in bytes, of a request of a served API."""
         if api_key == ApiKey.PRODUCE:
             return self.frame_bytes_max
         return min(self.other_frame_bytes_max, self.frame_bytes_max)
 
     def owing_ms(self, wanted: bool) -> int:
-        """Return how long an unfinished request may take, in ms. `wanted`: others wait for its
-        memory."""
+        """Return how long an unfinished request may take, in ms. `wanted`: True if others wait for
+        memory that its principal's requests hold."""
         return (
             min(self.request_ms_max, self.request_short_ms_max) if wanted else self.request_ms_max
         )
@@ -129,7 +132,8 @@ first."""
 
 
 class MayBeClosed(Protocol):
-    """The part of a connection that the choice of one to evict needs."""
+    """The attributes of a connection by which `ConnectionOrder` chooses one to evict. `holder`: the
+    principal that it is counted for."""
 
     @property
     def is_broker(self) -> bool: ...
@@ -142,11 +146,12 @@ C = TypeVar("C", bound=MayBeClosed)
 
 
 class ConnectionOrder(Generic[C]):
-    """A listener's open connections, by principal and by the time of their last request.
+    """A listener's open connections, by principal and by the time of their last request. It chooses
+    the connection to evict for a new one.
 
     `shares` counts connections of clients and strangers (connections without a request). It refuses
     none: a listener takes any number of one principal's connections, and when all are in use the
-    principal with the most makes room.
+    principal with the most loses one.
     """
 
     def __init__(self, connections_max: int) -> None:
@@ -168,7 +173,7 @@ class ConnectionOrder(Generic[C]):
 
     @property
     def clients(self) -> list[C]:
-        """The connections that have made a request."""
+        """The clients' connections that have made a request."""
         return [client for held in self._clients.values() for client in held]
 
     def opened(self, connection: C) -> None:
@@ -205,11 +210,12 @@ class ConnectionOrder(Generic[C]):
                     del by_principal[principal]
 
     def makes_room(self, keeps: Container[str] = ()) -> C | None:
-        """Return the connection to evict for a new one, or None.
+        """Return the connection to evict for a new one, or None if none may be evicted.
 
         If there are many strangers, or no clients: the oldest stranger of the address with the
         most. Otherwise the client with the least recent request, of the principal with the most
-        connections. Clients of `keeps` come last. A broker's connection is never evicted.
+        connections. Clients of the principals in `keeps` are chosen last. A broker's connection is
+        never evicted.
         """
         strangers = sum(map(len, self._strangers.values()))
         if strangers > self.shares.capacity // STRANGERS_PART:
@@ -228,8 +234,8 @@ class ConnectionOrder(Generic[C]):
 
 
 def _first_of_most(by_principal: Mapping[str, OrderedDict[C, None]]) -> C | None:
-    """Return the first connection of the principal with the most; of equals, of the one that came
-    first."""
+    """Return the first connection of the principal with the most connections, or None if there are
+    no connections. Of principals with equally many, take the one that came first."""
     if not by_principal:
         return None
     most = max(by_principal, key=lambda principal: len(by_principal[principal]))
@@ -237,7 +243,8 @@ def _first_of_most(by_principal: Mapping[str, OrderedDict[C, None]]) -> C | None
 
 
 class Activity:
-    """Each time is None while its state does not apply."""
+    """The times at which one connection changed state, by which its session computes `Conduct`. A
+    time is None while its state does not apply."""
 
     __slots__ = ("half_closed_s", "heard_s", "opened_s", "owing_s", "spoken", "starved_s")
 
@@ -255,14 +262,16 @@ class Activity:
         self.half_closed_s: float | None = None
 
     def silent_for(self, now_s: float, muted_until_s: float, *, let_in: bool) -> float:
-        """Return the seconds since the last byte. For a muted connection silence begins when the
-        muting ends; without login it begins at the connect."""
+        """Return the seconds since the last byte was received. For a muted connection silence
+        begins when the muting ends; for one without login (`let_in` is False) it begins at the
+        connect."""
         heard_s = max(self.heard_s, min(muted_until_s, now_s))
         return now_s - (heard_s if let_in else self.opened_s)
 
     def waits(self, now_s: float, *, owing: bool, starved: bool) -> None:
-        """Note that the connection still, or from now on, owes the rest of a request, or waits for
-        memory."""
+        """Set since when the connection has owed the rest of a request (`owing`) and has waited for
+        memory (`starved`): at the latest since `now_s`. Clear each time if its argument is
+        False."""
         self.owing_s = _since(self.owing_s, now_s) if owing else None
         self.starved_s = _since(self.starved_s, now_s) if starved else None
 
@@ -283,9 +292,9 @@ SLOWEST_READER = 64 * 1024
 """The least rate, in bytes per second, at which a reader must have read lately while memory is
 short."""
 _LATELY_PART = 0.75
-"""The part of a time limit that `lately` covers. The rest allows for the sweeps, which are a
-quarter apart. An average since the beginning would credit the bytes that the kernel buffered at
-first."""
+"""`lately` measures progress over this part of a time limit. The rest allows for the time between
+two sweeps, up to a quarter of the limit. An average since the beginning would credit the bytes that
+the kernel buffered at first."""
 
 REASONS = (
     "frame-too-large",
@@ -308,14 +317,16 @@ a few."""
 
 @dataclass(slots=True, kw_only=True)
 class Conduct:
-    """The behaviour of a connection, in seconds; None: the state does not apply.
+    """The behaviour of a connection at one moment, by which `overdue` judges it. Durations are in
+    seconds; None means that the state does not apply.
 
-    `silent`: since its last byte. `spoken`: True if it has ever made a request. `waiting`: True if
-    a reply is pending. `owing`: since the first byte of an unfinished request; `came`: bytes of it
-    that arrived lately (`lately`). `starved`: since memory for the rest was asked for. `unread`:
-    since the peer last took bytes of replies. `draining`: since replies have been unsent; `taken`:
-    bytes of them taken lately. `came` and `taken` are None until the connection has been watched
-    long enough. `half_closed`: since the peer half-closed.
+    `silent`: time since its last byte. `spoken`: True if it has ever made a request. `waiting`:
+    True if a reply is pending. `owing`: time since the first byte of an unfinished request; `came`:
+    bytes of that request that arrived lately (`lately`). `starved`: time since memory for the rest
+    of the request was asked for. `unread`: time since the peer last took bytes of replies.
+    `draining`: time since replies have been unsent; `taken`: bytes of them that the peer took
+    lately. `came` and `taken` are None until the connection has been watched long enough.
+    `half_closed`: time since the peer half-closed.
     """
 
     silent: float
@@ -338,8 +349,9 @@ def lately(ms_max: int) -> float:
 def overdue(
     conduct: Conduct, limits: ListenerLimits, *, short: bool = False, wanted: bool = False
 ) -> str | None:
-    """Return the reason to close the connection, or None. `short`: a client waits for memory that
-    unsent replies of this principal hold; `wanted`: that its unfinished requests hold."""
+    """Return the reason to close the connection, or None if it may stay. `short`: True if a client
+    waits for memory that unsent replies of this principal hold; `wanted`: True if one waits for
+    memory that its unfinished requests hold."""
     if _after(conduct.starved, limits.starved_ms_max):
         return "no-memory-for-request"
     # A connection that waits for memory is not read, so it is not slow.
@@ -366,12 +378,14 @@ def _after(seconds: float | None, ms_max: int) -> bool:
 
 
 def _is_slow(seconds: float | None, moved: int | None, ms_max: int, least: int) -> bool:
-    """Return True if it took too long and moved less than `least` bytes per second lately."""
+    """Return True if `seconds` exceeds `ms_max` and the recent rate was below `least` bytes per
+    second. `moved`: the recent bytes; None (not known yet) does not count as slow."""
     return _after(seconds, ms_max) and moved is not None and moved < least * lately(ms_max)
 
 
 DELAYED_MAX = 1_000
-"""Rejected connections that wait to be closed. Beyond this number they are closed at once."""
+"""The largest number of rejected connections that wait to be closed. Beyond it they are closed at
+once."""
 
 
 class AddressAdmission:
@@ -400,7 +414,7 @@ class AddressAdmission:
         return False
 
     def left(self, host: str) -> None:
-        """A served connection has ended."""
+        """Note that a served connection of this address has ended."""
         self._addresses.left(host)
 
     def close(self) -> None:

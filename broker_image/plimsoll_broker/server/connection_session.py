@@ -95,7 +95,8 @@ class ServerStats:
     handler_failures: HandlerFailures = field(default_factory=HandlerFailures)
 
     def took(self, api_key: int, seconds: float, *, by_broker: bool) -> None:
-        """Record the duration of a request, from read to reply."""
+        """Record the duration of a request, from when it was read until it was answered.
+        `by_broker`: the connection is a registered broker's."""
         if by_broker and api_key == ApiKey.FETCH:
             self.follower_fetches.observe(seconds)
         else:
@@ -108,9 +109,15 @@ _PRODUCE = int(ApiKey.PRODUCE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOwner:
-    """`listener` returns the current configuration. `proved` takes a connection and the proof of
-    its certificate. `opened`, `heard` and `closed` take a session. `quotas` None: no limits here.
-    `admission` None: addresses are not limited, or were checked before the session was made."""
+    """What a listener gives to each of its sessions: configuration, limits, shared state and
+    callbacks.
+
+    `listener` returns the current configuration. `opened` is called with a new session and returns
+    False if the connection must be closed. `heard` is called when a session has made a request,
+    `closed` when it ends. `failed` takes an error on the commit path. `proved` takes a connection
+    and the proof of its client certificate. `quotas` is None if this listener has no quotas.
+    `admission` is None if addresses are not limited, or were checked before the session was made.
+    """
 
     dispatch: Dispatch
     listener: Callable[[], Listener]
@@ -134,8 +141,8 @@ class SessionOwner:
             self.admission.left(host)
 
     def broke(self, api_key: int, error: BaseException) -> None:
-        """Handle a bug: it costs its connection. On the commit path it ends the process: the
-        listener's task fails with it."""
+        """Count an unexpected error of a handler; the session then closes its connection. An error
+        on the commit path is passed to the listener instead, and ends the process."""
         if isinstance(error, CommitPathFailed):
             self.failed(error)
         else:
@@ -144,7 +151,8 @@ class SessionOwner:
     def context(
         self, header: RequestHeader, frame: bytearray, connection: ConnectionState, began_ns: int
     ) -> RequestContext:
-        """Return the context of a served request that was read at `began_ns`."""
+        """Return the context of a request of a served API, with its quota charges. `began_ns`: the
+        monotonic time at which the request was read."""
         key, version, correlation_id, client_id, body_at = header
         assert body_at is not None, "a version that is served has a body"
         body = memoryview(frame)[body_at:]
@@ -167,11 +175,13 @@ class SessionOwner:
         return context
 
     def charges_of_steps(self, connection: ConnectionState) -> QuotaCharges | None:
-        """Return the charges of a request that was allowed ahead."""
+        """Return the charges for the later steps of a request that was allowed ahead; None if none
+        apply."""
         return None if self.quotas is None else self.quotas.steps(connection)
 
     def serves(self, connection: ConnectionState, api_key: int, version: int) -> bool:
-        """Return True if the API is served. A client without login may send nothing large."""
+        """Return True if this version of the API is served to this connection. A client that has
+        not logged in is served nothing here, so it may send nothing large."""
         return connection.let_in and self.dispatch.find(api_key, version) is not None
 
 
@@ -183,7 +193,8 @@ _STEPS: dict[NextStep, Callable[[asyncio.Transport], None]] = {
 
 
 class Session(asyncio.BufferedProtocol):
-    """The listener calls `conduct` to find overdue connections."""
+    """The asyncio protocol of one client connection: it receives requests, calls their handlers,
+    and sends the replies. The listener calls `conduct` to find overdue connections."""
 
     def __init__(self, owner: SessionOwner) -> None:
         self._owner = owner
@@ -249,8 +260,8 @@ class Session(asyncio.BufferedProtocol):
             self._pump()
 
     def eof_received(self) -> bool:
-        """The peer has half-closed: answer pending requests, then close.  Followers never
-        half-close: theirs is a disconnect."""
+        """The peer has half-closed: return True to keep the transport open until pending requests
+        are answered. Followers never half-close: from a follower it means a disconnect."""
         self.activity.half_closed_s = self._loop.time()
         self._flow.peer_ended()
         return not self.is_broker and bool(self._flow.waiting or not self._may_serve())
@@ -278,12 +289,13 @@ class Session(asyncio.BufferedProtocol):
         return self._connection.holder
 
     def moved_to(self, listener: Listener) -> None:
-        """Its listener has another name or other limits from now on."""
+        """Use this configuration from now on: the listener was renamed or has other limits."""
         self._connection.listener = listener
 
     def conduct(self, now: float, *, wanted: bool = False) -> Conduct:
-        """Return a snapshot of the activity, by which the listener chooses connections to close.
-        `wanted`: others wait for memory that its principal's requests hold."""
+        """Return how the connection behaves as of `now` (seconds of the loop's clock), by which the
+        listener chooses connections to close. `wanted`: True if others wait for memory that its
+        principal's requests hold."""
         self._sender.settle()
         activity, let_in = self.activity, self._connection.let_in
         silent = activity.silent_for(now, self._muting.until_s, let_in=let_in)
@@ -319,17 +331,17 @@ class Session(asyncio.BufferedProtocol):
     # --- requests ---------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Try again: there may be memory."""
+        """Serve the requests that have waited for memory, if there is room now."""
         if self._transport is not None:
             self._pump()
 
     def _go_on(self) -> None:
-        """Resume in the turn of the loop that this session waited for."""
+        """Serve requests again, in the turn of the event loop that this session has waited for."""
         self._flow.release(NO_TURN)
         self._pump()
 
     def _pump(self) -> None:
-        """Serve the frames that have arrived until something is full or the turn's budget is
+        """Serve the frames that have arrived until a limit is reached or the turn's budget is
         spent."""
         may_serve, idle, receiver = True, False, self._receiver
         try:
@@ -357,7 +369,8 @@ class Session(asyncio.BufferedProtocol):
             self._adjust_reading(may_serve=may_serve)
 
     def _has_turn(self) -> bool:
-        """Return False if this turn's budget is spent; the session waits for a later turn."""
+        """Return True if this turn of the event loop has budget left. Otherwise queue the session
+        for a later turn and return False."""
         turns = self._owner.turns
         if not turns.is_spent(self._loop):
             return True
@@ -388,8 +401,8 @@ class Session(asyncio.BufferedProtocol):
         return False
 
     def _goes_on(self) -> bool:
-        """Return True if the rest of a large frame may be read, with memory of the intake. A limit
-        that is reached meanwhile stops the next request, not this one."""
+        """Return True if the rest of an unfinished large request may be read, and take memory for
+        it. A limit that is reached meanwhile stops the next request, not this one."""
         activity = self.activity
         if activity.owing_s is None and self._may_serve():
             activity.owing_s = activity.heard_s
@@ -456,7 +469,7 @@ class Session(asyncio.BufferedProtocol):
         self._wait_for(slot, slot.future, frame)
 
     def _wait_for(self, slot: ReplySlot, future: Later, frame: bytearray) -> None:
-        """Queue a request that is answered later; replies behind it wait."""
+        """Queue a request that is answered later; replies to later requests wait for its reply."""
         self._flow.add(slot, long=slot.header.api_key in LONG_REPLIES)
         self._owner.stats.waiting += 1
         future.add_done_callback(partial(self._completed, slot))
@@ -465,7 +478,8 @@ class Session(asyncio.BufferedProtocol):
             self._loop.call_soon(self._receiver.free, slot, frame)
 
     def _charge(self, charges: QuotaCharges, header: RequestHeader, result: Result) -> Result:
-        """Charge the usage so far; the later steps of a request that waits are charged, too."""
+        """Charge a request for what it has used so far, and return its result. If the result is a
+        coroutine, return it such that its later steps are charged, too."""
         charges.took()
         if charges.throttle_ms:
             self._muting.mute(charges.throttle_ms, self.wake)
@@ -491,8 +505,8 @@ class Session(asyncio.BufferedProtocol):
             self._send(slot)
 
     def _completed(self, slot: ReplySlot, future: Later) -> None:
-        """A reply is ready: hold it on the account and send all that is due. Never raises to the
-        code that made the reply."""
+        """Take a reply that is ready, and send all replies that are due. A reply that is not due is
+        counted on the connection's account. Never raises to the code that made the reply."""
         flow = self._flow
         flow.replied(slot)
         try:
@@ -506,7 +520,9 @@ class Session(asyncio.BufferedProtocol):
             self._broke(slot.header.api_key, error)
 
     def _take(self, slot: ReplySlot, future: Later, *, holds: bool) -> None:
-        """Take the reply from its future, if it has one. Its turn may come before this callback."""
+        """Move the reply from its future to the slot. Do nothing if that was done already (the
+        reply may be due before its callback runs) or if the request failed. `holds`: count the
+        reply's bytes on the account."""
         if slot.reply is None and not future.cancelled() and future.exception() is None:
             slot.reply = future.result()
             if slot.charges is not None and self._transport is not None:
@@ -516,7 +532,7 @@ class Session(asyncio.BufferedProtocol):
                 slot.held = self._sender.hold(slot.reply)
 
     def _send_what_is_due(self) -> None:
-        """Send every reply that is next, as long as the peer takes them."""
+        """Send all replies that are next in order and ready, as long as the peer takes them."""
         flow = self._flow
         while (slot := flow.next_due()) is not None:
             future = slot.future
@@ -534,7 +550,8 @@ class Session(asyncio.BufferedProtocol):
             self._loop.call_soon(self.wake)
 
     def _went_well(self, slot: ReplySlot, future: Later) -> bool:
-        """Return False if the request failed; the connection is closed then."""
+        """Return True if the request succeeded. If it failed or was cancelled, close the connection
+        and return False."""
         if future.cancelled():
             self.close("cancelled")
             return False
@@ -547,7 +564,7 @@ class Session(asyncio.BufferedProtocol):
         return True
 
     def _report(self, slot: ReplySlot, error: BaseException) -> None:
-        """Count a client's error as such; treat any other error as a bug."""
+        """Treat an error of a request as a bug, unless it is the client's."""
         if not isinstance(error, MalformedMessage | CloseConnection):
             self._broke(slot.header.api_key, error)
 

@@ -33,13 +33,14 @@ from plimsoll_core.security.sasl import SaslSession, mechanisms_of
 from plimsoll_wire.batches import BatchError, Buffer, parse_header
 
 REMEMBERED_MAX = 1_000
-"""Partitions and producers of one connection, at about 300 bytes each."""
+"""The number of rejections that one connection remembers, by partition and producer; about 300
+bytes each."""
 REMEMBERED_MS = 10_000
-"""Clients retry within a second. A rejection must not hold up for ever a batch if its predecessor
-was written elsewhere meanwhile."""
+"""A rejection of this age (in ms) may be forgotten. Clients retry within a second. A rejection must
+not hold up a batch for ever if the batch before it was written elsewhere meanwhile."""
 IN_FLIGHT_MAX = 5
-"""An idempotent producer has at most five batches of a partition in flight. So many may stand in
-the connection behind the rejected one, however late a paused broker comes to them."""
+"""An idempotent producer has at most five batches of a partition in flight. That many may wait in
+the connection behind the rejected one, however late a paused broker reads them."""
 _SEQUENCES = 2**31
 
 # Transient errors. After any other error a client does not send the same batch again.
@@ -70,9 +71,10 @@ class _Lowest(NamedTuple):
 
 
 class RejectedSequences:
-    """The rejections of one connection: by partition and producer, the lowest sequence that was
-    rejected and not accepted since, with its error. `_forgot`: the last error of an entry that was
-    dropped, or None."""
+    """The rejections of one connection: for each partition and producer, the lowest sequence that
+    was rejected and not accepted since, with its error. `_forgot`: the error code of the last
+    rejection that could not be remembered, or that dropped another one; None if all are
+    remembered."""
 
     __slots__ = ("_forgot", "_lowest")
 
@@ -91,8 +93,9 @@ class RejectedSequences:
         newest: Callable[[int], tuple[int, int] | None],
         now_ms: int,
     ) -> int | None:
-        """Return the error of a rejected batch that this one was sent behind, or None. `newest`:
-        epoch and last sequence of a producer in the log."""
+        """Return the error code of an earlier rejected batch that this batch would overtake, or
+        None if it may be handled. `newest` returns the epoch and last sequence of a producer id in
+        the log, or None if the log does not know the producer."""
         found = _producer(records)
         if found is None:
             return None
@@ -117,8 +120,8 @@ class RejectedSequences:
         newest: Callable[[int], tuple[int, int] | None],
         now_ms: int,
     ) -> int | None:
-        """Reject the batch, as an earlier one may have been forgotten, unless it continues the
-        log."""
+        """Return None if the batch continues the log. Otherwise return an error code to reject it
+        with, since a rejected batch before it may have been forgotten."""
         producer_id, epoch, sequence = producer
         last_epoch, last = newest(producer_id) or (-1, -1)
         if epoch != last_epoch:
@@ -133,7 +136,8 @@ class RejectedSequences:
     def answered(
         self, topic: str, index: int, records: Buffer | None, code: int, now_ms: int
     ) -> None:
-        """Note the result of a batch that overtook nothing."""
+        """Record the error code (0 for success) of a batch that overtook no other. Later batches
+        must not overtake it if the error is transient."""
         found = _producer(records)
         if found is None:
             return
@@ -146,8 +150,9 @@ class RejectedSequences:
     def not_committed(
         self, topic: str, index: int, producer: _Producer, code: int, now_ms: int
     ) -> None:
-        """An appended batch was answered with an error: the log may be truncated before the batches
-        behind it in the connection are read."""
+        """Record the error code of a batch that was appended, but not committed. The log may be
+        truncated before the later batches of this connection are read; they must not overtake it
+        then."""
         producer_id, epoch, sequence = producer
         where = (topic, index, producer_id)
         known = self._lowest.get(where)
@@ -171,7 +176,8 @@ class RejectedSequences:
 
 
 def _producer(records: Buffer | None) -> _Producer | None:
-    """Return id, epoch and base sequence of an idempotent producer's batch, or None."""
+    """Return the id, epoch and base sequence of an idempotent producer's batch. Return None for any
+    other batch, and for one that cannot be parsed."""
     if not records:
         return None
     try:
@@ -184,8 +190,8 @@ def _producer(records: Buffer | None) -> _Producer | None:
 
 
 def _taken(lowest: _Lowest, epoch: int, sequence: int) -> bool:
-    """Return True if the log has the batch after all: it was written by another leader and
-    replicated here."""
+    """Return True if the log has the rejected batch after all: it was written by another leader and
+    replicated here. `epoch` and `sequence`: the producer's newest in the log."""
     if epoch < lowest.epoch:
         return False
     return epoch > lowest.epoch or not _after(lowest.sequence, sequence)
@@ -222,7 +228,8 @@ class WorkOwner(Protocol):
 
 
 SERVING: ContextVar[WorkOwner | None] = ContextVar("serving", default=None)
-"""The connection of the request that is being served. Tasks that a handler creates inherit it."""
+"""The connection of the request that is being served, or None. Tasks that a handler creates inherit
+it."""
 
 
 def _no_session_to_close(_: str) -> None:
@@ -235,27 +242,27 @@ def _no_session_to_refuse() -> None:
 
 @dataclass(slots=True, eq=False)
 class ConnectionState:
-    """The state of one connection that handlers use, for as long as it lasts."""
+    """What handlers read and keep of one client connection, for as long as it lasts."""
 
     account: MemoryAccount = field(default_factory=lambda: MemoryAccount(None, 0))
-    """Its share of the reply pool."""
+    """The connection's share of the reply pool."""
     listener: Listener = listener_peers.IMPLICIT
     requests: RequestAccount = field(default_factory=lambda: RequestAccount(None))
-    """Its share of the intake."""
+    """The connection's share of the intake."""
     fetch_replied_ms: int | None = field(default=None, init=False)
-    """When the last reply to a follower's fetch was made."""
+    """When the last reply to a follower's fetch was made, in ms; None if there was none."""
     fetch_session: Closable | None = field(default=None, init=False)
     is_broker: bool = field(default=False, init=False)
-    """True for a registered broker."""
+    """True for the connection of a registered broker."""
     refused: RejectedSequences | None = field(default=None, init=False)
     """Rejected batches that later ones must not overtake."""
     line: asyncio.Task[Any] | None = field(default=None, init=False)
-    """The last produce, which later ones wait for."""
+    """The task of the last produce request; later ones wait for it."""
     sasl: SaslSession | None = field(default=None, init=False)
     """The login state; None if no login is required."""
     principal: str = field(default=ANONYMOUS, init=False)
     login: bytes = field(default=b"", init=False)
-    """The fingerprint of the key of its login (`OnBehalf`), or empty."""
+    """The fingerprint of the key that the client logged in with (`OnBehalf`), or empty."""
     host: str = field(default="", init=False)
     address: str = field(default="", init=False)
     """The client's address, or the /64 of an IPv6 address."""
@@ -263,13 +270,15 @@ class ConnectionState:
     holder: str = field(default="", init=False)
     """The principal that its usage is counted for: the user, or the address without a login."""
     inside_peer: Peer | None = field(default=None, init=False)
-    """The identity in its certificate; None if it presented none."""
+    """The identity in the certificate of a peer broker; None if it presented none."""
     rights: Any = field(default=None, init=False)
-    """Cached authorization decisions."""
+    """The `Rights` of the connection, with cached decisions; None until the first request after a
+    login."""
     limits: Any = field(default=None, init=False)
-    """The quotas of the peer, with their usage."""
+    """The `HeldLimits` of the client, with their usage; None until they are first needed after a
+    login."""
     ending: str = field(default="", init=False)
-    """The reason to close it after its last reply, or empty."""
+    """The reason to close the connection after its last reply, or empty."""
     cut_off: Callable[[str], None] = field(default=_no_session_to_close, init=False)
     """The session's callback that closes the connection."""
     _refuse: Callable[[], None] = field(default=_no_session_to_refuse, init=False)
@@ -298,8 +307,8 @@ class ConnectionState:
         cut_off: Callable[[str], None],
         refuse: Callable[[], None],
     ) -> None:
-        """Note the client's address.  `cut_off` closes the connection at once, `refuse` has no
-        further request served."""
+        """Record the client's address. `cut_off` closes the connection at once. `refuse` stops the
+        serving of further requests."""
         self._refuse = refuse
         peer = transport.get_extra_info("peername") or ("", 0)
         self.host, self.client, self.cut_off = peer[0], f"{peer[0]}:{peer[1]}", cut_off
@@ -322,7 +331,8 @@ class ConnectionState:
         self.requests.belongs_to(self.holder)
 
     def speaks_for(self, replica_id: int | None) -> bool:
-        """Return True if its certificate, if any, allows it to act as this broker."""
+        """Return True if the peer may act as broker `replica_id`: its certificate names that
+        broker, or it presented none."""
         peer = self.inside_peer
         return peer is None or peer.broker_id == replica_id
 
@@ -332,7 +342,7 @@ class ConnectionState:
             raise CloseConnection(why)
 
     def lost(self) -> None:
-        """The connection is lost for good: drop all that refers to it."""
+        """Drop all that refers to the connection: it is lost for good."""
         self.is_lost = True
         self.close()
         for wait in tuple(self.waits):
@@ -344,7 +354,8 @@ class ConnectionState:
             forget()
 
     def belongs_to_broker(self) -> None:
-        """Mark it as a follower's: it is outside of the clients' budget and never evicted."""
+        """Mark the connection as a follower's: it is outside of the clients' memory budget and
+        never evicted."""
         if not self.is_broker:
             self.is_broker = True
             self.account.close()

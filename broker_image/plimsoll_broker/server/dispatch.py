@@ -28,15 +28,16 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
 _SOFTWARE_BYTES_MAX = 4096
-"""Of the whole body; a larger one cannot be a software's name."""
+"""The largest body of an ApiVersions request; a larger one cannot be the name of a client's
+software."""
 
 
 class RequestContext:
-    """One request. `body` is writable and belongs to the handler.
+    """One request, as its handler gets it. `body` is writable and belongs to the handler.
 
-    `rights`: authorization of the request; None: no authorization is required. `charges`: its quota
-    usage; None if no quota applies or it was allowed ahead; then its time is taken off
-    `time_ahead`.
+    `rights`: what the client is authorized to do; None if no authorization is required. `charges`:
+    the quota usage of the request; None if no quota applies, or if it was allowed ahead. In the
+    latter case its time is subtracted from `time_ahead`.
     """
 
     def __init__(
@@ -61,13 +62,13 @@ class RequestContext:
 
 Result = Reply | Awaitable[Reply | None] | None
 Handler = Callable[[RequestContext], Result]
-"""None, or an awaitable of None: no reply. A handler may raise MalformedMessage or
-CloseConnection."""
+"""Handles a request. A result of None, or an awaitable of None, means that no reply is sent. A
+handler may raise MalformedMessage or CloseConnection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A served API."""
+    """A served API: its handler and the versions that it handles."""
 
     versions: Versions
     handler: Handler
@@ -100,7 +101,8 @@ class Dispatch:
         return self.api_versions(version, 0)
 
     def api_versions(self, version: int, code: int) -> bytes:
-        """Encode the ApiVersions response."""
+        """Encode an ApiVersions response in this version, with this error code and all served
+        APIs."""
         api_keys = [
             {
                 "api_key": int(key),
@@ -113,15 +115,16 @@ class Dispatch:
         return encode_response(ApiKey.API_VERSIONS, version, values)
 
     def unsupported_version(self, key: int) -> bytes:
-        """Return the reply to a request of an unsupported version: for ApiVersions, version 0 with
-        the list of versions. Raises CloseConnection for any other API."""
+        """Return the reply to a request of an API or version that is not served: for ApiVersions, a
+        version 0 response with the list of versions. Raises CloseConnection for any other API."""
         if key != ApiKey.API_VERSIONS:
             raise CloseConnection("unsupported-version")
         return self.api_versions(0, Code.UNSUPPORTED_VERSION)
 
 
 def _tells_its_software(version: int, body: Buffer) -> bool:
-    """Return True if the software's name and version are valid (KIP-511)."""
+    """Return True if the request names the client's software and its version in valid form
+    (KIP-511)."""
     if len(body) > _SOFTWARE_BYTES_MAX:
         return False
     asked = decode_request(ApiKey.API_VERSIONS, version, body)

@@ -49,11 +49,12 @@ together."""
 RESTS = 3
 """A principal rests this many times as long as its work waited for a processor."""
 REST_S_MAX = 0.25
-"""After one piece of work."""
+"""The longest rest of a principal after one piece of work, in seconds."""
 PAUSE_S_MAX = 0.02
-"""Between two parts of a message."""
+"""The longest rest of a thread between two parts of a message, in seconds."""
 PAUSE_EVERY_S = 0.002
-"""A thread looks at its waits no more often."""
+"""The least time, in seconds, between two checks of how long a thread has waited for a
+processor."""
 
 BROKERS_OWN = ""
 """The principal of work that no connection asks for."""
@@ -82,8 +83,9 @@ class _WaitingWork:
 
 
 class Thread:
-    """A thread that `FairWork` gives to a principal. `took_ns`: processor time used; `paused_s`:
-    rests within the work; `owed_s`: what it did not rest for its waits."""
+    """A thread in which a principal's work runs, for one turn of `FairWork`. `took_ns`: processor
+    time used. `paused_s`: time rested within the work. `owed_s`: rest that is still due for the
+    time that the thread waited for a processor."""
 
     def __init__(self, thread_waited_ms: Callable[[], int]) -> None:
         self.took_ns = 0
@@ -113,7 +115,8 @@ class Thread:
         self._waited_ms = waited_ms
 
     def _pause(self) -> None:
-        """Rest in the thread, between two parts of a message."""
+        """Rest for the time owed, at most `PAUSE_S_MAX`. Called in the thread, between two parts of
+        a message."""
         if time.monotonic() < self._look_s:
             return
         self._count_waits()
@@ -126,7 +129,8 @@ class Thread:
 
 
 class FairWork:
-    """`do` waits for a turn, runs the work in a thread and returns its result."""
+    """Runs clients' long work in threads; the order is fair between principals. `do` waits for a
+    turn, runs the work in a thread and returns its result."""
 
     def __init__(self, threads: int = THREADS, waiting_max: int = WAITING_MAX) -> None:
         self.threads = FairPool(threads, floor=1)
@@ -145,7 +149,8 @@ class FairWork:
         self._resting: set[str] = set()
         # Waiting work by principal. No line is empty.
         self._lines: dict[str, _Line] = {}
-        # By principal: processor time, counted from the least of those that waited when it came.
+        # By principal: its processor time. A principal that comes starts at `_least_ns`, the time
+        # of the principal that began last, not at 0.
         self._served_ns: dict[str, int] = {}
         self._least_ns = 0
 
@@ -160,7 +165,9 @@ class FairWork:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[Thread]:
-        """As `do`, for work that is looked up, or given up, in the turn in which it begins."""
+        """Wait for a turn, and yield the `Thread` to run work with; the turn ends with the context.
+        For callers that decide only then what to run, or that there is nothing to run. Raises as
+        `do` does."""
         owner = SERVING.get()
         principal = BROKERS_OWN if owner is None else owner.holder
         await self._turn(principal, owner)
@@ -195,15 +202,15 @@ class FairWork:
                 owner.waits.pop(waiting, None)
 
     def _given_up(self, waiting: _WaitingWork) -> None:
-        """Handle an exception while the work waited: cancelled in line or when it could begin, or
-        dropped."""
+        """Undo the wait of work that ended with an exception: it was cancelled while it waited or
+        when it could begin, or it was dropped."""
         if waiting.in_line:
             self.let_go(waiting)
         elif not waiting.turn.cancelled() and waiting.turn.exception() is None:
             self._ended(waiting.principal, 0)
 
     def let_go(self, waiting: _WaitingWork) -> None:
-        """Remove and count work that waits; none of it was done."""
+        """Remove waiting work that will not be done, and count it as dropped."""
         self._leave(waiting)
         self.dropped += 1
 
@@ -219,7 +226,7 @@ class FairWork:
         return principal not in self._resting and self.threads.admits(principal, 1)
 
     def _rest(self, principal: str, rest_s: float) -> None:
-        """Begin no work of the principal for this long."""
+        """Begin no work of the principal for `rest_s` seconds."""
         if principal not in self._resting:
             self._resting.add(principal)
             self.rested_s += rest_s
@@ -261,8 +268,8 @@ class FairWork:
 
 
 class UsedTime:
-    """Processor time by principal for the metrics: the largest users, and all others together. A
-    value only grows, unless others outgrow the principal."""
+    """Processor time by principal, for the metrics: the largest users, and all others together. If
+    there are too many principals, the smallest are added to the others and begin again at 0."""
 
     def __init__(self) -> None:
         self._ns: dict[str, int] = {}
@@ -275,11 +282,11 @@ class UsedTime:
                 self._others_ns += self._ns.pop(one)
 
     def seconds(self) -> dict[str, float]:
-        """Return the seconds of the `SHOWN_MAX` largest users, by principal."""
+        """Return the processor time, in seconds, of the `SHOWN_MAX` largest users, by principal."""
         most = sorted(self._ns, key=lambda one: (-self._ns[one], one))[:SHOWN_MAX]
         return {one: self._ns[one] / 1e9 for one in most}
 
     def others_s(self) -> float:
-        """Return the seconds of all principals that `seconds` leaves out."""
+        """Return the processor time, in seconds, of all principals that `seconds` leaves out."""
         left = sum(self._ns.values()) + self._others_ns
         return left / 1e9 - sum(self.seconds().values())

@@ -46,15 +46,17 @@ class ClientCertificates(Protocol):
     def judge(
         self, shown: PeerChain | None, host: str, listener: str
     ) -> tuple[CertificateProof | None, str]:
-        """Return the proof (None if no certificate was presented) and the reason for rejection, or
-        ""."""
+        """Judge the certificate that a client at `host` presented. Return its proof and "", or None
+        and the reason for rejection. If no certificate was presented, return None and ""."""
 
     def logged_in(self, connection: ConnectionState, proof: CertificateProof) -> None:
-        """A session has begun with this proof, in the turn in which it was judged."""
+        """Log the connection in as the user of the certificate. Called in the turn of the event
+        loop in which `judge` returned the proof."""
 
 
 class BrokerListener:
-    """One listener. `port` is known after `start`."""
+    """One listening port of the broker, with its open connections. `port` is known after
+    `start`."""
 
     def __init__(
         self,
@@ -159,7 +161,8 @@ class BrokerListener:
         )
 
     def _identify(self, shown: PeerChain | None, host: str) -> tuple[CertificateProof | None, str]:
-        """Return the proof of a client's certificate and the reason for rejection, or ""."""
+        """Return the proof of a client's certificate, or None, and the reason for rejection, or
+        ""."""
         assert self.clients is not None, "clients are asked"
         return self.clients.judge(shown, host, self.listener.name)
 
@@ -168,15 +171,16 @@ class BrokerListener:
         self.clients.logged_in(connection, proof)
 
     def _context(self) -> Any:
-        """Return the current TLS context. Earlier connections keep the one that they began with."""
+        """Return the current TLS context. Open connections keep the one that they began with."""
         assert self.certificate is not None, "a listener with TLS has one"
         assert self.certificate.context is not None, "it was opened with a certificate"
         return self.certificate.context
 
     @property
     def plaintext(self) -> int:
-        """The number of brokers' connections without a certificate. Strangers do not count: anybody
-        a client that connects could delay the step to Required, which closes them."""
+        """The number of brokers' connections without a certificate. Connections of strangers do not
+        count: otherwise any client that connects could delay the step to Required, which closes
+        such connections."""
         open_ = list(self._open)
         return sum(session.is_broker and session.inside_peer is None for session in open_)
 
@@ -192,8 +196,8 @@ class BrokerListener:
                 session.close(reason)
 
     async def failure(self) -> None:
-        """Never return; raise the bug that a request met on the commit path, which ends the
-        process. Other bugs cost one connection each (`stats.handler_failures`)."""
+        """Never return. Raise the error that a request met on the commit path, which ends the
+        process. Any other error of a handler closes one connection (`stats.handler_failures`)."""
         assert self._failure is not None, "not started"
         await asyncio.shield(self._failure)
 
@@ -215,8 +219,8 @@ class BrokerListener:
         self._server = None
 
     def rename(self, listener: Listener, limits: ListenerLimits) -> None:
-        """Give the port another name or other limits. Open connections stay and keep the limits
-        that they began with, except for the number of connections."""
+        """Give the port another configuration or other limits. Open connections stay and keep the
+        limits that they began with, except for the number of connections."""
         self._tell_of_connections(listener.name)
         self.listener, self.limits = listener, limits
         self._open.shares.capacity = limits.connections_max
@@ -224,20 +228,20 @@ class BrokerListener:
             session.moved_to(listener)
 
     def _tell_of_connections(self, name: str | None) -> None:
-        """Report the connections in the principals' holdings under this name; None: report them no
-        more."""
+        """Report this listener's connections among the principals' holdings under this name,
+        instead of an earlier one. If `name` is None, report them no more."""
         if self.memory is not None:
             self.memory.holdings.drop(f"connections of {self.listener.name}", self._open.shares)
             if name is not None:
                 self.memory.holdings.add(f"connections of {name}", self._open.shares)
 
     def on_failure(self, callback: Callable[[], None]) -> None:
-        """Call `callback` when `failure` raises."""
+        """Call `callback` once `failure` would raise."""
         assert self._failure is not None, "not started"
         self._failure.add_done_callback(lambda _: callback())
 
     def raise_failure(self) -> None:
-        """Raise the bug of `failure`, if there is one by now."""
+        """Raise the error that `failure` raises, if there is one by now; otherwise return."""
         if self._failure is not None and self._failure.done() and not self._failure.cancelled():
             self._failure.result()
 
@@ -274,8 +278,8 @@ class BrokerListener:
         self._sweeper = loop.call_later(delay_s, self._sweep)
 
     def _sweep(self) -> None:
-        """Close overdue connections: slow first bytes, requests, readers of replies, idle ones.
-        After a time in which this process did not run, pending input counts first."""
+        """Close overdue connections, one portion of them in each call, and schedule the next call.
+        If this process has not run for a while, input that waits in the kernel is read first."""
         now = asyncio.get_running_loop().time()
         now_ms = int(now * 1000)
         not_before_ms = self._late.not_before_ms(int(self._swept_next_s * 1000), now_ms)

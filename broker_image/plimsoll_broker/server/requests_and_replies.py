@@ -48,8 +48,9 @@ if TYPE_CHECKING:
 
 
 class ReplyLater:
-    """The part of a future's interface that a session uses. Listeners must not raise: they are
-    called by the code that made the reply, which may be the commit path."""
+    """A reply that is made later, with the part of a future's interface that a session uses.
+    Listeners must not raise: they are called by the code that made the reply, which may be the
+    commit path."""
 
     __slots__ = ("_cancelled", "_done", "_error", "_listeners", "_reply")
 
@@ -84,7 +85,7 @@ class ReplyLater:
         self._end()
 
     def cancel(self) -> None:
-        """Cancel it: its session waits no more."""
+        """End the wait for the reply, unless it is done already: the session no longer needs it."""
         if not self._done:
             self._cancelled = True
             self._end()
@@ -120,7 +121,8 @@ _I32 = struct.Struct(">i")
 
 
 def told(reply: Reply, key: int, version: int, charges: QuotaCharges) -> Reply:
-    """Return the reply with the throttle time of its request, if its version has the field."""
+    """Return the reply with the throttle time of its request written into it. Return it unchanged
+    if the time is 0 or the response has no such field in this version."""
     if not charges.throttle_ms:
         return reply
     at = throttle_time_at(key, version)
@@ -151,14 +153,16 @@ LATER = (asyncio.Future, ReplyLater)
 
 
 def later(result: Any) -> Later:
-    """Return a handler's result that is not a reply as a future."""
+    """Return a handler's result that is not a reply as a future, or unchanged if it is a
+    ReplyLater."""
     return result if isinstance(result, ReplyLater) else asyncio.ensure_future(result)
 
 
 class ReplySlot:
-    """A request that cannot be answered yet. `kept`: its bytes of the intake. `held`: its
-    reply's bytes on the connection's account; None: not counted. `began_ns`: when it was read.
-    `charges`: its quota usage."""
+    """A request that cannot be answered yet, and its reply once that is made. `kept`: the bytes of
+    the intake that the request holds. `held`: the reply's bytes on the connection's account; None
+    if they are not counted. `began_ns`: the monotonic time at which it was read. `charges`: its
+    quota usage."""
 
     __slots__ = ("began_ns", "charges", "future", "header", "held", "kept", "reply")
 
@@ -181,7 +185,8 @@ PARSED_MAX = 8 * 1024 * 1024
 
 
 class RequestReceiver(Framer):
-    """`serves` returns True if an API is handled in a version.
+    """Receives the requests of one connection, and counts their memory on its `RequestAccount`.
+    `serves` returns True if an API is handled in a version.
 
     It does not refer to its session, so that a lost connection's memory is freed at once by its
     last reference, not by a later garbage collection. It inherits from Framer instead of owning
@@ -207,8 +212,9 @@ class RequestReceiver(Framer):
         self._owing_s: float | None = None
 
     def came_within(self, now: float, owing_s: float | None, window_s: float) -> int | None:
-        """Return the bytes of the unfinished request, owed since `owing_s`, that arrived in the
-        window; None until it has been watched for that long."""
+        """Return how many bytes of the unfinished request arrived in the last `window_s` seconds.
+        Return None if it has not been watched for that long, or if there is no such request.
+        `owing_s`: when its first byte arrived."""
         if owing_s != self._owing_s:
             self._owing_s = owing_s
             self._progress.begins()
@@ -219,11 +225,12 @@ class RequestReceiver(Framer):
         return 0 if self._held_back else super().came
 
     def next_request(self, waiter: Waiter) -> tuple[bytearray, int] | None:
-        """Return the next frame and its bytes of the intake, which must go to `keeps` or
-        `give_back`; None if there is none.
+        """Return the next frame and the bytes of the intake that it holds, which must go to `keeps`
+        or `give_back`. Return None if there is no whole frame.
 
-        A Fetch may be parked, as objects that are larger than its bytes: it is returned when there
-        is room for them, and `waiter` is woken when there may be. Raises FrameTooLarge.
+        A Fetch may wait for records as parsed objects that are larger than its bytes. So it is
+        returned only when there is room for them; until then return None, and `waiter` is woken
+        when there may be room. Raises FrameTooLarge.
         """
         frame = self.next_frame()
         if frame is None:
@@ -240,8 +247,9 @@ class RequestReceiver(Framer):
         return frame, charged
 
     def limit_of(self, length: int, beginning: bytes) -> int | None:
-        """Return the largest size of a frame that is too long for an unserved request; None if more
-        bytes are needed to tell."""
+        """Return the largest allowed size, in bytes, of a frame that announces `length` bytes and
+        starts with `beginning`. Return None if more bytes are needed to decide. Asked only about
+        frames above `unknown_frame_bytes_max`."""
         limits = self._limits
         if length > limits.frame_bytes_max:
             return limits.frame_bytes_max
@@ -256,8 +264,8 @@ class RequestReceiver(Framer):
         return limit
 
     def may_receive(self, waiter: Waiter) -> bool:
-        """Return True if there is memory for the next bytes; otherwise `waiter` is woken when there
-        may be."""
+        """Return True if there is memory for the next bytes, and take it. Otherwise return False;
+        `waiter` is woken when there may be some."""
         if self._held_back:
             return False
         growth = self.growth
@@ -272,8 +280,9 @@ class RequestReceiver(Framer):
         return True
 
     def keeps(self, frame: bytearray, charged: int, *, parsed: bool) -> int:
-        """Adjust the intake's bytes for a request that waits, and return them. `parsed`: count its
-        objects, too."""
+        """Adjust the bytes of the intake that a request holds while it waits for its reply, and
+        return them. `charged`: what it holds now. `parsed`: True if its parsed objects count,
+        too."""
         kept = len(frame)
         if parsed:
             kept += min(kept * PARSED_FACTOR, PARSED_MAX)
@@ -284,8 +293,8 @@ class RequestReceiver(Framer):
         return kept
 
     def free(self, slot: ReplySlot, frame: bytearray) -> None:
-        """Free the bytes of a waiting request, unless its handler kept a view of them. What was
-        parsed stays."""
+        """Free the received bytes of a waiting request, unless its handler still has a view of
+        them. Memory of its parsed objects stays counted."""
         size = len(frame)
         if slot.kept:
             with suppress(BufferError):
@@ -294,7 +303,8 @@ class RequestReceiver(Framer):
                 self.give_back(size)
 
     def let_go(self, slot: ReplySlot) -> None:
-        """Give back a request's bytes: it is answered, or its connection is lost."""
+        """Give back all bytes of the intake that a request holds: it is answered, or its connection
+        is lost."""
         kept = slot.kept
         if kept:
             slot.kept = 0
@@ -311,7 +321,7 @@ class RequestReceiver(Framer):
 
 
 class Granted(list[Buffer]):
-    """A reply in pieces, of which `granted` bytes are on its connection's account already."""
+    """A reply in pieces. `granted` of its bytes are on the connection's account already."""
 
     def __init__(self, pieces: Iterable[Buffer], granted: int) -> None:
         super().__init__(pieces)
@@ -325,14 +335,15 @@ _COPIED_BYTES = 4096
 
 
 def size_of(reply: Reply) -> int:
-    """Return the bytes of a reply's body."""
+    """Return the size of a reply's body, in bytes."""
     if isinstance(reply, _SEVERAL):
         return sum(map(len, reply))
     return len(reply)
 
 
 class ReplySender:
-    """Made with the session; `connected` gives it the transport."""
+    """Sends the replies of one connection, and counts their bytes on its account until the kernel
+    has taken them. It is made with the session; `connected` gives it the transport."""
 
     def __init__(self, account: MemoryAccount, loop: asyncio.AbstractEventLoop) -> None:
         self._account = account
@@ -348,21 +359,22 @@ class ReplySender:
         self._transport = transport
 
     def lost(self) -> None:
-        """Release everything: nothing is sent any more."""
+        """Give back all memory: the connection is lost and nothing is sent any more."""
         self._transport = None
         self._parts.clear()
         self._account.close()
 
     def hold(self, reply: Reply) -> int:
-        """Hold a ready reply on the account, and return its size in bytes."""
+        """Count a ready reply on the connection's account, and return its size in bytes."""
         size = size_of(reply)
         granted = reply.granted if isinstance(reply, Granted) else 0
         self._account.hold(size - granted)
         return size
 
     def send(self, header: RequestHeader, reply: Reply, held: int | None) -> int:
-        """Hand a reply to the transport, and return the bytes sent. `held` None: the reply was just
-        made, and is held only if the kernel does not take it at once."""
+        """Hand a reply to the transport, and return the bytes sent. `held`: the reply's bytes on
+        the account. If None, the reply was just made, and is counted only if the kernel does not
+        take it at once."""
         transport = self._transport
         assert transport is not None, "the session sends while it is connected"
         body_size = size_of(reply) if held is None else held
@@ -401,7 +413,8 @@ class ReplySender:
         return self._written - self._flushed
 
     def settle(self) -> None:
-        """Note how much the kernel has taken, and give it back to the account."""
+        """Find out how many bytes the kernel has taken, and give the memory of those replies
+        back."""
         self._settling = False
         transport = self._transport
         if transport is None:
@@ -416,12 +429,13 @@ class ReplySender:
         self._account.give_back(done)
 
     def unread(self, now: float) -> float | None:
-        """Return the seconds since bytes were last taken; None if nothing is unsent."""
+        """Return the seconds since the kernel last took bytes, or None if nothing is unsent."""
         return now - self._moved if self.unsent else None
 
     def draining(self, now: float, window_s: float) -> tuple[float | None, int | None]:
-        """Return the seconds since replies have been unsent, and the bytes taken in the last
-        `window_s`, None if not known yet. What the kernel took of the first reply says nothing
+        """Return for how many seconds replies have been unsent, and how many bytes were taken in
+        the last `window_s` seconds. The first is None if nothing is unsent; the second also until
+        it has been watched for that long. What the kernel took of the first reply says nothing
         about the reader."""
         if not self.unsent:
             return None, None
@@ -467,8 +481,8 @@ replies are bounded by what their requests name, and Fetches by their accounts' 
 
 
 class ReplyRoom:
-    """The memory of one request's reply: a context manager that gives back what no reply took
-    over."""
+    """Takes memory for the reply to one request before it is made. It is a context manager; on exit
+    it gives back what no reply has taken over."""
 
     def __init__(self, account: MemoryAccount) -> None:
         self._account = account
@@ -491,7 +505,8 @@ class ReplyRoom:
         self._account.give_back(taken)
 
     def take_now(self, estimate: int) -> bool:
-        """Take room for an estimate without waiting. Return False if there is none."""
+        """Take memory for a reply of an estimated size, without waiting. Return False if there is
+        no room."""
         taken = self._account.admit_now(min(estimate, self._account.estimate_max))
         if taken is None:
             return False
@@ -499,7 +514,7 @@ class ReplyRoom:
         return True
 
     async def take_estimate(self, estimate: int) -> None:
-        """As `take_now`, but wait for room. Raises as `take` does."""
+        """As `take_now`, but wait for room. Raises CloseConnection if there was no room in time."""
         size = min(estimate, self._account.estimate_max)
         await self._take(self._account.admit(size, is_estimate=True))
 
@@ -516,7 +531,8 @@ class ReplyRoom:
             raise CloseConnection(str(reason)) from None
 
     def reply(self, made: Reply) -> Reply:
-        """Return the reply with its memory attached; what it does not need is given back."""
+        """Return the reply with the taken memory attached (`Granted`). Memory that it does not need
+        is given back."""
         taken, self._taken = self._taken, 0
         size = size_of(made)
         if taken > size:

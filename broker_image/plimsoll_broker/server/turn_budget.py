@@ -15,11 +15,12 @@ from collections.abc import Callable
 from plimsoll_core.quotas.principal_turns import PrincipalTurns
 
 BUDGET_S = 0.005
-"""Requests are served for this long in one turn; the request in progress then finishes."""
+"""How long, in seconds, requests are served in one turn. The request in progress then finishes."""
 
 
 class TurnBudget:
-    """The budget of one listener."""
+    """The time that requests of one listener may use in one turn of the event loop. Sessions call
+    `is_spent` before each request, and `wait` if it is spent."""
 
     def __init__(self) -> None:
         # Callbacks of sessions that wait for a later turn.
@@ -42,7 +43,8 @@ class TurnBudget:
         return time.monotonic() >= self._until_s
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin a budget. `_end` runs in the next turn, before that one's requests are read."""
+        """Begin the budget of this turn. `_end` runs in the next turn, before that turn's requests
+        are read."""
         self._until_s = time.monotonic() + BUDGET_S
         if not self._began:
             self._began = True
@@ -54,13 +56,14 @@ class TurnBudget:
     def wait(
         self, loop: asyncio.AbstractEventLoop, principal: str, resume: Callable[[], None]
     ) -> None:
-        """Call `resume` in a later turn. Each session waits once at a time."""
+        """Call `resume` in a later turn of the event loop. Each session waits once at a time."""
         if not self._waiting and not self._resuming:
             loop.call_soon(self._resume, loop)
         self._waiting.add(principal, resume, None)
 
     def _resume(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Resume sessions one after another, in a new turn, while its budget lasts."""
+        """Begin a budget in a new turn, and resume waiting sessions one after another until it is
+        spent."""
         self._begin(loop)
         self._resuming = True
         try:
