@@ -59,7 +59,6 @@ OUTSIDE = {
         "plimsoll_operator.cli",
         "plimsoll_operator.control_failures",
         "plimsoll_operator.controller",
-        "plimsoll_operator.declared_rights",
         "plimsoll_operator.kube",
         "plimsoll_operator.kubectl_plugin",
         "plimsoll_operator.local",
