@@ -1,10 +1,12 @@
-"""Connections of each broker lifetime, and what their loss proves.
+"""Tracks which connections each broker process has to the controller, and proves its death when the
+last one is closed.
 
-The server reports connections; this asks the broker's listener. A lifetime is proven dead if the
-peer closed its last connection and its replication listener refuses: that listener is the process's
-own, while the client listeners may be behind something that refuses in its place. Anything less
-proves nothing: the session timeout decides. A hook lets the operator add evidence from pods.
-Source: ARCHITECTURE.md, "The controller": failure detection.
+A broker process is named by its broker id and broker epoch (a lifetime). The server reports its
+connections here. A lifetime is proven dead if the peer closed its last connection and its
+replication listener refuses a new one: that listener is the process's own, while something in front
+of the client listeners may refuse in its place. Anything less proves nothing, and the session
+timeout decides. A hook lets the operator add evidence from pods. Source: ARCHITECTURE.md, "The
+controller": failure detection.
 
 A host answers a connection to a closed port with a TCP reset. A firewall that rejects, as network
 plugins do without an allowing NetworkPolicy, mostly answers with ICMP "port unreachable", and the
@@ -40,8 +42,9 @@ ERROR_BYTES_MAX = 512
 
 
 async def refuses(host: str, port: int, ms_max: int) -> bool:
-    """Return True if the host itself refuses on each of its addresses within `ms_max`. A timeout,
-    an unreachable host and a refusal by ICMP prove nothing."""
+    """Return True if, within `ms_max`, the host refuses a connection on each of its addresses by a
+    TCP reset. Return False for a timeout, an unreachable host or a refusal by ICMP, which prove
+    nothing."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(ms_max / 1000):
@@ -66,7 +69,8 @@ async def _address_refuses(loop: asyncio.AbstractEventLoop, family: int, address
 
 
 def keep_errors(sock: socket.socket) -> None:
-    """Keep ICMP errors of this socket for `told_by_icmp`; Linux only."""
+    """Have Linux queue ICMP errors of this socket, for `told_by_icmp` to read. Does nothing on
+    other systems."""
     if sys.platform == "linux":
         if sock.family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, IPV6_RECVERR, 1)
@@ -75,7 +79,8 @@ def keep_errors(sock: socket.socket) -> None:
 
 
 def told_by_icmp(sock: socket.socket) -> bool:
-    """Return True if an ICMP message made the socket fail."""
+    """Return True if an ICMP message made the socket's connection fail. Return False for a TCP
+    reset, and on other systems than Linux."""
     if sys.platform != "linux":
         return False
     try:
@@ -91,19 +96,23 @@ def told_by_icmp(sock: socket.socket) -> bool:
 logger = logging.getLogger("plimsoll.broker_sessions")
 
 PROBE_DELAYS_MS = (0, 20, 50, 100, 200, 400, 800, 1_600)
-"""Delays of the probes: a dying process closes its sockets one after another, so its listener may
-refuse a little later."""
+"""Delays before the successive probes of a broker's listener. A dying process closes its sockets
+one after another, so the listener may refuse a little later than the connection closed."""
 CONNECT_MS_MAX = 500
 
 Lifetime = tuple[BrokerId, BrokerEpoch]
 Evidence = Callable[[Broker], Awaitable[str | None]]
-"""Read a broker's pod afresh; return a sentence if it is terminated or absent, else None."""
+"""Read a broker's pod from the API server. Return a sentence if the pod's process has ended, else
+None."""
 Enrich = Callable[[RegisterBroker], Awaitable[RegisterBroker | Refused]]
-"""Add to a registration what the broker cannot know itself, within a bounded time."""
+"""Return a registration with the fields that the broker cannot know itself (its rack), or a
+refusal. Takes a bounded time."""
 
 
 class BrokerSessions:
-    """The command connections of one cluster."""
+    """Command connections of one cluster's brokers. The server reports each that opens or closes.
+    After the last connection of a broker process was closed by the peer, its death is proven or
+    left to the session timeout."""
 
     def __init__(
         self,
@@ -122,7 +131,8 @@ class BrokerSessions:
         self._connections.setdefault(lifetime, set()).add(connection)
 
     def may_propose(self, number: int, lifetime: Lifetime) -> bool:
-        """Return True if a proposal over the connection with this number counts.
+        """Return True if an ISR proposal that arrives on connection `number` may be decided. Return
+        False if the same lifetime has already proposed over a newer connection.
 
         A broker leaves a connection before it asks again over a newer one. Proposals still held by
         the older one must not be decided after the answer to their copy: a leader that was told
@@ -138,8 +148,8 @@ class BrokerSessions:
         return True
 
     def lost(self, connection: object, lifetimes: set[Lifetime], *, by_peer: bool) -> None:
-        """Note a lost connection. If the peer closed its last one, check that the lifetime is
-        dead."""
+        """Note that a connection of these lifetimes was closed. For a lifetime without any other
+        connection, probe if its process is dead, provided that the peer closed the connection."""
         for lifetime in lifetimes:
             remaining = self._connections.get(lifetime, set())
             remaining.discard(connection)
@@ -152,7 +162,7 @@ class BrokerSessions:
                 task.add_done_callback(partial(self._probed, lifetime))
 
     async def close(self) -> None:
-        """End every probe; connections that we close ourselves prove nothing."""
+        """Cancel every probe: connections that the server itself closes prove nothing."""
         probes = list(self._probes.values())
         for probe in probes:
             probe.cancel()

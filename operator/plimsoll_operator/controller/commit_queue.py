@@ -1,12 +1,13 @@
-"""Group commit: records decided, in flight and committed, and the answers that wait for them.
+"""Group commit of the controller: queues decisions, appends their records to the metadata log, and
+answers once they are committed.
 
-`controller_term` queues decisions, which are made on the speculative image (committed + queued).
-An answer, refusals and heartbeat flags included, is sent only when the last record queued at its
-decision is committed. `Committer` appends what is queued through the `Journal`, one append in
-flight and never re-ordered, and runs for the length of a term. On a certain failure the speculative
-part is dropped as a whole, and every waiting request is answered NotController; any other failure
-ends the term. Nothing here decides. Source: ARCHITECTURE.md, "The metadata log lives on the
-Kubernetes API".
+`controller_term` queues decisions, which are made on the speculative image (the committed image
+with all queued records applied). An answer, refusals and heartbeat flags included, is sent only
+when the last record queued at its decision is committed. `Committer` appends what is queued through
+the `Journal`, one append in flight and never re-ordered, and runs for the length of a term. On a
+certain failure the speculative part is dropped as a whole, and every waiting request is answered
+NotController; any other failure ends the term. Nothing here decides. Source: ARCHITECTURE.md, "The
+metadata log lives on the Kubernetes API".
 """
 
 from __future__ import annotations
@@ -58,18 +59,18 @@ from plimsoll_operator.metalog.interface import (
 logger = logging.getLogger("plimsoll.controller")
 
 DECISION_BYTES_MAX = 128 * BATCH_BYTES_MAX
-"""Maximum size of a decision: a larger one could fill the ring before a snapshot, and is refused
-before it is queued."""
+"""Maximum size of one decision's records as JSON, in bytes. A larger decision could fill the ring
+of the metadata log before a snapshot frees it, so it is refused before it is queued."""
 WAITERS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """Records of one decision, which become visible together; `size` is that of their JSON in
+    """Records of one decision, which become visible together. `size` is that of their JSON in
     bytes.
 
-    `image` is the speculative image directly after them, and the committed image once they are
-    committed.
+    `image` is the image directly after these records: speculative at first, and the committed image
+    once they are committed.
     """
 
     records: tuple[Record, ...]
@@ -86,7 +87,8 @@ class _Waiter:
 
 
 class CommitQueue:
-    """Queue of decisions, owned by the controller's event loop."""
+    """Queue of decisions that are not committed yet, and of the answers that wait for them. Used by
+    the controller's event loop only."""
 
     def __init__(self, committed: ClusterImage) -> None:
         self.committed = committed
@@ -107,8 +109,10 @@ class CommitQueue:
     def add(
         self, records: Sequence[Record], answer: Answer, image: ClusterImage | None = None
     ) -> asyncio.Future[Answer]:
-        """Queue a decision. The future holds its answer once it may be sent. `image`: the
-        speculative image with the records applied, if known."""
+        """Queue a decision. The future returns `answer` once everything queued up to now is
+        committed, or a refusal if the decision is too large, too many wait, or the queue is
+        dropped. `image` is the speculative image with `records` applied; if None, it is
+        computed."""
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         unit = None
         if len(self._waiters) >= WAITERS_MAX:
@@ -132,8 +136,9 @@ class CommitQueue:
         return future
 
     def take(self, *, units_max: int | None = None) -> list[Unit]:
-        """Take the next append: as many whole decisions as fit one batch, or one that does not fit.
-        It stays in flight until `commit` or `drop`."""
+        """Return the decisions of the next append: at most `units_max` whole ones that fit one
+        batch, or a single one that does not fit. They stay in flight until `commit` or `drop`.
+        Empty if nothing is queued."""
         assert not self._in_flight, "one append is in flight at a time"
         size = 0
         while self._queued and (units_max is None or len(self._in_flight) < units_max):
@@ -147,7 +152,8 @@ class CommitQueue:
         return list(self._in_flight)
 
     def commit(self) -> tuple[ClusterImage, ClusterImage, tuple[Record, ...]]:
-        """Commit the append in flight. Return (old image, new image, records)."""
+        """Note that the append in flight is committed, and send the answers that waited for it.
+        Return (image before, image after, records)."""
         old = self.committed
         records = tuple(record for unit in self._in_flight for record in unit.records)
         # Units are applied, committed and dropped in one order: the last unit's image covers all.
@@ -162,10 +168,10 @@ class CommitQueue:
         return old, self.committed, records
 
     def drop(self, why: str, *, culprit: Refused | None = None) -> tuple[Record, ...]:
-        """Drop all that is queued or in flight; none of it will ever commit. Return its records.
+        """Drop everything queued or in flight; none of it will ever be committed. Return its
+        records. Waiting requests are answered NotController with the text `why`.
 
-        `culprit` is the answer to the only decision in flight if that decision alone caused the
-        failure.
+        `culprit` is the answer to the decision in flight if it was alone and caused the failure.
         """
         blamed = self._in_flight[0] if culprit and len(self._in_flight) == 1 else None
         units = (*self._in_flight, *self._queued)
@@ -204,14 +210,16 @@ def _too_large(unit: Unit) -> Refused | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """Content of the log: the image at its end, and its newest batches for the streams."""
+    """Result of reading the metadata log: the image at its end, and its newest batches for the
+    metadata streams."""
 
     image: ClusterImage
     tail: MetadataTail
 
 
 class Journal:
-    """Position of the next batch. The caller ensures that one append runs at a time."""
+    """Appends records to the metadata log and keeps the position of the next batch. The caller
+    ensures that one append runs at a time."""
 
     def __init__(
         self,
@@ -220,18 +228,19 @@ class Journal:
         now_ms: Callable[[], int] = lambda: 0,
         on_open: Callable[[OpenedLog], None] | None = None,
     ) -> None:
-        """Create a journal. `now_ms`: the clock for the batches' times. `on_open`: called with the
-        log each time it was read."""
+        """Create a journal. `now_ms` is the clock for the times in batches. `on_open` is called
+        with the log each time it was read."""
         self._on_open = on_open
         self._log = log
         self._now_ms = now_ms
         self.cluster_id = cluster_id
         self._tip: Tip = EMPTY_TIP
         self.group_unfinished = False
-        """A group was begun and not finished: only a new term may follow, which voids the group."""
+        """True if a group of batches was begun and not finished. No further append may follow in
+        this term; the next term voids the group."""
 
     async def open(self) -> Restored:
-        """Read everything; appends then go to the end that was read."""
+        """Read the whole metadata log. The next append follows the last batch that was read."""
         opened = await self._log.open()
         restored = replay(opened, self.cluster_id)
         self._tip = opened.tip
@@ -243,10 +252,8 @@ class Journal:
     async def append(
         self, records: Sequence[Record], controller_epoch: ControllerEpoch
     ) -> MetadataBatchCopy:
-        """Commit the records in one batch, or in a group if one batch cannot hold them.
-
-        Returns the copy for brokers.
-        """
+        """Commit the records in one batch, or in a group of batches if one cannot hold them. Return
+        the copy for the brokers' metadata streams. Raises the errors of `MetadataLog.append`."""
         batches = pack(records, self._tip, controller_epoch, _new_nonce, self._now_ms())
         for batch in batches:
             await self._log.append(batch)
@@ -260,7 +267,7 @@ def _new_nonce() -> str:
 
 
 def replay(opened: OpenedLog, cluster_id: UUID) -> Restored:
-    """Return the image and the tail of a log."""
+    """Return the image at the end of the log, and its newest batches."""
     snapshot, image = opened.snapshot, first_image(opened, cluster_id)
     nonce = snapshot.nonce if snapshot else None
     tail = MetadataTail(start=image.next_offset, nonce=nonce, terms=image.terms)
@@ -273,7 +280,9 @@ def replay(opened: OpenedLog, cluster_id: UUID) -> Restored:
 
 
 def first_image(opened: OpenedLog, cluster_id: UUID) -> ClusterImage:
-    """Return the image before the log's first batch: its snapshot, or an empty cluster."""
+    """Return the image before the first batch of the log: that of its snapshot, or an empty one
+    without a snapshot. Raise `LogCorrupt` if it belongs to another cluster, and `UnknownRecord` if
+    a newer release wrote it."""
     snapshot = opened.snapshot
     image = ClusterImage(cluster_id=cluster_id) if snapshot is None else _image_of(snapshot)
     if image.cluster_id != cluster_id:
@@ -289,14 +298,15 @@ def _image_of(snapshot: Snapshot) -> ClusterImage:
 
 
 def wholes(batches: Sequence[Batch]) -> list[tuple[Batch, ...]]:
-    """Yield single batches, and complete groups together."""
+    """Return the batches as tuples that become visible together: each single batch alone, and the
+    batches of a group together."""
     keyed = groupby(batches, key=lambda batch: batch.group or f"single {batch.sequence}")
     return [tuple(members) for _, members in keyed]
 
 
 def merged(batches: Sequence[Batch]) -> MetadataBatchCopy:
-    """Return a batch, or a whole group, as one batch for the brokers: they never see half of a
-    group."""
+    """Return a single batch, or all batches of a group, as one batch for the brokers, so that they
+    never see half of a group."""
     body = b"[" + b",".join(batch.records_json[1:-1] for batch in batches) + b"]"
     return MetadataBatchCopy(
         base_offset=MetadataOffset(batches[0].base_offset),
@@ -308,25 +318,27 @@ def merged(batches: Sequence[Batch]) -> MetadataBatchCopy:
 
 
 CAUTIOUS_APPENDS = 64
-"""Number of decisions that commit one by one after a refusal, so that only the offending one is
-refused."""
+"""After the metadata log refused an append, this many decisions are committed one by one, so that
+only the offending one is refused."""
 
 Subscriber = Callable[[ClusterImage, ClusterImage, tuple[Record, ...]], None]
 Dropped = Callable[[tuple[Record, ...]], None]
-"""Called with records that were decided but will never be committed, while the term goes on; must
-not block."""
+"""Called with records that were decided but will never be committed, although the term goes on.
+Must not block."""
 
 
 class TermEnded(Exception):
-    """The term cannot go on; the log must be opened again."""
+    """Raised if the term cannot go on. The metadata log must be opened again."""
 
 
 class LogUnusable(Exception):
-    """Storage lost or damaged a part of the log; waiting does not restore it."""
+    """Raised if storage has lost or damaged a part of the metadata log. Waiting does not restore
+    it."""
 
 
 class Committer:
-    """Appender of a term, owned by the controller's event loop."""
+    """Appends the queued decisions of a term to the metadata log, and calls the subscribers after
+    each commit. Used by the controller's event loop only."""
 
     def __init__(
         self, journal: Journal, clock: Clock, stats: ControllerStats, dropped: Dropped
@@ -343,7 +355,8 @@ class Committer:
         self._cautious = 0
 
     async def open(self) -> Restored:
-        """Start from the log's content; nothing may be queued. Raises `LogUnusable`."""
+        """Read the log and start with its content; nothing may be queued yet. Raise `LogUnusable`
+        if the log lost batches or is damaged."""
         try:
             restored = await self._journal.open()
         except (LogRegressed, LogCorrupt) as error:
@@ -353,7 +366,8 @@ class Committer:
         return restored
 
     async def commit_alone(self, record: Record) -> None:
-        """Commit one record in a batch of its own; a failure leaves nothing queued."""
+        """Commit one record in a batch of its own, the first of a term. After a failure nothing is
+        queued, and the error is raised."""
         self.queue.add((record,), Done())
         try:
             await self._append_next()
@@ -362,13 +376,14 @@ class Committer:
             raise
 
     async def commit_before_term(self, record: Record) -> None:
-        """Commit one record as the first of a higher epoch; the log must be opened again
-        afterwards."""
+        """Commit one record in a batch of the next controller epoch, before the term itself begins.
+        The log must be opened again afterwards."""
         epoch = ControllerEpoch(self.queue.speculative.controller_epoch + 1)
         await self._journal.append((record,), epoch)
 
     async def run_forever(self, log_is_full: asyncio.Event) -> None:
-        """Append until the log fails in a way that ends the term."""
+        """Append queued decisions until an error of the log ends the term, and raise that error. A
+        refused append or a full log drops the queue instead; a full log also sets `log_is_full`."""
         while True:
             await self.queue.wakeup.wait()
             try:
@@ -380,8 +395,8 @@ class Committer:
                 log_is_full.set()
 
     def confirm(self, started_ms_ago: int) -> None:
-        """Note a success that only the one controller can have, of an operation begun this long
-        ago."""
+        """Note that an operation which only the one controller can complete, started
+        `started_ms_ago` milliseconds ago, has succeeded."""
         self.confirmed_at_ms = max(self.confirmed_at_ms, self._clock.now_ms() - started_ms_ago)
 
     async def _append_next(self) -> None:
@@ -410,7 +425,8 @@ class Committer:
             subscriber(old, new, committed)
 
     def _refused(self, error: AppendRefused) -> None:
-        """Drop the whole speculative part: this batch can never commit."""
+        """Drop everything queued, since the batch in flight can never be committed. Raise
+        `TermEnded` if it was part of an unfinished group."""
         logger.warning(
             "the metadata log refused a change, retrying the others one by one: %s", error
         )

@@ -1,10 +1,12 @@
-"""The broker that one connection to the controllers' port speaks for, and bounds until it is known.
+"""Determines which broker one connection to the controllers' port speaks for, and limits
+connections until that is known.
 
 The server asks before it passes a request on. A connection speaks for one broker for good, the
-first that it names; a request that names another broker or another lifetime is refused. The
-connection is identified once the metadata log knows the lifetime that it names. With a certificate
-the identity is proven (`inside_server`). Without one, this keeps strangers, mistakes and half-open
-connections within bounds that they share, so that they take nothing that brokers need.
+first that it names; a request that names another broker or another broker epoch is refused. The
+connection is identified once the metadata log knows the broker epoch that it names. With a
+certificate the identity is proven (`inside_server`). Without one, connections that are not
+identified (strangers) share bounds of number and bytes, so that they take nothing that brokers
+need.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from plimsoll_operator.controller.refusals import refused
 
 
 class ConnectionIdentity:
-    """Identity of one connection. `cluster_id` and `broker_id` are set together."""
+    """The broker that one connection speaks for. `cluster_id` and `broker_id` are set together, by
+    the certificate or the first request. `broker_epoch` is set once the image knows it.
+    `reads_metadata` is True once the connection serves a metadata stream."""
 
     def __init__(self) -> None:
         self.cluster_id: UUID | None = None
@@ -34,13 +38,14 @@ class ConnectionIdentity:
         return self.broker_epoch is not None or self.reads_metadata
 
     def is_known(self, cluster_id: UUID, broker_id: BrokerId | None) -> None:
-        """Note that the connection's certificate names the broker; it may speak for no other."""
+        """Note that the connection's certificate names this cluster and broker. Requests for any
+        other are refused."""
         self.cluster_id, self.broker_id = cluster_id, broker_id
 
     def hear(self, cluster_id: UUID, request: BrokerRequest, image: ClusterImage) -> Refused | None:
-        """Return None if the request may be passed on, and bind the connection to the broker
-        that it names. A forwarded client request names no broker and counts for the broker named
-        before."""
+        """Return None if the request may be passed on, else its refusal. The first request that
+        names a broker binds the connection to it. A forwarded client request names no broker, and
+        counts as one of the connection's broker."""
         broker_id: BrokerId | None = getattr(request, "broker_id", None)
         epoch: BrokerEpoch | None = getattr(request, "broker_epoch", None)
         if broker_id is None:
@@ -60,12 +65,12 @@ class ConnectionIdentity:
         return None
 
     def registered(self, broker_epoch: BrokerEpoch) -> None:
-        """Note that the registration over this connection was committed."""
+        """Note that a registration over this connection was committed with `broker_epoch`."""
         self.broker_epoch = broker_epoch
 
     def hear_stream(self, fetch: FetchMetadata, image: ClusterImage) -> Refused | None:
-        """Return the refusal of a metadata stream, or None: only registered brokers get
-        metadata."""
+        """Return None if the connection may read the metadata stream, else the refusal: only
+        registered brokers may."""
         if self.broker_id is None:
             self.cluster_id, self.broker_id = fetch.cluster_id, fetch.broker_id
         if (fetch.cluster_id, fetch.broker_id) != (self.cluster_id, self.broker_id):
@@ -88,26 +93,28 @@ def _registered(image: ClusterImage, broker_id: BrokerId | None) -> BrokerEpoch 
 
 
 STRANGERS_MAX = 256
-"""Maximum number of connections that have not named a broker; one more closes the oldest."""
+"""Maximum number of connections without a known broker. One more closes the oldest."""
 
 
 STRANGERS_BYTES_MAX = 32 * 1024 * 1024
-"""Bytes of incomplete requests that all strangers together may have sent."""
+"""Maximum bytes of incomplete requests that all connections without a known broker may have sent
+together."""
 
 
 STRANGER_MS_MAX = 30_000
-"""Time to be identified as a registered broker; a broker that still waits for acceptance connects
-again."""
+"""Milliseconds after which a connection is closed if it is not identified as a registered broker's.
+A broker that still waits for acceptance connects again."""
 
 
 class ClosableConnection(Protocol):
-    """A connection that can be closed to keep the bounds."""
+    """A connection as `Strangers` sees it: it can close the connection to keep the limits."""
 
     def close(self, why: str) -> None: ...
 
 
 class Strangers:
-    """All connections of a server that have not named a broker, oldest first."""
+    """The connections of a server that are not known to be a broker's, oldest first. Limits their
+    number and the bytes of their incomplete requests."""
 
     def __init__(self) -> None:
         self._held: dict[ClosableConnection, int] = {}
@@ -116,7 +123,7 @@ class Strangers:
         return len(self._held)
 
     def came(self, connection: ClosableConnection) -> None:
-        """Add a connection; close the oldest if there are too many."""
+        """Add a new connection. Close the oldest if there are more than `STRANGERS_MAX`."""
         self._held[connection] = 0
         if len(self._held) > STRANGERS_MAX:
             oldest = next(iter(self._held))
@@ -128,8 +135,8 @@ class Strangers:
         self._held.pop(connection, None)
 
     def holds(self, connection: ClosableConnection, size: int) -> bool:
-        """Note the bytes of its incomplete request. Return False if all strangers together hold too
-        many."""
+        """Note that the connection's incomplete request has `size` bytes. Return False if all
+        connections in the set together hold too many."""
         if connection in self._held:
             self._held[connection] = size
         return sum(self._held.values()) <= STRANGERS_BYTES_MAX

@@ -54,8 +54,8 @@ logger = logging.getLogger("plimsoll.controller_server")
 
 CONNECTIONS_MAX = 2_000
 IN_FLIGHT_MAX = 256
-"""Maximum requests in flight. Beyond it nothing is read, heartbeats included; a broker within its
-own bounds, and within the next one, never reaches it."""
+"""Maximum requests in flight on one connection. Beyond it nothing is read from the connection,
+heartbeats included. A broker that keeps its own limits never reaches it."""
 FIRST_FRAME_MS_MAX = 10_000
 SHOWN_MS_MAX = 3_000
 """How long a client's request waits for the heartbeat that identifies its connection, in
@@ -66,8 +66,8 @@ WRITE_BUFFER_BYTES_MAX = 64 * 1024 * 1024
 
 
 def command_reply(controller: Controller | None, answer: Answer) -> CommandReply:
-    """Build the reply; `controller` is None if the controller of the broker's cluster does not run
-    here."""
+    """Return the reply that carries `answer`, with the controller's epoch and settings.
+    `controller` is None if this process does not run the controller of the broker's cluster."""
     if controller is None:
         return CommandReply(controller_epoch=ControllerEpoch(0), answer=answer)
     return CommandReply(
@@ -90,7 +90,8 @@ def _topic_defaults(settings: Settings) -> TopicDefaults:
 
 
 ONE_AT_A_TIME = (RegisterBroker.__name__, FetchMetadata.__name__)
-"""Requests of which a broker sends the next only after the answer."""
+"""Kinds of requests of which a broker may have only one waiting; a second one closes its
+connection."""
 
 
 def kind_of(body: control.Command | FetchMetadata) -> str:
@@ -115,8 +116,8 @@ def not_here(cluster_id: UUID) -> Refused:
 
 
 class ClosedConnections:
-    """Logs closed connections, at most one line a second: any peer that reaches the port may cause
-    any number of them."""
+    """Logs each connection that the server closes, at most one line a second: any peer that reaches
+    the port may cause any number of them."""
 
     def __init__(self, now_s: Callable[[], float] | None = None) -> None:
         self._now_s = time.monotonic if now_s is None else now_s
@@ -129,11 +130,12 @@ class ClosedConnections:
 
 
 class ControllerServer:
-    """Owns the listener and its connections; controllers are added and removed by cluster."""
+    """TCP server of the controllers' port. It owns the listener and the connections. Controllers
+    are added and removed by their cluster's id."""
 
     def __init__(self, host: str, port: int, inside: InsideServer | None = None) -> None:
-        """Create the server. `inside`: the certificates to present and the peers to accept; None
-        without mutual TLS."""
+        """Create the server. `inside` holds the certificates to present and the peers to accept;
+        None without mutual TLS."""
         self._host = host
         self.inside = inside
         self._port = port
@@ -166,14 +168,15 @@ class ControllerServer:
         evidence: Evidence | None = None,
         enrich: Enrich | None = None,
     ) -> None:
-        """Serve this controller's cluster from now on."""
+        """Pass requests for this controller's cluster to it from now on. `evidence` reads a
+        broker's pod, `enrich` completes registrations."""
         sessions = BrokerSessions(controller, evidence, enrich)
         if self.inside is not None:
             self.inside.committed[controller.cluster_id] = lambda: controller.image.inside
         self._controllers[controller.cluster_id] = (controller, sessions)
 
     async def remove(self, cluster_id: UUID) -> None:
-        """Stop serving the cluster; its brokers now get NOT_CONTROLLER."""
+        """Stop serving the cluster. Its brokers are answered NOT_CONTROLLER from now on."""
         found = self._controllers.pop(cluster_id, None)
         if self.inside is not None:
             self.inside.forget(cluster_id)
@@ -189,7 +192,8 @@ class ControllerServer:
         return found[1] if found else None
 
     async def close(self) -> None:
-        """Stop the controllers before this: none must decide once its sockets are closed."""
+        """Close the listener and all connections. The controllers must have been stopped before, so
+        that none decides once its connections are closed."""
         if self._server is not None:
             self._server.close()
         if self.inside is not None:
@@ -203,7 +207,8 @@ class ControllerServer:
 
 
 class ServerConnection(asyncio.Protocol):
-    """One broker's connection. Requests are decided in the order of arrival."""
+    """One connection to the controllers' port. Reads requests, passes them to the controller in the
+    order of arrival, and writes the replies as they become ready."""
 
     def __init__(self, server: ControllerServer) -> None:
         self._server = server
@@ -241,8 +246,8 @@ class ServerConnection(asyncio.Protocol):
         self._patience = loop.call_later(FIRST_FRAME_MS_MAX / 1000, self._out_of_patience)
 
     def _out_of_patience(self) -> None:
-        """Close the connection if the time to name a broker has passed and no request still waits
-        for its commit."""
+        """Close the connection if it has not named a registered broker in time, unless a request
+        still waits for its commit. Called by a timer, which it sets again otherwise."""
         if self._silent:
             self.close("no complete request received in time")
         elif self._tasks or asyncio.get_running_loop().time() < self._stranger_until:
@@ -266,7 +271,8 @@ class ServerConnection(asyncio.Protocol):
             self._broke(self._handling, error)
 
     def _broke(self, kind: str, error: BaseException) -> None:
-        """Handle a bug of ours. One in a decision has ended the controller's term as well."""
+        """Report a bug in handling a request of this `kind`, and close the connection. A bug in a
+        decision has already ended the controller's term."""
         self._server.failures.met(kind, error)
         self.close("internal error while handling a request")
 
@@ -289,7 +295,8 @@ class ServerConnection(asyncio.Protocol):
     # --- requests -------------------------------------------------------------------------------
 
     def _no_stranger(self) -> None:
-        """Stop counting the connection as a stranger: it has named its broker, or is closed."""
+        """Stop counting the connection as a stranger: its broker is known, or it is closed.
+        Requests that waited for this continue."""
         self._server.strangers.left(self)
         self._shown.set()
         if self._patience is not None:
@@ -377,10 +384,11 @@ class ServerConnection(asyncio.Protocol):
         command: control.Command,
         found: Awaitable[RegisterBroker | Refused],
     ) -> None:
-        """Submit a registration once the hook has completed it.
+        """Submit a registration once `found`, the result of the enrich hook, is ready. A refusal is
+        sent instead.
 
-        A broker sends nothing else meanwhile. The loss of the connection cancels this, so an
-        earlier process never registers late.
+        The broker sends nothing else meanwhile. The loss of the connection cancels this, so a
+        broker process that has ended never registers late.
         """
         request = await found
         if isinstance(request, Refused):
@@ -392,8 +400,8 @@ class ServerConnection(asyncio.Protocol):
     async def _once_shown(
         self, correlation_id: int, controller: Controller, command: control.Command
     ) -> None:
-        """Submit a client's request once the connection's broker is known; refuse it after a
-        timeout."""
+        """Submit a forwarded client request once the connection is identified as a registered
+        broker's. Refuse it after `SHOWN_MS_MAX`."""
         try:
             async with asyncio.timeout(SHOWN_MS_MAX / 1000):
                 await self._shown.wait()
@@ -420,7 +428,8 @@ class ServerConnection(asyncio.Protocol):
         self._reply(correlation_id, controller, answer)
 
     def _note(self) -> None:
-        """Note the connection's broker, once it is named."""
+        """Report the connection to `BrokerSessions` under its broker epoch, once that is known.
+        Does nothing if it is reported already."""
         identity = self._identity
         if identity.broker_id is None or identity.broker_epoch is None:
             return
@@ -457,8 +466,8 @@ class ServerConnection(asyncio.Protocol):
             self._send(correlation_id, reply)
 
     def _turned_away(self, controller: Controller) -> bool:
-        """Return True after closing the connection, if its certificate, or the lack of one, is
-        refused."""
+        """Close the connection and return True if the cluster's mode refuses its certificate, or
+        the lack of one. Return False otherwise."""
         inside = self._server.inside
         reason = "" if inside is None else inside.refuses_now(controller.cluster_id, self._peer)
         if reason:
@@ -480,7 +489,8 @@ class ServerConnection(asyncio.Protocol):
 
 
 def _of_another_term(command: control.Command, controller: Controller) -> Refused | None:
-    """Refuse proposals that were sent to another term; the broker sends them again to this one.
+    """Return a refusal if the request is an ISR proposal that was sent to another controller epoch,
+    else None. The broker sends it again to this term.
 
     A copy delayed over failovers could otherwise be committed after its leader had learned from a
     later term that the proposal is not applied (docs/protocol.md 4.6).

@@ -12,11 +12,13 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 _LATENCY_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 COMMITS_TIMED = 1_000
 COMMITS_REMEMBERED = 4_096
-"""For a longer backlog the age is a lower bound."""
+"""Number of commits of which the times are kept. If a broker is further behind, the age of its
+backlog is a lower bound."""
 
 
 class Commit(NamedTuple):
-    """A commit. `end`: number of records up to it; `at_ms`: on the controller's clock."""
+    """A commit. `end` is the metadata offset after it, `at_ms` its time on the controller's
+    clock."""
 
     end: int
     at_ms: int
@@ -24,14 +26,16 @@ class Commit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """Committed records that a broker had not applied at its last heartbeat, and their age then."""
+    """Committed metadata records that a broker had not applied at its last heartbeat, and the age
+    of the oldest of them at that time."""
 
     records: int
     age_ms: int
 
 
 class ControllerStats:
-    """One registry per controller, so that several in one process do not clash."""
+    """Counters and durations of one controller. Each has a metrics registry of its own, so that
+    several in one process do not clash."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -68,9 +72,10 @@ class ControllerStats:
             registry=self.registry,
         )
         self.take_over_ms = 0
-        """Duration of the last take-over."""
+        """Duration of the last take-over in milliseconds; 0 before the first."""
         self.append_began_ms: int | None = None
-        """Start of the append in flight."""
+        """Time at which the append in flight began, on the controller's clock; None if there is
+        none."""
         self._recent: deque[Commit] = deque(maxlen=COMMITS_REMEMBERED)
         self._elapsed_ms: deque[int] = deque(maxlen=COMMITS_TIMED)
 
@@ -83,8 +88,8 @@ class ControllerStats:
 
     @property
     def commit_p99_ms(self) -> int | None:
-        """Return the 99th percentile of the last commits in milliseconds, or None before the first
-        commit."""
+        """Return the 99th percentile of the durations of the last `COMMITS_TIMED` commits, in
+        milliseconds. Return None before the first commit."""
         ordered = sorted(self._elapsed_ms)
         return ordered[(len(ordered) - 1) * 99 // 100] if ordered else None
 
@@ -92,13 +97,13 @@ class ControllerStats:
         self.lag.observe(late_ms / 1000)
 
     def took_over(self, elapsed_ms: int) -> None:
-        """Note a take-over. Commits before it have no known time."""
+        """Note a completed take-over and its duration in milliseconds."""
         self.take_overs.inc()
         self.take_over_ms = elapsed_ms
 
     def backlog(self, applied: int, heard_ms: int) -> Backlog:
-        """Return the backlog of a broker that had applied this many records at its heartbeat at
-        `heard_ms`."""
+        """Return the records that were committed but not applied by a broker, at its heartbeat at
+        time `heard_ms`. `applied` is the metadata offset that it had reached."""
         recent = list(self._recent)
         there = bisect_right(recent, heard_ms, key=lambda commit: commit.at_ms)
         if there == 0 or recent[there - 1].end <= applied:

@@ -66,7 +66,7 @@ from plimsoll_process.waits import heard, set_within
 
 
 class Outcome(Enum):
-    """Reason why `run` returned."""
+    """Reason for which `Controller.run` returned."""
 
     STOPPED = "stopped"
     DEPOSED = "another controller wrote to the metadata log"
@@ -79,28 +79,32 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerOptions:
-    """Differences between Kubernetes and local mode."""
+    """Options of a controller that differ between Kubernetes, local mode and tests. Durations are
+    in milliseconds."""
 
     always_confirmed: bool = False
-    """This process locks the log: no other can commit."""
+    """True if this process holds a lock on the metadata log, so that no other can commit to it."""
     confirmed_ms: int = 3_000
     tick_ms: int = 500
     backoff_ms: int = 100
     backoff_ms_max: int = 5_000
     claim_ms: int = 60_000
-    """How long an absent broker is still believed to hold more than the log. Later the controller
-    waits `listen_ms` for its report before anything is committed."""
+    """For how long a broker that no longer reports is believed to hold metadata that this log
+    lacks. After that, the controller waits `listen_ms` for its report before it commits
+    anything."""
     listen_ms: int = 10_000
     on_open: Callable[[OpenedLog], None] | None = None
     """Called with the log each time it was read, before the term's first commit."""
     topic_id_key: bytes = field(default=b"", repr=False)
-    """Random key of the process; if empty, topic ids are predictable, as in simulations."""
+    """Random key from which topic ids are made. If empty, topic ids are predictable, as in
+    simulations."""
     waited_ms: Callable[[], int] = lambda: 0
-    """Total time for which this process was runnable without a processor. It does not count as a
-    broker's silence: requests sent in it may still be unread."""
+    """Return the total time for which this process was ready to run but had no processor. It does
+    not count as a broker's silence: requests that arrived meanwhile may still be unread."""
     opinion_ms: int = 60_000
-    """How long a hand-over is remembered. Longer than the pause in which another operator may lead;
-    older observations mean nothing for brokers that fall silent much later."""
+    """For how long this controller remembers that it handed over because many brokers fell silent
+    at once. It is longer than the pause in which another operator may lead. An older observation
+    says nothing about brokers that fall silent much later."""
 
 
 logger = logging.getLogger("plimsoll.controller")
@@ -116,16 +120,17 @@ the core)."""
 
 
 class _HandOver(Exception):
-    """The decision asks for a second controller to confirm a mass loss of brokers."""
+    """Raised to end the term if many brokers fell silent at once, so that another operator takes
+    over and checks that."""
 
 
 class _Regressed(Exception):
-    """A broker holds committed metadata that this log does not."""
+    """Raised if a broker holds committed metadata that this log lacks."""
 
 
 class Controller:
-    """A cluster's controller. `run` is its only task; all other methods are called from its event
-    loop."""
+    """The controller of one cluster: takes over its metadata log, decides requests, commits and
+    answers. `run` is its only task; all other methods are called from the same event loop."""
 
     def __init__(
         self,
@@ -142,7 +147,7 @@ class Controller:
         self.options = options or ControllerOptions()
         self.stats = ControllerStats()
         self.stalled: Refused | None = None
-        # Outcome of the last run; None before the first and during one.
+        # Outcome of the last `run`; None before the first one has returned and while one runs.
         self.outcome: Outcome | None = None
         self.settings = settings
         self._identity = identity
@@ -160,7 +165,8 @@ class Controller:
         self._opinion_until_ms = 0
         # `ControllerOptions.waited_ms` at the last tick.
         self._waited_ms = 0
-        # Before this time a hand-over would not help.
+        # Until this time the process is starved of processors, so another controller would observe
+        # the same and no hand-over is made.
         self._starved_until_ms = 0
         self._background: asyncio.Task[None] | None = None
         self.snapshotter = Snapshotter(self, log)
@@ -169,16 +175,16 @@ class Controller:
 
     @property
     def image(self) -> ClusterImage:
-        """Return the committed state."""
+        """Return the committed image."""
         return self._committer.queue.committed
 
     @property
     def now_ms(self) -> int:
-        """Return the time of decisions, in milliseconds."""
+        """Return the time on the clock of decisions, in milliseconds (`decision_clock`)."""
         return self._clock.now_ms()
 
     def outlook(self, partition: Partition) -> Outlook:
-        """Return what a partition in less than full health waits for."""
+        """Return why an unhealthy partition is unhealthy, and the brokers that it waits for."""
         now_ms = self._clock.now_ms()
         turn = DecisionContext(
             image=self.image, soft=self.soft, now_ms=now_ms, settings=self.settings
@@ -196,7 +202,7 @@ class Controller:
 
     @property
     def tail(self) -> MetadataTail:
-        """Return the newest committed batches."""
+        """Return the newest committed batches, as kept for the brokers' metadata streams."""
         return self._committer.tail
 
     @property
@@ -206,33 +212,35 @@ class Controller:
 
     @property
     def unconfirmed(self) -> bool:
-        """True if no recent evidence shows that this is still the controller; its answers then
-        extend no lease."""
+        """True if nothing in the last `confirmed_ms` proved that this is still the active
+        controller. Its answers then extend no broker's lease."""
         if self.options.always_confirmed:
             return False
         return self._clock.now_ms() - self._committer.confirmed_at_ms > self.options.confirmed_ms
 
     def confirm(self, started_ms_ago: int = 0) -> None:
-        """Note that a Lease renewal started this long ago succeeded."""
+        """Note that the operator's Lease was renewed by a call that began `started_ms_ago`
+        milliseconds ago: this is still the active controller."""
         self._committer.confirm(started_ms_ago)
 
     def subscribe(self, callback: Subscriber) -> None:
-        """Add a callback for each commit, with (old image, new image, records); it must not
+        """Call `callback` after each commit, with (image before, image after, records). It must not
         block."""
         self._committer.subscribers.append(callback)
 
     async def wait_active(self) -> None:
-        """Wait for the end of the take-over; bound it with a timeout."""
+        """Wait until the controller has taken over. Waits forever if it never does."""
         await self._activated.wait()
 
     # --- requests -----------------------------------------------------------------------------
 
     async def request(self, request: Request) -> Answer:
-        """Decide now; return the answer after the commit."""
+        """Decide a request now, and return the answer once it is committed."""
         return await self.submit(request)
 
     def submit(self, request: Request) -> asyncio.Future[Answer]:
-        """Decide now; the future holds the answer once all before it is committed."""
+        """Decide a request now. The future returns the answer once everything queued up to the
+        decision is committed, or a refusal if this is not the active controller."""
         if not self._active:
             self._claims.hear_between_terms(request)
             return answered(self.stalled or not_controller("This is not the active controller."))
@@ -255,8 +263,9 @@ class Controller:
         return asyncio.ensure_future(self._slices(again, committed))
 
     async def _slices(self, request: Request, committed: asyncio.Future[Answer]) -> Answer:
-        """Decide the rest of a decision that was too long for one turn; other requests run in
-        between.
+        """Decide the rest of a decision that was too long for one turn of the event loop; other
+        requests are decided in between. `request` is the follow-up, `committed` the commit of the
+        first part.
 
         Each part is committed before the next is decided: while commits are impossible (the log is
         full, say), the same part would otherwise be decided over and over.
@@ -272,8 +281,9 @@ class Controller:
         return await committed
 
     def _decided(self, request: Request) -> tuple[asyncio.Future[Answer], Request | None] | None:
-        """Decide a request. Return (future of its commit, follow-up request or None), or None if
-        the term is over. Raises `DecisionFailed`."""
+        """Decide a request and queue its records. Return (future of the answer, follow-up request
+        or None). Return None if the decision hands over, which ends the term. Raise
+        `DecisionFailed` after a bug, which ends the term too."""
         now_ms, queue = self._clock.now_ms(), self._committer.queue
         try:
             decision = decide(queue.speculative, self.soft, request, now_ms, self.settings)
@@ -290,7 +300,8 @@ class Controller:
         unsee(self.soft, self.image, records, self._clock.now_ms())
 
     def _consistent(self, request: Request) -> bool:
-        """Return True if the broker's metadata can come from this log; otherwise end the term."""
+        """Return True if the metadata offset that a broker reports in this request can come from
+        this log. Otherwise end the term and return False."""
         claim = self._claims.hear(request, self.tail, self.epoch)
         if claim is None:
             return True
@@ -305,13 +316,15 @@ class Controller:
         return False
 
     async def commit_own(self, records: tuple[Record, ...]) -> Answer:
-        """Commit records that need no decision (`SnapshotTaken`)."""
+        """Commit records of the controller itself, which need no decision (`SnapshotTaken`). Return
+        Done after the commit, or a refusal."""
         if not self._active:
             return not_controller("This is not the active controller.")
         return await self._committer.queue.add(records, Done())
 
     async def fetch_metadata(self, fetch: FetchMetadata) -> MetadataUpdate | Refused:
-        """Return the metadata after `fetch.offset`; wait for it at most as long as requested."""
+        """Return the metadata after `fetch.offset`, or a refusal. Without new metadata, wait for it
+        as long as the request allows."""
         if not self._active:
             return self.stalled or not_controller("This is not the active controller.")
         return await update_for(fetch, self)
@@ -319,7 +332,7 @@ class Controller:
     # --- the life of a controller -------------------------------------------------------------
 
     async def run(self) -> Outcome:
-        """Take over and serve until stopped or deposed.  May be called again afterwards."""
+        """Take over and serve. Return the reason why that ended. May be called again afterwards."""
         self.outcome = None
         try:
             self.outcome = await self._run()
@@ -361,7 +374,8 @@ class Controller:
         return Outcome.STOPPED
 
     async def stop(self) -> None:
-        """Stop deciding at once; queued decisions get a bounded time to commit."""
+        """Stop deciding at once and end `run`. Queued decisions have `STOP_MS_MAX` to be
+        committed."""
         self._active = False
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOP_MS_MAX / 1000):
@@ -376,14 +390,15 @@ class Controller:
         self._committer.queue.drop(why)
 
     def _end(self, error: Exception) -> None:
-        """End the present term with the cause for `run`."""
+        """End the present term by the exception `error`, which `run` handles."""
         self._active = False
         if self._ended is not None and not self._ended.done():
             self._ended.set_exception(error)
             self._ended.exception()  # mark as retrieved: a cancelled `run` never reads it
 
     async def _take_over(self) -> None:
-        """Read the log to its end and commit `ControllerChanged` alone."""
+        """Begin a term: read the log to its end, and commit `ControllerChanged` with a higher epoch
+        in a batch of its own."""
         self._ended = asyncio.get_running_loop().create_future()
         began_ms = self._clock.now_ms()
         for attempts_left in reversed(range(TAKE_OVER_ATTEMPTS)):
@@ -418,16 +433,16 @@ class Controller:
         logger.info(text, self.name, self.epoch, self.image.next_offset)
 
     async def _activate(self, activation: Activated) -> None:
-        """Retry until the activation is committed: only this take-over finishes what the last term
-        left undone."""
+        """Decide the activation until it is committed. It finishes what the previous term left
+        undone, and no later request does so."""
         while self._active:
             if not isinstance(await self._decide(activation), Refused):
                 return
             await asyncio.sleep(ACTIVATE_AGAIN_MS / 1000)
 
     async def _settle_claims(self, tail: MetadataTail) -> None:
-        """Wait for the check of brokers' claims. Raises if the log lacks metadata that a broker
-        holds, or if the term ends."""
+        """Check that the log holds all metadata that brokers have reported, which may wait for
+        their reports. Raise `_Regressed` if it does not, or the error that ended the term."""
         assert self._ended is not None
         settling = asyncio.ensure_future(self._claims.settle(tail))
         try:
@@ -442,7 +457,7 @@ class Controller:
             await asyncio.gather(settling, return_exceptions=True)
 
     async def _serve(self) -> None:
-        """Serve until the term ends; always ends by an exception or a stop."""
+        """Run the term's tasks until one fails or the term is ended, and raise that error."""
         assert self._ended is not None
         workers = [
             asyncio.ensure_future(self._committer.run_forever(self.snapshotter.urgent)),

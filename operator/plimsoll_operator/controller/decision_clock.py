@@ -1,4 +1,5 @@
-"""One clock for decisions: milliseconds since 1970 at the start of the process, then monotonic.
+"""The clock of the controller's decisions: milliseconds since 1970, read once when the clock is
+made and monotonic from then on.
 
 Sessions need a clock that never steps; records need times that mean something to a reader.
 `controller_term` reads it and passes values on; the core never sees a clock.
@@ -16,7 +17,7 @@ DRAIN_TURNS = 5
 
 
 class Clock:
-    """Clock that starts at the wall clock's time and then only runs forward."""
+    """Clock that starts at the wall clock's time and afterwards follows the monotonic clock."""
 
     def __init__(self) -> None:
         self._anchor_ms = wall_ms() - _monotonic_ms()
@@ -31,8 +32,9 @@ def _monotonic_ms() -> int:
 
 
 async def tick_forever(clock: Clock, interval_ms: int, tick: Callable[[int], None]) -> None:
-    """Call `tick` every interval until cancelled, with its delay in milliseconds. Heartbeats
-    already in the sockets are read before a broker counts as silent."""
+    """Call `tick` every `interval_ms` until cancelled, with its delay in milliseconds. The event
+    loop runs a few turns before each call, so that heartbeats already in the sockets are read
+    before a broker counts as silent."""
     due_ms = clock.now_ms() + interval_ms
     while True:
         await asyncio.sleep(max(0, due_ms - clock.now_ms()) / 1000)

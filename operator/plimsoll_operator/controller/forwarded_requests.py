@@ -1,10 +1,11 @@
-"""Forwarded client requests that one broker has waiting here, and the clients' shares of that room.
+"""Limits the forwarded client requests of one broker that wait at the controller, and each client's
+share of them.
 
 Called by `controller_server` for each forwarded request. A client may have at most as many requests
-waiting as there is room for more. A client with many connections thus gets half of the room if it
-is alone, less if others ask, and never all of it. A client is a user, or an address where clients
-do not log in. A request that names no client (the broker's own, or an older broker's) is bound by
-the total only.
+waiting as there are free places left. So a client with many connections gets half of the places if
+it is alone, less if others ask, and never all of them. A client is a user, or a network address
+where clients do not log in. A request that names no client (the broker's own, or an older broker's)
+is bound by the total only.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from plimsoll_operator.controller.refusals import refused
 
 _NO_CLIENT = ""
 FORWARDED_MAX = 64
-"""Client requests that one broker may have waiting here. Further ones are refused; a single client
-is bounded below that ."""
+"""Maximum client requests of one broker that wait at the controller. Further ones are refused. A
+single client reaches its own limit earlier."""
 
 
 def _too_many(waiting: int, origin: str) -> Refused:
@@ -36,7 +37,8 @@ class ForwardedRequests:
         self._waiting: Counter[str] = Counter()
 
     def refusal(self, request: Forwarded) -> Refused | None:
-        """Return the refusal, or None if the request is accepted."""
+        """Return None if the request may wait here, else its refusal: the broker or the client has
+        too many waiting."""
         waiting, client = self._waiting.total(), _client_of(request)
         room = FORWARDED_MAX - waiting
         if room <= 0:

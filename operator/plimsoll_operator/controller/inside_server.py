@@ -29,7 +29,9 @@ from plimsoll_net.tls_policy import asking_context
 
 
 class InsideServer:
-    """Server side of TLS in one operator process. `committed`: the committed state by cluster."""
+    """Server side of TLS for the controllers' port of one operator process: which certificate to
+    show, and which peers to refuse. `committed` returns a cluster's committed TLS mode and its
+    brokers' permitted certificates, by cluster id."""
 
     def __init__(self) -> None:
         self.committed: dict[UUID, Callable[[], Inside]] = {}
@@ -42,18 +44,20 @@ class InsideServer:
         self._asking = asking_context(self._asked_for)
 
     def show(self, cluster_id: UUID, identity: InsideIdentity) -> None:
-        """Show this identity to every broker that connects from now on."""
+        """Show the certificate of `identity` to each broker that connects for this cluster from now
+        on."""
         self._shown[cluster_id] = identity
 
     def forget(self, cluster_id: UUID) -> None:
-        """Forget a cluster that is no longer led here."""
+        """Forget a cluster that this process no longer leads: it has no certificate to show any
+        more."""
         self.committed.pop(cluster_id, None)
         self._shown.pop(cluster_id, None)
         self.tell.pop(cluster_id, None)
 
     def asking_first(self, protocol: Callable[[], Any]) -> Callable[[], asyncio.BaseProtocol]:
-        """Return a server's protocol factory. A plaintext peer is accepted until it names its
-        cluster."""
+        """Return the protocol factory of a server that makes a TLS handshake first and then runs
+        `protocol`. A peer without TLS is accepted until it names its cluster."""
         accepting = Accepting(
             session=lambda: Buffered(protocol()),
             context=lambda: self._asking,
@@ -65,13 +69,13 @@ class InsideServer:
         return self._handshakes.connection
 
     def close(self) -> None:
-        """End connections without a session."""
+        """Close connections that have not completed their handshake."""
         if self._handshakes is not None:
             self._handshakes.close()
 
     def refuses_now(self, cluster_id: UUID, peer: Peer | None) -> str:
-        """Return why a connection must no longer be answered, "" if it may be. `peer` is None for
-        plaintext."""
+        """Return why a connection must no longer be answered, "" if it may be. `peer` is the
+        identity in its certificate, None for plaintext. A refusal is counted and reported."""
         committed = self.committed.get(cluster_id)
         if committed is None:
             return ""  # not led here: the answer is NotController
@@ -90,8 +94,8 @@ class InsideServer:
             tell(reason)
 
     def _asked_for(self, name: str | None) -> Any:
-        """Return the TLS context of the cluster that a broker names, or None if it is not led
-        here."""
+        """Return the TLS context that shows the certificate of the cluster which a broker names
+        (SNI). Return None if this process does not lead it."""
         cluster_id = cluster_asked_for(name)
         shown = None if cluster_id is None else self._shown.get(cluster_id)
         return None if shown is None else shown.server

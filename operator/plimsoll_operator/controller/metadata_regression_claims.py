@@ -1,10 +1,11 @@
-"""Detection of a metadata log that went back in time: a broker holds metadata that the log lacks.
+"""Detects a metadata log that went back in time: a broker has applied metadata that the log lacks.
 
-`controller_term` passes on every position and asks before it takes over. A claim stands until its
-broker reports a consistent position or is removed. A claim that was not repeated for long is asked
-for once more, and dropped only if it is not repeated then. It never commits anything and never
-decides which of the two histories is right. Source: ARCHITECTURE.md, "The metadata log lives on the
-Kubernetes API".
+Brokers report the metadata offset that they have applied, with the batch it came from.
+`controller_term` passes every report here, and asks before it takes over. A report that contradicts
+the log is a claim. A claim stands until its broker reports an offset that fits the log, or is
+removed. A claim that was not repeated for long is asked for once more, and dropped only if it is
+not repeated then. Nothing here commits, or decides which of the two histories is right. Source:
+ARCHITECTURE.md, "The metadata log lives on the Kubernetes API".
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from plimsoll_process.waits import set_within
 logger = logging.getLogger("plimsoll.controller")
 
 EPOCHS_AHEAD_MAX = 1_000_000
-"""A claim further ahead is forged: no cluster has so many terms after the log that was read, and
-the next term would be numbered after it."""
+"""A claim of a controller epoch that is further ahead than this is ignored as forged. No cluster
+has so many terms that the log lacks, and the next term's epoch would be one above the claimed
+one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +35,8 @@ class _Claim:
 
 
 class Claims:
-    """Claims of one controller's brokers; they outlive its terms."""
+    """Claims of one cluster's brokers to hold metadata that the log lacks. One object serves all
+    terms of a controller."""
 
     def __init__(self, clock: Clock, *, claim_ms: int, listen_ms: int) -> None:
         self._clock = clock
@@ -45,14 +48,16 @@ class Claims:
 
     @property
     def highest_epoch(self) -> int:
-        """Return the highest controller epoch of a claim, 0 without claims."""
+        """Return the highest controller epoch in a claim, 0 without claims. The next term's epoch
+        must be above it."""
         return max((claim.position.controller_epoch for claim in self._claims.values()), default=0)
 
     def hear(
         self, request: Request, tail: MetadataTail, epoch: ControllerEpoch
     ) -> LogPosition | None:
-        """Return the broker's position if it cannot come from this log; the caller then ends the
-        term."""
+        """Return the position that a broker reports in this request if it contradicts the log; the
+        caller then ends the term. Return None if it fits, is missing, or is forged. `tail` and
+        `epoch` are those of this log."""
         if not isinstance(request, RegisterBroker | Heartbeat) or request.position is None:
             return None
         position = request.position
@@ -76,7 +81,8 @@ class Claims:
         return position
 
     def hear_between_terms(self, request: Request) -> None:
-        """Note positions that brokers report between terms, while `settle` waits for them."""
+        """Note the position that a broker reports while no term runs and `settle` waits for
+        reports. Other requests are ignored."""
         if self._log is None or not isinstance(request, RegisterBroker | Heartbeat):
             return
         position = request.position
@@ -91,8 +97,9 @@ class Claims:
             self._heard_enough.set()
 
     async def settle(self, tail: MetadataTail) -> str | None:
-        """Return why nothing may be committed after this tail, or None. May wait for brokers'
-        reports."""
+        """Return a sentence that says why nothing may be committed to the log with this tail, or
+        None if no claim contradicts it. If all such claims are old, wait for their repetition, and
+        drop those that are not repeated."""
         asked_at_ms = self._clock.now_ms()
         against = self._against(tail)
         if all(claim.said_at_ms + self._claim_ms < asked_at_ms for claim in against.values()):
@@ -126,8 +133,8 @@ class Claims:
         }
 
     async def _listen(self, tail: MetadataTail) -> None:
-        """Wait until one claim is repeated, all are withdrawn, or every live broker has had time to
-        report."""
+        """Wait until a broker repeats a claim, all claims are withdrawn, or `listen_ms` has
+        passed."""
         self._log = tail
         self._heard_enough.clear()
         try:

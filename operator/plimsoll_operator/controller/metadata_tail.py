@@ -1,9 +1,10 @@
-"""The newest committed batches, kept in memory for the brokers' metadata streams.
+"""The newest committed batches of the metadata log, kept in memory for the brokers' metadata
+streams.
 
-`commit_queue` fills it after each commit; `controller_term` answers streams from it while active.
-It is bounded in bytes: a broker further behind gets a snapshot first. It also tells if a broker's
-log position contradicts this log (the log went back in time, or it is another log): by nonces where
-the batches are kept, and by controller terms below them.
+`commit_queue` adds each batch after its commit; `controller_term` answers streams from here while
+active. The tail is bounded in bytes: a broker further behind gets a snapshot of the image first. It
+also tells if a broker's position contradicts this log, which went back in time or is another log.
+It compares the nonces of batches that are kept, and controller terms below them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ UPDATE_BYTES_MAX = 4 * 1024 * 1024
 
 
 class Standing(Enum):
-    """Relation of a broker's (offset, nonce) to this log."""
+    """Relation of a broker's position (offset, nonce of the last batch) to this log. AHEAD and
+    DIFFERENT contradict the log."""
 
     WITHIN = "within"
     TOO_OLD = "within, before the batches kept here"
@@ -46,8 +48,8 @@ _BY_TERM = {
 
 
 class MetadataTail:
-    """Newest batches, in order without gaps; `start` is the first offset still held, `terms` are
-    the controller terms of the whole log."""
+    """The newest committed batches, in order without gaps. They cover the offsets from `start` to
+    `end`. `terms` are the controller terms of the whole log."""
 
     def __init__(
         self,
@@ -84,8 +86,8 @@ class MetadataTail:
     def standing(
         self, offset: MetadataOffset, nonce: str | None, term_id: str | None = None
     ) -> Standing:
-        """Return the standing of a broker that holds `offset` records, the last from the batch
-        `nonce` of the controller term `term_id`."""
+        """Return how a broker's position relates to this log. The broker has applied `offset`
+        records, the last of them from the batch `nonce` in the controller term `term_id`."""
         if offset > self.end:
             return Standing.AHEAD
         if offset < self.start:
@@ -95,7 +97,8 @@ class MetadataTail:
         return Standing.DIFFERENT
 
     def read(self, offset: MetadataOffset) -> tuple[MetadataBatchCopy, ...]:
-        """Return batches from `offset` on, at least one if there is one, bounded in bytes."""
+        """Return the batches from `offset` on, up to `UPDATE_BYTES_MAX` but at least one. Return ()
+        if `offset` is the end."""
         assert self.start <= offset <= self.end
         found: deque[MetadataBatchCopy] = deque()
         for batch in reversed(self._batches):
@@ -112,7 +115,7 @@ class MetadataTail:
         return tuple(chosen)
 
     async def wait_beyond(self, offset: MetadataOffset, timeout_ms: int) -> None:
-        """Wait until the log has a record after `offset`, or the timeout."""
+        """Wait until the log has a record at `offset`, at most `timeout_ms`."""
         if self.end > offset:
             return
         await set_within(self._grown, timeout_ms / 1000)
@@ -133,7 +136,7 @@ WAIT_MS_MAX = 10_000
 
 
 class Committed(Protocol):
-    """The part of a controller that the stream reads."""
+    """The part of a controller that a metadata stream reads."""
 
     @property
     def image(self) -> ClusterImage: ...
@@ -167,7 +170,8 @@ async def update_for(fetch: FetchMetadata, log: Committed) -> MetadataUpdate | R
 
 
 async def _snapshot_update(image: ClusterImage, tail: MetadataTail) -> MetadataUpdate:
-    """Return the image in place of batches no longer kept; the stream continues after it."""
+    """Return an update with the compressed image, for a broker that needs batches which are no
+    longer kept. The stream continues after it."""
     end, nonce = tail.end, tail.end_nonce
     assert end == image.next_offset
     compressed = await asyncio.to_thread(_compressed, image)

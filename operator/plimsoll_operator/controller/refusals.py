@@ -11,7 +11,7 @@ from plimsoll_operator.metalog.interface import LogOfAnother
 
 
 def answered(answer: Answer) -> asyncio.Future[Answer]:
-    """Return a future with an answer that need not wait."""
+    """Return a future that already holds this answer."""
     future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
     future.set_result(answer)
     return future
@@ -22,21 +22,21 @@ def refused(reason: Reason, message: str) -> Refused:
 
 
 def not_controller(message: str) -> Refused:
-    """Return the refusal of a controller that no longer decides."""
+    """Return the refusal of a controller that is not active."""
     return refused(Reason.NotController, message)
 
 
 def unusable(error: Exception) -> Refused:
-    """Return the refusal of a log that is unusable, went back in time, or belongs to another
-    cluster."""
+    """Return the refusal that reports why the metadata log cannot be used: it is damaged, went back
+    in time, or belongs to another cluster."""
     if isinstance(error.__cause__, LogOfAnother):
         return refused(Reason.NotAllowed, f"{sentence_start(str(error.__cause__))}.")
     return refused(Reason.MetadataRegressed, str(error))
 
 
 def too_new(error: Exception) -> Refused:
-    """Return the refusal after a newer release has written to the log: this release must not lead
-    or guess."""
+    """Return the refusal that reports that a newer release has written to the metadata log. This
+    release then neither leads nor guesses what the records mean."""
     text = (
         f"A newer release has written to this metadata log: {error}. This operator does not "
         "lead the cluster and writes nothing; brokers keep serving with the last metadata that "

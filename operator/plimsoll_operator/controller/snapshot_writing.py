@@ -1,8 +1,9 @@
-"""Snapshots of the image: written when the metadata log has grown enough, and the slots they free.
+"""Writes snapshots of the image when the metadata log has grown enough, and releases the part of
+the log that they cover.
 
-One snapshot at a time is taken, at a committed offset. `SnapshotTaken` commits before anything is
-released, so two writers can never destroy each other's history. Source: ARCHITECTURE.md, "The
-metadata log lives on the Kubernetes API".
+One snapshot at a time is written, of the image at a committed offset. `SnapshotTaken` is committed
+before anything is released, so two writers can never destroy each other's history. Source:
+ARCHITECTURE.md, "The metadata log lives on the Kubernetes API".
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ CHECK_S = 1.0
 
 
 class Committing(Committed, Protocol):
-    """The part of a controller that a snapshot needs."""
+    """The part of a controller that the `Snapshotter` uses."""
 
     async def commit_own(self, records: tuple[Record, ...]) -> Answer: ...
 
@@ -36,14 +37,15 @@ class Snapshotter:
         self._controller = controller
         self._log = log
         self.urgent = asyncio.Event()
-        # Called before a part of the log is released; must be short, since the log may be full
-        # meanwhile.
+        # Called before the part of the log that a snapshot covers is released. Must be short, since
+        # the log may be full meanwhile.
         self.before_release: Callable[[], Awaitable[bool]] | None = None
         self._turn = asyncio.Lock()
 
     @property
     def usage(self) -> LogUsage | None:
-        """Return the fill level of the metadata log, or None if it has no limit."""
+        """Return the fill level of the metadata log, or None if the log has no limit or is not
+        open."""
         return self._log.usage if isinstance(self._log, LimitedLog) else None
 
     async def run_forever(self) -> None:
@@ -53,19 +55,20 @@ class Snapshotter:
                 await self.take()
 
     async def mend(self) -> tuple[str, ...]:
-        """Restore the log after parts of it were deleted. Return their names."""
+        """Recreate objects of the log that were deleted, after a snapshot that covers their
+        content. Return the names of the missing objects, empty if there are none."""
         lost = await self.lost()
         if lost and await self.take("LogMended"):
             await self._log.mend()
         return lost
 
     async def lost(self) -> tuple[str, ...]:
-        """Return the names of missing parts of the log."""
+        """Return the names of the log's objects that are missing from storage."""
         return await self._log.lost()
 
     async def take(self, cause: str = "LogGrew") -> bool:
-        """Write, commit and release a snapshot, one at a time. Return False if the term ended
-        before the commit."""
+        """Write a snapshot, commit `SnapshotTaken`, and release the part of the log that it covers.
+        Runs one at a time. Return False if the term ended before the commit."""
         async with self._turn:
             return await self._take(cause)
 
@@ -89,10 +92,10 @@ class Snapshotter:
         return True
 
     async def make_room(self, restored: Restored, committer: Committer) -> None:
-        """Free a log that terms filled without reaching a snapshot: this term's snapshot comes
-        first.
+        """Write a snapshot of a log that is full, before this term begins, and release what it
+        covers. Earlier terms had filled the log without reaching a snapshot.
 
-        It covers the log's content, and commits as the first batch of a higher epoch.
+        `SnapshotTaken` is committed as the first batch of a higher epoch.
         """
         image, nonce = restored.image, restored.tail.end_nonce
         assert nonce is not None, "a log that is full is not empty"

@@ -1,8 +1,9 @@
-"""The archive of one cluster: opens its segments and appends rows to them.
+"""The archive of one cluster's history of leaders and ISRs: opens its segments and appends rows to
+them.
 
 Normally the controller's process is the only writer. A second one (a deposed controller) gets
-`ArchiveConflict`, reopens the archive and skips rows that are stored already. Rows are committed
-facts, so both write the same ones.
+`ArchiveConflict`, opens the archive again and skips rows that are stored already. Rows are made of
+committed records, so both write the same ones.
 """
 
 from __future__ import annotations
@@ -22,37 +23,40 @@ from plimsoll_operator.history.segments import (
 
 
 class ArchiveUnavailable(Exception):
-    """The store cannot be read or written at present; the message is a sentence."""
+    """Raised if the store cannot be read or written at present. The message is a sentence."""
 
 
 class ArchiveConflict(Exception):
-    """Another writer changed the archive: open it again."""
+    """Raised if another writer has changed the archive since it was opened. Open it again."""
 
 
 class SegmentStore(Protocol):
-    """Stores segments. Raises `ArchiveUnavailable` and, for writes, `ArchiveConflict`."""
+    """Storage of an archive's segments, in ConfigMaps or files. Each method raises
+    `ArchiveUnavailable` if the storage fails; `write` also raises `ArchiveConflict`."""
 
     async def stored(self) -> list[tuple[Stored, ArchiveSegment]]:
-        """Return all segments, by sequence; an unreadable one has the header of
-        `segments.unreadable`."""
+        """Return all segments in order of their sequence number. A segment that cannot be read has
+        the placeholder header of `segments.unreadable`."""
 
     async def write(self, segment: ArchiveSegment, over: Stored | None) -> Stored:
-        """Create a segment, or replace exactly the version that `over` names."""
+        """Create a segment if `over` is None. Otherwise replace exactly the stored version that
+        `over` names, or raise `ArchiveConflict`. Return the stored segment's description."""
 
     async def delete(self, stored: Stored) -> None:
-        """Delete a segment; one that is gone already is not an error."""
+        """Delete a segment. Do nothing if it is deleted already."""
 
 
 @dataclass(slots=True)
 class _Newest:
-    """The segment that takes new rows."""
+    """The segment that takes new rows, and its uncompressed content."""
 
     stored: Stored
     text: bytes
 
 
 class Archive:
-    """Call `open` first, and again after any failure."""
+    """Appends rows to the newest segment of a store, and deletes the oldest segments. Call `open`
+    first, and again after any exception."""
 
     def __init__(self, store: SegmentStore, cluster_id: str, budget: Budget) -> None:
         self._store = store
@@ -63,8 +67,8 @@ class Archive:
 
     @property
     def end_offset(self) -> int:
-        """Return the metadata offset below which everything is archived, as far back as the archive
-        reaches."""
+        """Return the metadata offset at which the archive ends: rows of all records below it are
+        stored, unless they are too old. Return 0 for an empty archive."""
         return max((one.header.end_offset for one in self._stored), default=0)
 
     async def open(self) -> None:
@@ -80,7 +84,9 @@ class Archive:
             self._newest = _Newest(stored, text)
 
     async def add(self, text: bytes, rows: int, end_offset: int, now_ms: int) -> None:
-        """Append lines of rows; then everything below `end_offset` is archived."""
+        """Append rows: `text` holds one encoded row a line, `rows` is their number. Afterwards the
+        archive ends at the metadata offset `end_offset`. Raises what `SegmentStore.write`
+        raises."""
         newest = self._newest
         if newest is not None and newest.stored.size < segments.SEGMENT_BYTES:
             over, before = newest.stored, newest.text
@@ -108,7 +114,8 @@ class Archive:
         )
 
     async def drop_excess(self, now_ms: int) -> int:
-        """Delete segments beyond the budget of age or size; return how many were deleted."""
+        """Delete the oldest segments, until the rest fits the budget of age and size. Return how
+        many were deleted."""
         gone = segments.excess(self._stored, self._budget, now_ms)
         for one in gone:
             await self._store.delete(one)

@@ -1,8 +1,9 @@
-"""Converts committed records into compact rows about leaders, ISRs and replicas. Pure.
+"""Converts committed records into compact rows (`ChangeRow`) about leaders, ISRs and replicas.
+Pure.
 
-The archive keeps these rows after the log is truncated; `kubectl plimsoll why` shows them. One row
-stands for all partitions of a topic that one record changed alike. The reason of a change is one of
-a few words, and the change is planned or not. The words are those of the metrics:
+The archive keeps these rows after the metadata log is truncated; `kubectl plimsoll why` shows them.
+One row stands for all partitions of a topic that one record changed alike. The reason of a change
+is one of a few words, and the change is planned or not. The words are those of the metrics:
 `isr_shrinks.ShrinkCause` for a broker that left, `commit_counters.LeaderChange` for a new leader
 although no broker left, and `caught-up` for a replica that joined an ISR. No record names an
 eviction: it counts as the restart or the fencing that it caused.
@@ -46,7 +47,7 @@ from plimsoll_operator.status.commit_counters import elected_anew
 
 CAUGHT_UP = "caught-up"
 PROPOSED = (ShrinkCause.LAG.value, CAUGHT_UP)
-"""Changes that leaders request, by proposing another ISR."""
+"""Words for the changes that a partition's leader requests by proposing another ISR."""
 
 
 class CommitImages(NamedTuple):
@@ -57,7 +58,8 @@ class CommitImages(NamedTuple):
 
 
 class Why(NamedTuple):
-    """`planned`: True if a committed grant or removal covers the change."""
+    """Why a partition changed: a word of a metric's labels, and True for `planned` if a committed
+    grant or removal covers the change."""
 
     word: str
     planned: bool
@@ -66,7 +68,9 @@ class Why(NamedTuple):
 def why(
     images: CommitImages, partition: Partition | None, gone: Iterable[BrokerId], cause: str
 ) -> Why:
-    """Classify a change. `gone`: brokers that left the ISR, or lost the leadership."""
+    """Return why `partition` changed. `cause` is the record's text, `gone` are the brokers that
+    left the ISR or lost the leadership, `partition` is the state before the change (None for a new
+    one). The cause that covers a broker, such as a granted restart, wins over the record's text."""
     told = word_of(cause)
     if partition is None or elected_anew(cause) is not None:
         return Why(told, planned=False)
@@ -77,7 +81,7 @@ def why(
 
 
 def word_of(cause: str) -> str:
-    """Classify by the record's text alone."""
+    """Return the word for a record's text `cause`, without looking at the images."""
     if cause.lower().startswith("isrexpand"):
         return CAUGHT_UP
     word: str = (elected_anew(cause) or cause_of_record(cause)).value
@@ -97,13 +101,18 @@ _BY_CONTROLLER = ("fenced on proof", "fenced after", leadership_return.BY_ITSELF
 
 
 class ChangeRow(msgspec.Struct, frozen=True, array_like=True):
-    """Partitions of one topic that one record changed alike.
+    """A row of the history: partitions of one topic that one record changed alike.
 
-    `offset`: the record's, in the metadata log. `ms`: the controller's wall clock at the commit, 0
-    if it was not recorded. `leader`, `isr`, `replicas`: (before, after), None: unchanged; a missing
-    leader is None. `epochs`: the increase of the leader epoch. `cause`: the record's text; `word`:
-    its category. `asked`: the origin of the change, as far as the log says. Kind "unknown": the
-    records below `offset` are in no archive (`cause` says why).
+    `offset`: the record's offset in the metadata log. `ms`: the controller's wall clock at the
+    commit, 0 if it was not recorded. `ranges`: (first, last) of the partitions' indexes. `leader`,
+    `isr`, `replicas`: (before, after), or None if the record did not change it; a partition without
+    a leader has None within the pair. `elr`: the new ELR, None if unchanged. `epochs`: the increase
+    of the leader epoch. `cause`: the record's text. `word`: the reason as one word. `planned`: True
+    if a committed grant or removal covers the change. `asked`: the object, client, broker or rule
+    that asked for the change, "" if the log does not say.
+
+    A row of kind "unknown" says that the archive lacks the records below `offset`; its `cause` says
+    why.
     """
 
     offset: int
@@ -123,7 +132,7 @@ class ChangeRow(msgspec.Struct, frozen=True, array_like=True):
     asked: str = ""
 
     def holds(self, topic: str, partition: int) -> bool:
-        """Return True if the row is about this partition; an unknown part is about every
+        """Return True if the row is about this partition. A row of kind "unknown" is about every
         partition."""
         if self.kind == "unknown":
             return True
@@ -138,14 +147,15 @@ class _State(NamedTuple):
 
 
 def relevant(records: Iterable[Record]) -> bool:
-    """Return True if any of the records changes a tracked field."""
+    """Return True if any of the records can change a leader, an ISR or replicas."""
     return any(isinstance(r, PartitionsChanged | PartitionsCreated | TopicRemoved) for r in records)
 
 
 def changes(
     old: ClusterImage, new: ClusterImage, records: Iterable[Record], ms: int
 ) -> Iterator[ChangeRow]:
-    """Return the rows of one commit, which turned `old` into `new`."""
+    """Yield the rows of one commit of `records`, which turned the image `old` into `new` at the
+    wall-clock time `ms`."""
     records = tuple(records)
     walk = _Walk(old, new, ms)
     walk.commit = records
@@ -165,14 +175,14 @@ def changes(
 
 
 class _Walk:
-    """Processes one commit's records in order: a later one may change a partition that an earlier
-    one created."""
+    """Makes the rows of one commit, record by record. It tracks the partitions' states in between,
+    since a record may change a partition that an earlier record of the commit created."""
 
     def __init__(self, old: ClusterImage, new: ClusterImage, ms: int) -> None:
         self._old = old
         self._new = new
         self._ms = ms
-        # Partitions as this commit has changed them so far.
+        # States of the partitions that this commit has changed so far.
         self._now: dict[PartitionKey, _State] = {}
         # Topics that this commit created: their names, and the objects that declare them.
         self.names: dict[UUID, str] = {}
@@ -282,7 +292,8 @@ class _Walk:
         had: _State,
         lost: tuple[BrokerId, ...],
     ) -> str:
-        """Return the origin of the change; empty if the log does not say."""
+        """Return the object, client, broker or rule that asked for the change, "" if the log does
+        not say. `had` is the state before it; `lost` are the brokers that left the ISR."""
         cause = unclean_recovery.how_elected(record.cause)
         if cause in (declared_moves.CAUSE, unclean_recovery.NAMED):
             return self._declarer(key.topic_id)
@@ -308,9 +319,9 @@ class _Walk:
         return CONTROLLER if cause.startswith(_BY_CONTROLLER) else ""
 
     def _mover(self, record: PartitionsChanged, key: PartitionKey) -> str:
-        """Return the object that moves the partition: the one that this commit starts, or the one
-        before it. A move that copies nothing starts and ends in one commit, and neither image holds
-        its object: the object's record follows in the same commit."""
+        """Return the object that moves the partition, "" if there is none: the one that this commit
+        starts, or else the one before it. A move that copies nothing starts and ends in one commit,
+        so neither image holds its object; a later record of the same commit names it."""
         if self._movers is None:
             self._movers = [*move_owners.running(self._new), *move_owners.running(self._old)]
         found = move_owners.mover_of(self._movers, key)

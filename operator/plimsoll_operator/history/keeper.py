@@ -1,9 +1,10 @@
-"""Writes committed changes to the archive, off the commit path.
+"""Writes committed changes to the history archive, off the commit path.
 
 A commit only appends to a bounded queue here. A task of the term converts it into rows and stores
-them within `FLUSH_S`; rows are stored before a snapshot truncates their part of the log. The next
-term recreates from the log the rows that a term did not store. A failure of the archive, or a bug
-in this package, loses rows and never a commit: it is logged, and a store is retried.
+them within `FLUSH_S`; rows are stored before a snapshot truncates their part of the metadata log.
+The next term makes the rows that a term did not store again, from the log. A failure of the
+archive, or a bug in this package, loses rows and never a commit: it is logged, and a store is
+retried.
 """
 
 from __future__ import annotations
@@ -34,9 +35,11 @@ AGAIN_S = 30.0
 SETTLE_S = 2.0
 COMMITS_MAX = 2_000
 WAITING_BYTES_MAX = 8 * 1024 * 1024
-"""Bound on rows that wait for an unavailable store; beyond it the oldest are dropped."""
+"""Maximum size of the rows that wait while the archive cannot be written. Beyond it the oldest rows
+are dropped, and a row of kind "unknown" takes their place."""
 WRITE_BYTES_MAX = 1024 * 1024
-"""Bound on the rows of one write to the archive."""
+"""Approximate size at which one write to the archive ends; the rest of the rows follow in the
+next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,62 +51,67 @@ class _Commit:
 
 
 class _WaitingRow(NamedTuple):
-    """An encoded row that is not stored yet."""
+    """An encoded row that is not stored yet, and the metadata offset of its record."""
 
     offset: int
     text: bytes
 
 
 class HistoryKeeper:
-    """Call `begin` with each term, then run `run` as its task; the controller calls the other
-    methods."""
+    """Keeps the history of one cluster: takes each commit, makes rows of it and stores them in the
+    archive. Call `begin` with each term, then run `run` as a task of the term; the controller calls
+    `opened`, `committed` and `settle`."""
 
     def __init__(self, archive: Archive, cluster_id: UUID, now_ms: Callable[[], int]) -> None:
         self._archive = archive
         self._cluster_id = cluster_id
         self._now_ms = now_ms
-        # Callers of `settle` that wait for the store.
+        # Futures of the callers of `settle`.
         self._settling: list[asyncio.Future[None]] = []
-        # Rows and commits dropped because the archive was too slow.
+        # Number of rows and commits dropped, because the archive was too slow.
         self.dropped_rows = 0
         self.begin()
 
     def begin(self) -> None:
-        """Reset all state of the previous term."""
-        # The log as the term found it, until rows are made of it.
+        """Drop all state of the previous term. The next term reads the log again."""
+        # The metadata log as the term opened it; None once its rows are made.
         self._opened: OpenedLog | None = None
         # Commits that are not converted into rows yet.
         self._commits: deque[_Commit] = deque()
-        # Metadata offset below which commits were dropped, because too many waited.
+        # Metadata offset below which commits were dropped because too many waited; 0 if none were.
         self._dropped_to = 0
         # Rows that are not stored yet, and their bytes.
         self._lines: deque[_WaitingRow] = deque()
         self._waiting_bytes = 0
-        # Metadata offsets: the end of the rows and the archive, and the end of the committed log.
+        # Metadata offsets: `_end` is where rows and archive end, `_committed` where the committed
+        # log ends.
         self._end = 0
         self._committed = 0
         self._ready = False
         self._wanted = asyncio.Event()
-        # Since when the oldest unstored commit waits; None: none does.
+        # Wall-clock time since which the oldest unstored commit waits; None if none waits.
         self._behind_since_ms: int | None = None
 
     @property
     def behind_ms(self) -> int:
-        """How long the oldest unstored commit has waited for the archive; 0 if none waits."""
+        """Milliseconds for which the oldest unstored commit has waited for the archive; 0 if none
+        waits."""
         since_ms = self._behind_since_ms
         return 0 if since_ms is None else max(0, self._now_ms() - since_ms)
 
     # --- on the commit path ---------------------------------------------------------------------
 
     def opened(self, log: OpenedLog) -> None:
-        """Take the log as it was read before the term's first commit."""
+        """Take the metadata log as it was read before the term's first commit. `run` makes rows of
+        the part that the archive lacks."""
         self._opened = log
         self._committed = log.tip.next_offset
         # The archive may lack the log's end until it has been read.
         self._behind()
 
     def committed(self, old: ClusterImage, new: ClusterImage, records: tuple[Record, ...]) -> None:
-        """Remember a commit, and do nothing else: this is the commit path."""
+        """Queue a commit of `records`, if it changes leaders, ISRs or replicas. Does nothing else,
+        since the caller is the commit path. Drops the oldest queued commit if too many wait."""
         self._committed = new.next_offset
         if not relevant(records):
             return
@@ -120,8 +128,8 @@ class HistoryKeeper:
     # --- beside it ------------------------------------------------------------------------------
 
     async def settle(self) -> bool:
-        """Wait until all that is committed by now is stored; return False if it is not within
-        `SETTLE_S`."""
+        """Wait until everything committed by now is stored in the archive. Return False if that
+        takes longer than `SETTLE_S`."""
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._settling.append(stored)
         self._wanted.set()
@@ -131,7 +139,8 @@ class HistoryKeeper:
         return stored.done()
 
     async def run(self) -> None:
-        """Run until cancelled. A bug ends the history of this term, and is logged."""
+        """Make and store rows until cancelled. A bug is logged, and no more history is stored in
+        this term."""
         task = asyncio.ensure_future(self._run())
         try:
             await asyncio.wait([task])
@@ -174,8 +183,8 @@ class HistoryKeeper:
             logger.info("dropped the oldest part of the history archive")
 
     async def _store(self, *, forced: bool) -> None:
-        """Store rows in the order of the log. `forced`: also store the end offset if no rows
-        wait."""
+        """Write the waiting rows to the archive, in the order of the log. With `forced`, also store
+        the offset at which the rows end, if no row waits."""
         self._drop_stored()
         while self._lines or (forced and self._end > self._archive.end_offset):
             text, count = [], 0
@@ -191,7 +200,7 @@ class HistoryKeeper:
                 self._waiting_bytes -= len(self._lines.popleft().text)
 
     def _drop_stored(self) -> None:
-        """Drop rows that another writer has stored since."""
+        """Drop waiting rows below the archive's end: another process has stored them."""
         while self._lines and self._lines[0].offset < self._archive.end_offset:
             self._waiting_bytes -= len(self._lines.popleft().text)
 
@@ -231,8 +240,8 @@ class HistoryKeeper:
 
 
 async def replayed(log: OpenedLog, cluster_id: UUID, since: int) -> AsyncIterator[ChangeRow]:
-    """Yield the rows of a log from offset `since` on; a row of kind "unknown" states the missing
-    part. Yields to the event loop between two batches."""
+    """Yield the rows of a metadata log from offset `since` on. If the log begins later, a row of
+    kind "unknown" comes first. Gives way to other tasks of the event loop after each batch."""
     image = first_image(log, cluster_id)
     if image.next_offset > since:
         why = "no history was kept yet" if since == 0 else "it was not archived in time"

@@ -1,9 +1,11 @@
-"""Stores of the archive: ConfigMaps of the API server, or files beside a local cluster's log.
+"""Stores of the history archive: ConfigMaps of the API server, or files beside a local cluster's
+log.
 
-A ConfigMap per segment, which users can read, lacks the label of a LogCluster's children, so that a
-write does not requeue the cluster. It has no owner, like the metadata log: the history outlives a
-deleted LogCluster. So both its name, which holds its number, and its labels identify a segment.
-Another ConfigMap with the labels is foreign, whatever its content, and is left unchanged.
+Each segment is one ConfigMap, which users can read. It lacks the label of a LogCluster's children,
+so a write does not requeue the cluster. It has no owner, like the metadata log, since the history
+outlives a deleted LogCluster. Both its name, which contains the segment's number, and its labels
+must match. A ConfigMap with the labels and another name is foreign, whatever its content, and is
+left unchanged.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ GLOB = "history-*.zlib"
 
 
 class DirectoryStore:
-    """`archive.SegmentStore` over files in `path`. Its only writer holds the log's lock."""
+    """`archive.SegmentStore` over files in `path`. Its only writer is the process that holds the
+    lock of the metadata log."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -85,7 +88,7 @@ class KubeStore:
         self._kube = kube
         self._namespace = namespace
         self._cluster_id = str(cluster_id)
-        # Foreign ConfigMaps that were logged; at most `TOLD_MAX`.
+        # Names of foreign ConfigMaps that were logged, at most `TOLD_MAX`.
         self._told: set[str] = set()
         self._prefix = f"{cluster}-{labels.short_id(cluster_id)}-history"
         self._labels = {
@@ -107,8 +110,9 @@ class KubeStore:
         return sorted(read, key=lambda one: one[0].header.sequence)
 
     def _read(self, item: Object) -> tuple[Stored, ArchiveSegment] | None:
-        """Return None if the ConfigMap is foreign. A header that contradicts the name or the labels
-        counts as unreadable."""
+        """Return the segment in a ConfigMap, or None if the ConfigMap is foreign. A segment whose
+        header is unreadable, or contradicts the name or the cluster, gets the placeholder
+        header."""
         name = item["metadata"]["name"]
         by_name = unreadable(name)
         if by_name is None or name != self._name(by_name.sequence):
@@ -171,7 +175,7 @@ def _version(body: Object) -> str:
 
 
 def _content(item: Object) -> tuple[Header, bytes] | None:
-    """Return None if the content is unreadable."""
+    """Return the header and the compressed rows in a ConfigMap, or None if they are unreadable."""
     try:
         header = msgspec.json.decode(item["data"][HEADER], type=Header)
         return header, base64.b64decode(item["binaryData"][ROWS], validate=True)

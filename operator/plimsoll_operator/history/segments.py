@@ -1,8 +1,8 @@
-"""The archive's segments: rows as compressed lines, the size of a segment, and which ones exceed
-the budget.
+"""Segments of the history archive: their header, their rows as compressed lines, and which segments
+exceed the budget. Pure.
 
-Pure. A segment is one object of the API server or one file. The newest takes rows until it is full;
-the oldest is deleted when it is too old, or when all of them together are too large.
+A segment is one object of the API server or one file. The newest segment takes rows until it is
+full. The oldest is deleted when it is too old, or when all segments together are too large.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from plimsoll_operator.history.changes import ChangeRow
 SEGMENT_BYTES = 64 * 1024
 """Compressed size at which the next segment begins."""
 LINES_BYTES_MAX = 8 * 1024 * 1024
-"""Bound on the uncompressed bytes of one segment: the most that a reader unpacks."""
+"""Maximum uncompressed size of one segment, which a reader does not exceed in memory."""
 DAY_MS = 86_400_000
 
 _encoder = msgspec.json.Encoder()
@@ -28,15 +28,17 @@ _decoder = msgspec.json.Decoder(ChangeRow)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """The archive's reach: `days`, unless it would be larger than `bytes_max`."""
+    """How much history an archive keeps: that of the last `days` days, but at most `bytes_max`
+    compressed bytes."""
 
     days: int = 30
     bytes_max: int = 4 * 1024 * 1024
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Description of a segment. `end_offset`: this segment covers the metadata log from the end of
-    the one before up to here. Times in milliseconds since 1970."""
+    """Description of a segment. It covers the metadata log from `first_offset`, where the segment
+    before it ends, up to `end_offset`. `first_ms` and `last_ms` are the times of its first and last
+    write, in milliseconds since 1970. `rows` is the number of its rows."""
 
     cluster_id: str
     sequence: int
@@ -66,7 +68,8 @@ def unreadable(name: str) -> Header | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveSegment:
-    """`packed`: the rows, one per line, compressed."""
+    """A segment to write, or as read. `packed` are its rows: one JSON array a line, compressed with
+    zlib."""
 
     header: Header
     packed: bytes
@@ -74,7 +77,8 @@ class ArchiveSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """A stored segment. `version`: a write over it must name this version."""
+    """A segment in a store. `size` is its compressed size in bytes. `version` identifies this
+    version of it for `SegmentStore.write` and `delete`."""
 
     header: Header
     size: int
@@ -82,7 +86,7 @@ class Stored:
 
 
 class UnreadableSegment(Exception):
-    """The bytes are not a segment; the message is a sentence."""
+    """Raised if bytes are not a segment. The message is a sentence."""
 
 
 def line(row: ChangeRow) -> bytes:
@@ -94,7 +98,8 @@ def pack(text: bytes) -> bytes:
 
 
 def unpack(packed: bytes) -> bytes:
-    """Decompress a segment. Raises `UnreadableSegment`."""
+    """Return the uncompressed rows of a segment. Raise `UnreadableSegment` if it is damaged,
+    truncated or too large."""
     inflater = zlib.decompressobj()
     try:
         text = inflater.decompress(packed, LINES_BYTES_MAX)
@@ -106,7 +111,7 @@ def unpack(packed: bytes) -> bytes:
 
 
 def rows_of(segment: ArchiveSegment) -> list[ChangeRow]:
-    """Decode the rows of a segment. Raises `UnreadableSegment`."""
+    """Return the rows of a segment. Raise `UnreadableSegment` if they cannot be decoded."""
     try:
         return [_decoder.decode(line) for line in unpack(segment.packed).splitlines()]
     except msgspec.MsgspecError as error:
@@ -114,8 +119,9 @@ def rows_of(segment: ArchiveSegment) -> list[ChangeRow]:
 
 
 def excess(stored: Sequence[Stored], budget: Budget, now_ms: int) -> list[Stored]:
-    """Return the segments beyond the budget. `stored`: all segments in order; the newest is never
-    returned."""
+    """Return the oldest segments that must be deleted to keep the budget, empty if none. `stored`
+    holds all segments, oldest first; the newest is never returned. `now_ms` is in milliseconds
+    since 1970."""
     total = sum(one.size for one in stored)
     gone = []
     for one, following in pairwise(stored):

@@ -1,7 +1,8 @@
-"""Refresh of the LogBroker statuses of a led cluster: at once on a state change, figures in turn.
+"""Refresh of the LogBroker statuses of a led cluster: at once after a state change, and in turn for
+figures such as sizes and lags.
 
-This is one of the tasks of a term. Figures always differ, so at most two objects a second are
-written for them, however many brokers there are.
+One of the tasks of a term. Figures differ at each look, so at most two objects a second are written
+for them, however many brokers there are.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ async def look_at_brokers(
     refresh: Callable[[Target], None],
     look: Callable[[str, Target], AbstractContextManager[None]],
 ) -> None:
-    """Refresh brokers until cancelled. `refresh` marks a status with new figures, without urgency.
-    Each broker is handled within the context of `look`."""
+    """Read the figures of each broker in turn and mark its LogBroker, until cancelled. `refresh`
+    marks a status of which only figures changed. The work on one broker runs within the context of
+    `look`, which confines bugs."""
     await term.controller.wait_active()
     memory = brokers_of(term)
     while True:
@@ -45,7 +47,8 @@ async def look_at_brokers(
 
 
 def brokers_changed(effects: TermEffects, records: Iterable[Record], now_ms: int) -> None:
-    """Update LogBrokers after a commit in which brokers came, left or were asked to leave."""
+    """Update LogBrokers after a commit of `records`: mark the LogBroker of each broker with a new
+    state, and reconcile all if brokers joined, left or were asked to leave."""
     term, records = effects.term, tuple(records)
     memory = brokers_of(term)
     for broker_id in memory.happened(records, now_ms):

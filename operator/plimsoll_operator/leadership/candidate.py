@@ -24,8 +24,9 @@ OBJECTION_BACKOFF_S = 10.0
 ASKED_S = 2.0
 ASKED_S_MAX = 10.0
 ASKED_AGAIN_S = 0.25
-"""Timeout in seconds of the first check for objections, and pause before the second; both double
-each time. A lost answer must not cost as much as an objection."""
+"""Timeout in seconds of the first check for objections (`ASKED_S`), and pause before the second.
+Each doubles after every attempt. The timeout is short because a lost answer must not cost as much
+time as an objection."""
 HAND_OVER_S = 12.0
 ALONE_S = 0.05
 STALLED_BACKOFF_S = 30.0
@@ -35,7 +36,7 @@ STOP_S_MAX = 5.0
 
 
 class LeadsWithLease(Protocol):
-    """The part of a LedCluster that the candidate needs."""
+    """The part of a `LedCluster` that its `Candidate` uses."""
 
     @property
     def controller(self) -> Controller: ...
@@ -48,19 +49,19 @@ class LeadsWithLease(Protocol):
 
 
 Objection = Callable[[], Awaitable[tuple[str, str] | None]]
-"""Return why the cluster must not be led as it stands, as (reason, sentence), or None. Raises
-Unavailable if the API server does not answer."""
+"""Return why this operator must not lead the cluster as its spec stands, as (reason, sentence), or
+None if it may. Raise Unavailable if the API server does not answer."""
 
 
 class Candidate:
-    """One candidate for leading a cluster. Run `forever` as a task; cancel it to step down for
-    good."""
+    """Makes this operator a candidate for leading one cluster: acquires the Lease, leads, and
+    releases it, over and over. Run `forever` as a task; cancel it to step down for good."""
 
     def __init__(
         self, lease: Lease, leader: LeadsWithLease, objection: Objection, *, alone: bool = False
     ) -> None:
-        """Create a candidate. `alone`: no other candidate exists, so the Lease is never left to
-        others."""
+        """Create a candidate. `alone` is True if no other process can lead, so a hand-over to
+        another operator is not waited for."""
         self._alone = alone
         self._lease = lease
         self._leader = leader
@@ -77,8 +78,8 @@ class Candidate:
             await asyncio.sleep(pause_s)
 
     async def _lead(self, acquired: Acquired) -> float:
-        """Lead for one tenure of the Lease. Return for how many seconds to leave the Lease to
-        others."""
+        """Lead from the acquisition of the Lease until it or the controller's term ends. Return for
+        how many seconds not to compete for the Lease, so that another operator can take it."""
         logger.info("%s: acquired the Lease", self._leader.controller.name)
         holding = asyncio.ensure_future(self._lease.hold(self._leader.controller.confirm))
         try:
@@ -110,8 +111,9 @@ class Candidate:
             await cancelled(holding)
 
     async def _asked(self, holding: asyncio.Future[LeaseLoss]) -> tuple[str, str] | None:
-        """Return the objection to leading, once the API server has answered or the Lease is
-        lost."""
+        """Check whether this operator must not lead, and repeat the check until the API server
+        answers. Return the objection as (reason, sentence), or None if there is none or the Lease
+        was lost meanwhile."""
         patience_s, again_s = ASKED_S, ASKED_AGAIN_S
         while True:
             asking = asyncio.ensure_future(self._objection())
@@ -152,8 +154,9 @@ class Candidate:
         }.get(outcome, 1.0)
 
     async def _after_deposition(self, holding: asyncio.Future[LeaseLoss]) -> float:
-        """Handle a deposition while holding the Lease: another process leads this log without the
-        Lease. Return for how many seconds to leave the Lease to others."""
+        """Handle a deposition of the controller. If the Lease is still held, another process writes
+        to the metadata log without it, and the status says so. Return for how many seconds not to
+        compete for the Lease."""
         await asyncio.wait([holding], timeout=2.0)
         if holding.done():
             self._deposed = 0

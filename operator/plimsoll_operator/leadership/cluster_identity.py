@@ -1,10 +1,10 @@
-"""The metadata log and volumes that a LogCluster may use, by what the API server holds.
+"""Checks which metadata log and volumes a LogCluster may use, by what the API server holds.
 
-A log of another cluster id under the same name is never taken over silently: its volumes may be the
-only copy of a user's data. Adoption must be stated in `spec.clusterId`; otherwise the cluster is
-refused. A cluster id is no secret, yet it names controllers and the keys of authorities. A
-LogCluster that states an id without a log in its own namespace therefore gets nothing of another
-LogCluster.
+A metadata log or a volume of another cluster id under the same name is never taken over silently:
+it may be the only copy of a user's data. The user must state the adoption in `spec.clusterId`;
+otherwise the operator refuses to run the cluster. A cluster id is no secret, yet it names
+controllers and the Secrets of CAs. A LogCluster that states the id of another cluster, without
+having that cluster's log in its own namespace, is therefore refused as well.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CHANGED = "ClusterIdChanged"
 TAKEN = "ClusterIdTaken"
 
 Objection = tuple[str, str]
-"""(reason, sentence)."""
+"""Why a cluster must not run, as (reason, sentence) of a condition."""
 
 
 async def objection(
@@ -34,10 +34,10 @@ async def objection(
     others: Iterable[LogCluster] = (),
     authorities_in: str = "",
 ) -> Objection | None:
-    """Return why this LogCluster must not run as it stands, or None.
+    """Return why the operator must not run this LogCluster as its spec stands, or None if it may.
 
-    `others`: all LogClusters seen. `authorities_in`: the operator's namespace; if empty, each
-    LogCluster keeps its authorities in its own.
+    `others`: all LogClusters that the operator has seen. `authorities_in`: the operator's
+    namespace, which holds the CAs; if empty, each LogCluster keeps its CAs in its own namespace.
     """
     namespace, name = cluster.key
     wanted = cluster_id(cluster)
@@ -76,8 +76,8 @@ def _holder(cluster: LogCluster, others: Iterable[LogCluster]) -> str:
 
 
 async def _authority_of(kube: KubeApi, cluster: LogCluster, namespace: str) -> str:
-    """Return the owner of the authorities under this id in the operator's namespace. Return "" if
-    there are none or they belong to this LogCluster."""
+    """Return the owner of the CA Secrets that are stored under this cluster's id in `namespace`,
+    the operator's. Return "" if there are none or this LogCluster owns them."""
     if namespace in ("", cluster.key[0]):
         return ""  # a user with write access there has them anyway
     wanted = cluster_id(cluster)

@@ -1,9 +1,10 @@
-"""Counts of ISR departures; for a stopped or fenced broker only after a check of its pod.
+"""Metric of replicas that left an ISR. For a broker that stopped or was fenced, its pod is read
+first, to tell an eviction from other causes.
 
 Called after each commit. No committed record tells an eviction from another end of the process;
 only the pod's condition DisruptionTarget does. The condition may be set shortly after the SIGTERM,
 so the pod is read twice. Only counters depend on it. Where pods cannot be read (simulation,
-`plimsoll local`) the records' causes count at once.
+`plimsoll local`), the causes in the records are counted at once.
 """
 
 from __future__ import annotations
@@ -31,18 +32,19 @@ _ASKED_FOR = "EvictionByEvictionAPI"
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """An eviction. `asked_for`: by the Eviction API, as `kubectl drain` does, within the disruption
-    budget."""
+    """A pod's eviction. `asked_for` is True for a call of the Eviction API, as `kubectl drain`
+    makes it, which respects the disruption budget."""
 
     asked_for: bool
 
 
 PodLook = Callable[[str, str, str | None], Awaitable[Eviction | None]]
-"""(namespace, name, uid of the pod) -> its eviction, or None."""
+"""Read the pod (namespace, name, uid) and return its eviction. Return None if it is not evicted,
+cannot be read, or has another uid."""
 
 
 def pod_look(kube: KubeApi) -> PodLook:
-    """Return a PodLook by fresh reads of the API server."""
+    """Return a `PodLook` that reads the pod from the API server at each call."""
 
     async def look(namespace: str, name: str, uid: str | None) -> Eviction | None:
         try:
@@ -55,7 +57,8 @@ def pod_look(kube: KubeApi) -> PodLook:
 
 
 def eviction_of(pod: Object, uid: str | None) -> Eviction | None:
-    """Return None if the pod is not evicted or is not the pod with `uid`."""
+    """Return the eviction that the pod's conditions state. Return None if there is none, or if
+    `uid` is given and is not the pod's uid."""
     if uid is not None and pod["metadata"]["uid"] != uid:
         return None
     for found in (pod.get("status") or {}).get("conditions") or ():
@@ -66,15 +69,16 @@ def eviction_of(pod: Object, uid: str | None) -> Eviction | None:
 
 @dataclass(slots=True)
 class _StoppedBroker:
-    """A broker with a pod to check."""
+    """A broker that left ISRs, the uid of its pod (None if unknown), and the departures not counted
+    yet."""
 
     pod_uid: str | None
     left: Counter[Left]
 
 
 class IsrDepartures:
-    """Counter of ISR departures. `run` is a task of the term; at most one check per broker
-    waits."""
+    """Counts the replicas that leave ISRs in the operator's metrics. `run` is a task of the term.
+    At most one check of the pod per broker waits."""
 
     def __init__(self, key: Key, counters: CommitCounters, look: PodLook | None) -> None:
         self._key = key
@@ -84,7 +88,8 @@ class IsrDepartures:
         self._any = asyncio.Event()
 
     def add(self, old: ClusterImage, shrinks: Counter[Left]) -> None:
-        """Count departures; `old` is the image before them."""
+        """Count the departures in `shrinks` at once, or after a check of the pod if the broker
+        stopped or was fenced. `old` is the image before the departures."""
         for left, count in shrinks.items():
             if self._look is None or left.cause not in _STOPPED:
                 self._counters.left_isrs(self._key, left, count)
@@ -96,8 +101,8 @@ class IsrDepartures:
             self._any.set()
 
     async def run(self) -> None:
-        """Check and count until cancelled; departures still waiting are then counted by the
-        records' causes."""
+        """Check pods and count until cancelled. Departures that still wait then are counted with
+        the cause in the records."""
         looked: dict[BrokerId, _StoppedBroker] = {}
         try:
             while True:

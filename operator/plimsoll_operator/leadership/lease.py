@@ -1,13 +1,16 @@
 """The Lease by which one operator replica leads a LogCluster, and the loop that renews it.
 
-5 s / 3 s / 1 s: a Lease not renewed for 5 s is free; a holder that could not renew for 3 s steps
-down; both try every second, and a call takes at most one second. Where calls take seconds, because
-a node is starved of processors, no holder could renew so short a Lease: operators would take it
-from each other, and each take-over reads the whole metadata log again. All durations are longer
-then (`LeasePace`), the holder states how long its Lease lasts, and others respect that; calls that
-have been quick for a minute make it short again. Only the monotonic clock decides, and expiry
-counts from the moment a change was *seen*, so that clocks need not agree. The Lease only keeps
-replicas from competing; the compare-and-set of the metadata log is what keeps the log safe.
+A Lease not renewed for 5 s is free. A holder that could not renew it for 3 s steps down. Candidates
+and holder try every second, and a call to the API server takes at most one second.
+
+Where calls take seconds, because a node is starved of processors, no holder could renew so short a
+Lease: operators would take it from each other, and each take-over reads the whole metadata log
+again. All durations are then longer (`LeasePace`). The holder states in the Lease how long it
+lasts, and candidates respect that. Calls that have been quick for a minute make it short again.
+
+Only the monotonic clock decides, and expiry counts from the moment a change was *seen*, so clocks
+need not agree. The Lease only keeps replicas from competing; the compare-and-set of the metadata
+log is what keeps the log safe.
 """
 
 from __future__ import annotations
@@ -26,18 +29,20 @@ from plimsoll_operator.kube.resources import LEASES
 from plimsoll_process.hang_watch import is_starved
 
 FACTOR_MAX = 6
-"""Maximum factor of all durations. A Lease lasts 30 s at most; after a holder dies on a slow node,
-no operator leads for that long."""
+"""Maximum factor by which durations grow: a Lease lasts 30 s at most. So long may no operator lead
+after a holder died on a slow node."""
 CALLS_A_LEASE = 5
-"""A Lease lasts at least as long as this many of the slowest calls."""
+"""A Lease lasts at least as long as this many calls that each take as long as the slowest of the
+last minute."""
 REMEMBERED_MS = 60_000
 CALLS_REMEMBERED = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Durations until a Lease is free, until its holder gives up, between attempts, and of one
-    call."""
+    """Durations of a Lease in milliseconds: `lease_ms` without a renewal until it is free,
+    `renew_ms` without a renewal until its holder steps down, `retry_ms` between two attempts,
+    `call_ms` for one call."""
 
     lease_ms: int = 5_000
     renew_ms: int = 3_000
@@ -54,30 +59,32 @@ class Timing:
 
 
 class LeasePace:
-    """Pace of one Lease. `base` holds while calls are quick."""
+    """Chooses the durations of a Lease by how long the calls to the API server took in the last
+    minute. `base` holds while calls are quick; slow calls lengthen all durations."""
 
     def __init__(self, base: Timing) -> None:
         self._base = base
-        # (end, duration) of late calls; the slowest counts.
+        # (end, duration) of calls too slow for `base`, in milliseconds; the slowest decides.
         self._late: deque[tuple[int, int]] = deque(maxlen=CALLS_REMEMBERED)
 
     def note(self, now_ms: int, took_ms: int, *, timed_out: bool = False) -> None:
-        """Note the duration of a call. One that timed out counts twice, since it would have taken
-        longer."""
+        """Note that a call that ended at `now_ms` took `took_ms`. A call that timed out counts with
+        twice its duration, since it would have taken longer."""
         took_ms *= 2 if timed_out else 1
         if took_ms * CALLS_A_LEASE > self._base.lease_ms:
             self._late.append((now_ms, took_ms))
 
     def inherit(self, now_ms: int, lasts_ms: int) -> None:
-        """Adopt a longer Lease that another holder stated, as if its slow calls were ours. A
+        """Note the duration `lasts_ms` that the previous holder stated in the Lease. If it is
+        longer than usual, the pace starts with it, as if its slow calls had been made here. A
         take-over keeps a new leader busy before its first call can show how slow calls are."""
         lasts_ms = min(lasts_ms, self._base.lease_ms * FACTOR_MAX)
         if lasts_ms > self._base.lease_ms:
             self._late.append((now_ms, lasts_ms // CALLS_A_LEASE))
 
     def starving(self, now_ms: int) -> None:
-        """Note that this process gets little processor time. The next call may be slower than any
-        before, so the longest Lease is stated at once."""
+        """Note that this process gets too little processor time, so the longest durations apply at
+        once. The next call may be slower than any before."""
         self._late.append((now_ms, self._base.lease_ms * FACTOR_MAX // CALLS_A_LEASE))
 
     def timing(self, now_ms: int) -> Timing:
@@ -91,26 +98,32 @@ class LeasePace:
 logger = logging.getLogger("plimsoll.lease")
 
 CONFLICTS_MAX = 3
-"""Number of conflicts after which a renewal has failed; it is retried after a pause."""
+"""Number of conflicts after which one renewal attempt has failed. The next attempt follows after a
+pause."""
 Renewed = Callable[[int], None]
-"""Called after each renewal with the milliseconds since the call started."""
+"""Called after each successful renewal, with the milliseconds since the renewal's call started."""
 
 
 class LeaseLoss(Enum):
+    """Reason why a holder lost its Lease."""
+
     TAKEN = "another operator replica holds the Lease"
     UNRENEWED = "could not renew the Lease in time"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acquired:
-    """The Lease is ours. `vacant_ms`: how long it was not renewed, by the times in it."""
+    """Result of winning the Lease. `vacant_ms` is for how long the Lease had not been renewed, by
+    the times stored in it; None if the Lease is new or holds no time. `previous` is the identity of
+    the last holder, None if there was none."""
 
     vacant_ms: int | None
     previous: str | None
 
 
 class Lease:
-    """One candidate for one Lease. `acquire`, then `hold`; never both at once."""
+    """Competes for one Lease and renews it. Call `acquire`, then `hold`, never both at once, and
+    `release` afterwards."""
 
     def __init__(
         self,
@@ -124,8 +137,9 @@ class Lease:
     ) -> None:
         """Create a candidate for the Lease.
 
-        `owners`: ownerReferences to the LogCluster, for a Lease without notes of `crd_age`: such a
-        Lease is deleted with its object.
+        `owners`: ownerReferences to the LogCluster, so that Kubernetes deletes the Lease with it.
+        They are removed once the Lease holds notes about CRDs (`object_absence`), which must
+        outlive the LogCluster.
         """
         self._base = Timing()
         self._pace = LeasePace(self._base)
@@ -139,7 +153,8 @@ class Lease:
         self._seen: Object | None = None
         self._seen_at_ms = 0
         self._held: Object | None = None
-        # Total time this process has waited for a processor; below, its last value and time.
+        # Returns the total time for which this process has waited for a processor, in milliseconds.
+        # Below: its value and the time at the last check.
         self.waited_ms: Callable[[], int] = lambda: 0
         self._waited, self._looked_ms = 0, 0
 
@@ -150,7 +165,7 @@ class Lease:
 
     @timing.setter
     def timing(self, base: Timing) -> None:
-        """Set the durations for quick calls."""
+        """Return the durations that apply now, longer if calls of the last minute were slow."""
         self._base, self._pace = base, LeasePace(base)
 
     async def acquire(self) -> Acquired:
@@ -167,7 +182,8 @@ class Lease:
             await _pace(started_ms, self.timing.retry_ms)
 
     async def hold(self, renewed: Renewed) -> LeaseLoss:
-        """Renew until the Lease is lost.  Cancel to stop holding, then `release`."""
+        """Renew the Lease until it is lost, and return why. `renewed` is called after each renewal.
+        To stop holding it, cancel this and call `release`."""
         deadline_ms = _now_ms() + self.timing.renew_ms
         while True:
             started_ms = _now_ms()
@@ -186,7 +202,8 @@ class Lease:
             await _pace(started_ms, min(stated.retry_ms, deadline_ms - started_ms))
 
     async def release(self) -> None:
-        """Let another replica take over at once.  Best effort: a Lease also expires."""
+        """Clear the holder, so that another operator can take the Lease at once. Errors are only
+        logged, since the Lease also expires."""
         held, self._held = self._held, None
         if held is None:
             return
@@ -204,7 +221,8 @@ class Lease:
             logger.info("cannot release Lease %s: %s", self._name, error)
 
     def _look_at_starvation(self, now_ms: int) -> None:
-        """Check the time waited for a processor since the last check, a second or more ago."""
+        """Check how long this process waited for a processor since the last check. If it starves,
+        choose the longest durations."""
         waited_ms = self.waited_ms()
         starved_ms, since_ms = waited_ms - self._waited, now_ms - self._looked_ms
         self._waited, self._looked_ms = waited_ms, now_ms
@@ -249,17 +267,18 @@ class Lease:
         return _now_ms() - self._seen_at_ms >= self._lasts_ms(spec)
 
     def _lasts_ms(self, spec: Object) -> int:
-        """Return the duration that the holder stated, within bounds: anyone may have written the
-        number."""
+        """Return the duration of the Lease that its holder stated, in milliseconds, limited to what
+        a `LeasePace` can choose: any client may have written the number."""
         stated_ms = 1000 * int(spec.get("leaseDurationSeconds") or 0)
         return min(max(stated_ms, self._base.lease_ms), self._base.lease_ms * FACTOR_MAX)
 
     async def _renew(self, timing: Timing) -> bool:
-        """Return True if the Lease is still ours and states `timing`.
+        """Renew the Lease and state the duration of `timing` in it. Return True if this operator
+        still holds it, False if another one does. Raise `ApiError` if the renewal failed.
 
         After a conflict the Lease is read back and written again: another client may have edited
-        its metadata, or the stored write may be our own. The duration stated before may be shorter
-        than the pause until the next renewal.
+        its metadata, or the stored write may be our own. The renewal must reach the Lease, because
+        the duration stated before may be shorter than the pause until the next renewal.
         """
         timeout_s = timing.call_ms / 1000
         for attempt in range(CONFLICTS_MAX):
@@ -326,7 +345,8 @@ class Lease:
 
 
 def _released(lease: Object) -> Object:
-    """Clear the holder; keep the stated duration for the next holder."""
+    """Return the Lease without a holder. It keeps the stated duration, from which the next holder
+    starts."""
     lease["spec"] |= {"holderIdentity": ""}
     return lease
 

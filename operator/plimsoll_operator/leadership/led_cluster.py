@@ -64,17 +64,19 @@ logger = logging.getLogger("plimsoll.leader")
 
 RESYNC_SECONDS = 30
 OUTAGE_MS_MIN = 8_000
-"""Minimum outage for an Event, in milliseconds; longer than a standby's take-over."""
+"""Minimum time without a leading operator that is reported, in milliseconds; longer than a
+standby's take-over."""
 CLUSTER_STATUS_MS = 1_000
 RESTLESS_SECONDS = 2
 BESIDE_SECONDS = 30
-"""Seconds from a bug in a task beside the commits to its next start."""
+"""Seconds after which a task that runs beside the commits is started again after a bug."""
 SHOW_SECONDS = 0.5
 """Seconds between the first two attempts to read the internal CA."""
 
 
 class LedCluster:
-    """One cluster while it is led here; `run` returns the controller's outcome."""
+    """One LogCluster for which this process may lead: its controller, reconcile queue and status
+    writer. The `Candidate` calls `run` for each term; it returns why the controller stopped."""
 
     def __init__(
         self, parts: Parts, found: LogCluster, cluster_id: UUID, log: MetadataLog, lease_name: str
@@ -95,7 +97,7 @@ class LedCluster:
                 on_open=self._opened,
             ),
         )
-        # Durations and outcomes of its reconcilers, for metrics.
+        # Durations and outcomes of the cluster's reconcile passes, for metrics.
         self.times = ReconcileTimes(parts.metrics.reconciles, lambda: parts.monotonic_ms() / 1000)
         self._queue: ReconcileQueue[Work] = ReconcileQueue(
             self._handle, times=self.times, task_of=lambda work: work.task.value
@@ -105,9 +107,9 @@ class LedCluster:
         self._events = Events(parts.status_kube, parts.options.identity, parts.now_ms)
         self._cluster_due: asyncio.TimerHandle | None = None
         self._stalled_for = ("", "")
-        # The metadata log as this term opened it, until the first commit.
+        # The metadata log as this term opened it; None after the term's first commit.
         self._found_log: OpenedLog | None = None
-        # Seen uids of Topics and Users (`seen_uids`) outlive a term; nothing else does.
+        # `seen_uids` is one dict for all terms; everything else of a term ends with it.
         self._new_term = partial(
             Term,
             key=found.key,
@@ -130,7 +132,8 @@ class LedCluster:
         self.controller.subscribe(self._committed)
 
     async def run(self, vacant_ms: int = 0) -> Outcome:
-        """Run one term. `vacant_ms`: for how long no operator had led."""
+        """Run one term and return why its controller stopped. `vacant_ms` is for how long no
+        operator led before it."""
         self._begin()
         parts, term = self._parts, self.term
         evidence = evidence_of(parts.kube, *term.key)
@@ -159,11 +162,12 @@ class LedCluster:
             await parts.server.remove(term.cluster_id)
 
     async def stop(self) -> None:
-        """End the term, before its brokers' connections are closed."""
+        """End the term. Called before its brokers' connections are closed."""
         await self.controller.stop()
 
     def _begin(self) -> None:
-        """Start with no state from the previous term: another replica may have led meanwhile."""
+        """Create the state of a new term. Nothing is taken from the previous term, since another
+        operator may have led meanwhile."""
         self.term = self._new_term()
         self.effects = TermEffects(
             term=self.term,
@@ -184,8 +188,8 @@ class LedCluster:
         return StatusWriter(self._parts.status_kube, render, self._parts.now_ms, failures)
 
     def _tasks_beside(self) -> tuple[tuple[str, Callable[[], Awaitable[None]]], ...]:
-        """Return the tasks beside the commits, each with the name that the LogCluster shows after a
-        bug."""
+        """Return the tasks that run beside the commits, each with its name. The LogCluster's status
+        names a task that met a bug."""
         look = self._failures.of_look
         return (
             ("the writing of Events", self._events.run),
@@ -196,7 +200,8 @@ class LedCluster:
         )
 
     async def _beside(self, what: str, run: Callable[[], Awaitable[None]]) -> None:
-        """Run a task that no commit waits for; it starts again after a bug."""
+        """Run the task `run`, for which no commit waits. After a bug it is reported under the name
+        `what`, and starts again after `BESIDE_SECONDS`."""
         while True:
             ended = False
             with self._failures.of_look(what, self._target):
@@ -212,7 +217,7 @@ class LedCluster:
         return Target(LOG_CLUSTERS, *self.term.key)
 
     async def say(self, cause: Cause) -> None:
-        """Write at once why the cluster is not led."""
+        """Show at once in the LogCluster's status why this operator does not lead it."""
         await self._say(StallSource.LEADERSHIP, cause)
 
     async def _say(self, source: StallSource, cause: Cause) -> None:
@@ -227,7 +232,8 @@ class LedCluster:
             self._events.add(found, occurrence)
 
     def _tell_refused(self, why: str) -> None:
-        """Write an Event about a rejected peer; at most once a minute per cause (`Events.add`)."""
+        """Write an Event about a peer rejected at the controllers' port for the cause `why`.
+        `Events.add` limits it to one a minute for each cause."""
         text = (
             f"The operator rejected a connection to the controllers' port ({why}): the peer is "
             "not a broker of this cluster, or its certificate was replaced."
@@ -235,7 +241,7 @@ class LedCluster:
         self._tell(Occurrence(key=f"peer-{why}", reason="PeerRefused", message=text, warning=True))
 
     def _tell_outage(self, lasted_ms: int) -> None:
-        """Report in the status and in an Event that no operator led for this long."""
+        """Report in the status and in an Event that no operator led the cluster for `lasted_ms`."""
         text = (
             f"No operator led this cluster for {lasted_ms / 1000:.0f} s. Brokers kept serving "
             "with their last metadata; elections, ISR changes and topic changes had to wait."
@@ -251,7 +257,8 @@ class LedCluster:
         return self.history is not None and await self.history.settle()
 
     def offer(self, work: Work, after_ms: int = 0) -> None:
-        """Queue work for something that was seen, to be done after `after_ms`."""
+        """Queue `work` for an object that a watch or a resync saw: at once, or after `after_ms`.
+        The uid of a Topic or User is remembered as seen."""
         objects = self.term.objects
         if work.task is Task.TOPIC and (topic := objects.topics.get(work.key)):
             self._note_seen(topic.metadata)
@@ -268,8 +275,8 @@ class LedCluster:
     # --- work -----------------------------------------------------------------------------------
 
     async def _look_at_restless(self) -> None:
-        """Mark topics with a status that changes without a commit, by reports about logs and
-        returning brokers."""
+        """Mark topics with an unhealthy or moving partition every `RESTLESS_SECONDS`. Their status
+        changes without a commit, by what brokers report."""
         await self.controller.wait_active()
         while True:
             for topic_id in topics_of(self.term).unhealthy.restless_topics(self.term.image):
@@ -277,7 +284,8 @@ class LedCluster:
             await asyncio.sleep(RESTLESS_SECONDS)
 
     async def _resync(self, vacant_ms: int) -> None:
-        """Queue all work now and then, so that correctness needs no watch event."""
+        """Queue all work every `RESYNC_SECONDS`, so that no correctness depends on a watch event.
+        Report an outage first if no operator led for `vacant_ms`."""
         await self.controller.wait_active()
         if vacant_ms >= OUTAGE_MS_MIN:
             self._tell_outage(vacant_ms)
@@ -288,8 +296,8 @@ class LedCluster:
             await asyncio.sleep(RESYNC_SECONDS)
 
     async def _show_inside_at_once(self) -> None:
-        """Present the controller's certificate at once: TLS-only brokers reach no controller
-        without it."""
+        """Read the cluster's internal CA and present the controller's certificate, and retry until
+        that succeeds. Brokers that only speak TLS cannot reach the controller without it."""
         await self.controller.wait_active()
         delay_s = SHOW_SECONDS
         while True:
@@ -357,8 +365,8 @@ class LedCluster:
     # --- status ---------------------------------------------------------------------------------
 
     def _mark(self, target: Target, *, urgent: bool = False) -> None:
-        """Mark a target; the LogCluster at most once a second, since its status counts all
-        partitions."""
+        """Tell the status writer that a status may have changed. The LogCluster is marked at most
+        once a second, since its status counts all partitions."""
         if target.kind is not LOG_CLUSTERS:
             self._writer.mark(target, urgent=urgent)
         elif self._cluster_due is None:
@@ -376,7 +384,8 @@ class LedCluster:
         self._writer.mark(self._target)
 
     async def _say_last(self, outcome: Outcome) -> None:
-        """Write into the status why the controller cannot continue, before the term ends."""
+        """Write into the status why the controller cannot continue, before the term ends. Does
+        nothing if it was stopped, deposed, or handed over."""
         refusal = self.controller.stalled
         if outcome in (Outcome.STALLED, Outcome.TOO_NEW) and refusal is not None:
             why = (refusal.reason, refusal.message)

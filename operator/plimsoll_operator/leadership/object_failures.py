@@ -26,11 +26,13 @@ from plimsoll_operator.reconcile.work_queue import PassFailed, Retry
 from plimsoll_operator.status.status_writer import StatusDraft, Target
 
 ENDS_TERM = frozenset({Task.LOG})
-"""Work on the metadata log itself: the next controller depends on it."""
+"""Tasks of which a bug ends the term: they repair the metadata log, on which the next controller
+depends."""
 
 
 class ObjectFailures:
-    """Failures of one term."""
+    """Records the bugs met by one term in handling single objects, and decides if a bug ends only
+    one pass or the whole term."""
 
     def __init__(self, effects: TermEffects, failures: ControlFailures) -> None:
         self._effects = effects
@@ -39,8 +41,9 @@ class ObjectFailures:
 
     @contextmanager
     def of_pass(self, work: Work) -> Iterator[None]:
-        """Confine one pass of a reconciler. Raises `Retry` if the pass is to be repeated, and any
-        error that ends the term."""
+        """Return the context in which to run a reconcile pass. Within it, a bug that concerns one
+        object is recorded, and the context raises `PassFailed`. An error of the API server becomes
+        `Retry`. Any other error is raised and ends the term."""
         try:
             yield
         except Retry:
@@ -57,7 +60,8 @@ class ObjectFailures:
 
     @contextmanager
     def of_look(self, what: str, target: Target) -> Iterator[None]:
-        """Confine a check of one object outside the passes; execution continues after a bug."""
+        """Return the context in which to run `what`, a check of one object outside the passes. A
+        bug that concerns one object is recorded and swallowed; any other bug is raised."""
         try:
             yield
         except Exception as error:  # noqa: BLE001  # `met` decides, and raises it
@@ -66,18 +70,19 @@ class ObjectFailures:
             self.over(what)
 
     def met(self, what: str, kind: str, target: Target, error: Exception) -> None:
-        """Record a bug that `what` met in handling `target`, which shows it. Raise the bug if it
-        concerns more than that object."""
+        """Record a bug that the activity `what` met in handling `target`, count it under the metric
+        label `kind`, and render `target` again to show it. Raise the bug if it concerns more than
+        that object."""
         self.remember(what, kind, target, error)
         self._shown(target)
 
     def over(self, what: str) -> None:
-        """Note that the last attempt met no bug."""
+        """Note that the last attempt of `what` met no bug, and no longer show an earlier one."""
         if (failure := self._term.shown.failures.pop(what, None)) is not None:
             self._shown(failure.target)
 
     def remember(self, what: str, kind: str, target: Target, error: Exception) -> None:
-        """Record like `met`, without marking the object."""
+        """Record a bug like `met`, without rendering `target` again."""
         if not is_of_one_object(error):
             raise error
         costs = f"{what}; only this reconcile failed, and it is retried within a minute"
@@ -96,14 +101,16 @@ class ObjectFailures:
 
 
 class MadeStatuses:
-    """`StatusFailures` of a term's status writer."""
+    """The `StatusFailures` that a term passes to its status writer: records bugs in rendering or
+    writing a status in `ObjectFailures`."""
 
     def __init__(self, term: Term, failures: ObjectFailures) -> None:
         self._term = term
         self._failures = failures
 
     def met(self, target: Target, error: Exception) -> StatusDraft | None:
-        """Record the bug without marking the target: a mark would retry at once."""
+        """Record the bug and return a status that shows it, or None if the object does not exist.
+        The target is not marked, since a mark would render it again at once."""
         self._failures.remember(_status_of(target), "Status", target, error)
         return registry.bare_draft(self._term, target, ready=None)
 
@@ -116,14 +123,15 @@ def _status_of(target: Target) -> str:
 
 
 def word_of(task: Task) -> str:
-    """Return the metric label of the task's passes."""
+    """Return the label of a task's passes in the metric of internal errors."""
     return "Reconcile" + task.value.title().replace(" ", "")
 
 
 def _place(traceback: TracebackType | None) -> str:
-    """Return our innermost line in the traceback.
+    """Return the file and line of the innermost frame in the operator's own source, "?" if there is
+    none.
 
-    The exception's own text stays out of statuses: it may quote a Secret, and text that differs
+    The exception's own text stays out of statuses: it may quote a Secret, and a text that differs
     each time would be written each time.
     """
     place = "?"

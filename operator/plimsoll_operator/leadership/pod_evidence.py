@@ -1,8 +1,9 @@
-"""Evidence from a broker's pod about its process: a fresh read, never a watch event.
+"""Proof from a broker's pod that the broker's process has ended. The pod is read from the API
+server at each call; watch events do not count.
 
-A watch event may be a minute old and describe a container that has a successor. The pod's uid names
-a lifetime. A lifetime is proven dead only if that very pod is deleted, or its broker container has
-terminated and was not started again.
+A watch event may be a minute old and describe a container that has a successor. A process is
+identified by its pod's uid. It is proven dead only if that very pod is deleted or replaced, or its
+broker container has terminated and was not started again.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ READ_SECONDS_MAX = 1.0
 
 
 def evidence_of(kube: KubeApi, namespace: str, cluster: str) -> Evidence:
-    """Return the controller's hook, called after the peer closed a broker's last connection."""
+    """Return the function that the controller calls after a broker closed its last connection. It
+    reads the broker's pod and returns a sentence that proves the process dead, or None if nothing
+    proves it."""
 
     async def look(broker: Broker) -> str | None:
         if broker.pod_uid is None:
@@ -37,7 +40,8 @@ def evidence_of(kube: KubeApi, namespace: str, cluster: str) -> Evidence:
 
 
 def judge(pod: Object, pod_uid: str) -> str | None:
-    """Return a sentence if the pod with `pod_uid` has ended, else None."""
+    """Return a sentence that proves the process in the pod with `pod_uid` ended, or None. `pod` is
+    the pod that now has that pod's name."""
     name = pod["metadata"]["name"]
     if pod["metadata"]["uid"] != pod_uid:
         return f"connection closed by the peer, pod {name} was replaced"

@@ -30,7 +30,7 @@ from plimsoll_operator.status.unclean_recovery_condition import UncleanElections
 
 
 class Led(Protocol):
-    """A cluster that is led here, as the rest of the process sees it."""
+    """A cluster that this process leads, as the metrics and the HTTP server read it."""
 
     @property
     def controller(self) -> Controller: ...
@@ -42,24 +42,25 @@ class Led(Protocol):
     def times(self) -> ReconcileTimes: ...
 
     async def settle_history(self) -> bool:
-        """Archive all history committed so far. Return False if that failed or no history is
-        kept."""
+        """Store all changes committed so far in the history archive. Return False if that failed or
+        no history is kept."""
 
     @property
     def history(self) -> HistoryKeeper | None:
-        """Return the history, or None if none is kept."""
+        """Return the writer of the cluster's history, or None if no history is kept."""
 
     def offer(self, work: Work, after_ms: int = 0) -> None: ...
 
 
 @dataclass(slots=True, kw_only=True)
 class Parts:
-    """Shared parts of the process.
+    """Parts that all clusters of one operator process share, created once at its start.
 
-    `kube` reads and applies; Lease renewals and status writes have clients of their own and never
-    wait behind it.
+    `kube` reads and applies objects. Lease renewals, status writes and watches have API clients of
+    their own and never wait behind it.
 
-    `metadata_log` creates the log of one cluster; the log closes what it opens.
+    `metadata_log` creates the metadata log of one cluster. The log closes the clients that it
+    opens.
     """
 
     options: OperatorOptions
@@ -75,7 +76,8 @@ class Parts:
     now_ms: Callable[[], int]
     # Monotonic clock of the process, in milliseconds.
     monotonic_ms: Callable[[], int]
-    # Time the event loop has waited for a processor since the process started.
+    # Total time for which the event loop has waited for a processor since the process started, in
+    # milliseconds.
     waited_ms: Callable[[], int] = lambda: 0
     # True if no other process can lead these clusters: the next term begins as soon as one has
     # ended, and this process's lock of the log is proof enough of leading.
@@ -85,11 +87,12 @@ class Parts:
     # Directory of the archive on this machine; empty if it is on the API server.
     history_directory: str = ""
     leaders: dict[Key, Led] = field(default_factory=dict)
-    # Tells evictions for counters; None if brokers do not run in Kubernetes pods.
+    # Reads whether a pod was evicted, for counters; None if brokers do not run in Kubernetes pods.
     pod_look: PodLook | None = None
 
     def known(self) -> dict[Key, frozenset[BrokerId]]:
-        """Return every known LogCluster with its brokers, declared and committed."""
+        """Return every LogCluster seen, with the ids of its brokers: those that its spec declares
+        and, if this process leads it, those in the committed image."""
         found: dict[Key, frozenset[BrokerId]] = {}
         for cluster in sorted(self.objects.clusters, key=lambda cluster: cluster.key):
             led = self.leaders.get(cluster.key)
@@ -99,14 +102,14 @@ class Parts:
         return found
 
     def reconciling(self) -> list[tuple[Key, ReconcileTimes]]:
-        """Return the reconcilers' statistics of the clusters led here."""
+        """Return the durations and outcomes of reconcile passes, for each cluster led here."""
         return [(key, leader.times) for key, leader in sorted(self.leaders.items())]
 
     def controllers(self) -> Controllers:
         return [(key, leader.controller) for key, leader in sorted(self.leaders.items())]
 
     def certificates(self) -> list[tuple[Key, Iterable[ListenerCertificate]]]:
-        """Return the listener certificates with their expiry, of the clusters led here."""
+        """Return the listener certificates with their expiry times, for each cluster led here."""
         return [
             (key, certificate_times(leader.term).shown())
             for key, leader in sorted(self.leaders.items())
@@ -117,7 +120,8 @@ class Parts:
         return [(key, leader.history) for key, leader in led if leader.history is not None]
 
     def unclean_recoveries(self) -> list[tuple[Key, UncleanElections]]:
-        """Return the unclean elections of the last day, of the clusters led here."""
+        """Return the unclean elections of the last day, for each cluster with an active controller
+        here."""
         return [
             (key, cluster_memory(leader.term).unclean.elections(self.now_ms()))
             for key, leader in sorted(self.leaders.items())
@@ -125,19 +129,20 @@ class Parts:
         ]
 
     def failures(self) -> Mapping[str, int]:
-        """Count of the operator's bugs, by place."""
+        """Return the number of the operator's bugs since the process started, by metric label."""
         return self.server.failures.counts
 
     def met(self, error: Exception) -> None:
-        """Count a bug in a part of the metrics."""
+        """Count and log a bug in collecting a part of the metrics."""
         self.server.failures.met("Metrics", error, "a scrape one part of it")
 
     def peers_refused(self) -> Mapping[str, int]:
-        """Return the number of rejected connections to the controllers' port, by reason."""
+        """Return the number of rejected connections to the controllers' port, by reason; empty
+        without TLS."""
         return {} if self.server.inside is None else self.server.inside.refusals.counts
 
     def blocked(self) -> list[tuple[Key, list[BlockedAction]]]:
-        """Return the blocked actions of the clusters led here."""
+        """Return the actions that wait for a condition, for each cluster led here."""
         return [
             (key, [row for rows in leader.term.shown.blocked.values() for row in rows])
             for key, leader in sorted(self.leaders.items())

@@ -1,8 +1,10 @@
-"""Rack of a broker: a label of its pod's node, read when the broker registers.
+"""Finds a broker's rack when the broker registers: the value of a label of the node that its pod
+runs on.
 
-Brokers never call the Kubernetes API, so the controller's server looks the rack up here. Reads are
-fresh and short. A rack in the broker's own config wins. A failed look-up means no rack; under
-Required it means a refusal that states the remedy, which the status shows too.
+Brokers never call the Kubernetes API, so the controller's server looks the rack up here. Each
+look-up reads the pod and the node afresh, with a short timeout. A rack in the broker's own config
+wins. After a failed look-up the broker registers without a rack. With the rack policy Required it
+is refused instead; the refusal and the LogCluster's status state the remedy.
 """
 
 from __future__ import annotations
@@ -29,13 +31,14 @@ logger = logging.getLogger("plimsoll.racks")
 
 READ_SECONDS_MAX = 1.0
 REFUSED_SECONDS = 3.0
-"""How long a refusal is kept, in seconds: a refused broker retries at once and often, and the API
-server is not asked each time."""
+"""Seconds for which a refusal is repeated without another look-up: a refused broker retries at once
+and often."""
 RACK_UNKNOWN = "RackUnknown"
 
 
 class RackNotFound(Exception):
-    """Raised with a sentence that states the cause."""
+    """Raised if a broker's rack cannot be determined; its text is a sentence that states the
+    cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +49,8 @@ class _Missing:
 
 
 class RackFinder:
-    """Rack look-ups of one term; `fill_in` is the hook of the controller's server."""
+    """Looks up racks for one term. The controller's server calls `fill_in` for each
+    registration."""
 
     def __init__(self, effects: TermEffects) -> None:
         self._effects = effects
@@ -54,7 +58,9 @@ class RackFinder:
         self._missing: dict[BrokerId, _Missing] = {}
 
     async def fill_in(self, request: RegisterBroker) -> RegisterBroker | Refused:
-        """Return the registration with its rack, or its refusal."""
+        """Return the registration with the broker's rack filled in. Return it unchanged if it has a
+        rack, racks are ignored, or none was found. Return a refusal if a rack is required and was
+        not found."""
         cluster = self._term.cluster
         if (
             cluster is None
@@ -74,7 +80,8 @@ class RackFinder:
         return msgspec.structs.replace(request, rack=rack)
 
     def review(self) -> None:
-        """Forget refused brokers that are no longer wanted: they do not register again."""
+        """Forget refused brokers that are no longer members of the cluster, since they do not
+        register again."""
         for broker_id in set(self._missing) - set(self._term.image.members):
             self._found(broker_id)
 
@@ -124,7 +131,8 @@ class RackFinder:
             self._tell()
 
     def _tell(self) -> None:
-        """Show in the status what a person has to do, until it is done."""
+        """Set the stall cause that states the remedy for the first refused broker, or clear it if
+        none is refused."""
         if self._missing:
             first = self._missing[min(self._missing)]
             cause = Cause(reason=RACK_UNKNOWN, message=first.sentence)
@@ -134,7 +142,8 @@ class RackFinder:
 
 
 def node_of(pod: Object, pod_uid: str | None) -> str:
-    """Return the node of the very pod that registers."""
+    """Return the name of the node that `pod` runs on. Raise `RackNotFound` if its uid is not
+    `pod_uid`, or if it is not scheduled yet."""
     name = pod["metadata"]["name"]
     if pod_uid is None or pod["metadata"]["uid"] != pod_uid:
         raise RackNotFound(f"pod {name} is not the pod of the registering process")

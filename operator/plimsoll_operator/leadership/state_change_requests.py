@@ -1,7 +1,8 @@
-"""State changes that commits request of brokers: counted by broker, and logged.
+"""State changes that commits request of brokers (become leader, follow, …): counted by broker, and
+logged.
 
-Called after each commit. The request is in the metadata log; a broker that reads the log has
-received it, and reports completion in its own log and metrics.
+Called after each commit. The request is the committed record itself: a broker that reads the
+metadata log has received it, and reports the completion in its own log and metrics.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from plimsoll_process.state_change_lines import StateChangeLines
 
 
 class StateChangeRequests:
-    """Requests of the LogCluster `key`; `now_ms` is the host's monotonic clock."""
+    """Counts and logs the state changes that commits request of the brokers of the LogCluster
+    `key`. `now_ms` is the host's monotonic clock."""
 
     def __init__(self, key: Key, counters: CommitCounters, now_ms: Callable[[], int]) -> None:
         self._key = key
@@ -33,7 +35,8 @@ class StateChangeRequests:
         self._lines = StateChangeLines(now_ms)
 
     def committed(self, old: ClusterImage, new: ClusterImage, records: Iterable[Record]) -> None:
-        """Count the requests of `records`, which turn `old` into `new`."""
+        """Count and log the state changes that `records` request of brokers. `old` and `new` are
+        the images before and after them."""
         found: Counter[RequestedChange] = Counter()
         for change in requested(old, new, records):
             found[RequestedChange(change.broker_id, change.kind)] += 1

@@ -1,8 +1,11 @@
-"""Waits of voluntary actions, as `status.blocked` and the condition `Blocked`.
+"""Actions of the operator that wait for a condition, as `status.blocked` and the condition
+`Blocked`.
 
-Each reconciler writes the rows of its own kind of action; status and condition are computed from
-all rows, worst first. An object that is shown as Blocked is a row too (`row_of`), so every reason
-in an object's status also reaches the LogCluster, an Event and the metric.
+An action is voluntary if the cluster serves without it: a restart, a drain, a Rebalance. A
+reconciler writes one row (`BlockedAction`) for each of its actions that waits. `status.blocked` and
+`Blocked` are computed from all rows, worst first. An object with a True condition Blocked gets a
+row too (`row_of`), so every reason in an object's status also reaches the LogCluster, an Event and
+the metric.
 
 Pure; called by the term whenever an object is shown, and when a LogCluster's status is drafted.
 """
@@ -24,7 +27,8 @@ UNTIL_MAX = 4096
 """Maximum length of a row's `until`, in characters."""
 
 STALLED: Final[Action] = "GrowVolume"
-"""Action that no waiting completes: its rows are shown, and its condition is `Stalled`."""
+"""The one action that cannot complete by waiting, since a person must act. Its rows are in
+`status.blocked`, and the condition that reports it is `Stalled` instead of `Blocked`."""
 
 ORDER: dict[Action, str] = {
     "ReplacePod": "A broker is away for good until a person acts: its partitions lack a replica.",
@@ -44,8 +48,9 @@ _RANKS = {action: rank for rank, action in enumerate(ORDER)}
 
 
 def row_of(action: str, name: str, shown: Iterable[Condition], now: str) -> list[BlockedAction]:
-    """Return the row of an object with a True condition Blocked, else no row. `action` is its kind,
-    `name` is namespace/name."""
+    """Return the row that shows a blocked object in the LogCluster, in a list of one. Return an
+    empty list if `shown`, the object's conditions, holds no True condition Blocked. `action` is the
+    object's kind, `name` is namespace/name, `now` is the row's start time."""
     blocked = next((c for c in shown if c.type == "Blocked" and c.status == "True"), None)
     if blocked is None:
         return []
@@ -61,9 +66,10 @@ def row_of(action: str, name: str, shown: Iterable[Condition], now: str) -> list
 
 
 def with_pod_causes(shown: Iterable[Condition], troubles: Mapping[BrokerId, str]) -> Conditions:
-    """Add to sentences about a down broker why its pod does not start, if known.
+    """Return the conditions with each message about a down broker extended by why its pod does not
+    start. A broker without an entry in `troubles` gets no addition.
 
-    `troubles`: the cause in Kubernetes' words, by broker.
+    `troubles`: by broker, the cause that Kubernetes states for its pod.
     """
     return tuple(
         replace(one, message=_with_causes(one.message, troubles)) if DOWN in one.message else one
@@ -79,17 +85,18 @@ def _with_causes(text: str, troubles: Mapping[BrokerId, str]) -> str:
 
 
 def worst_first(rows: Iterable[BlockedAction]) -> list[BlockedAction]:
-    """Sort by action; rows of one action keep their reconciler's order."""
+    """Return the rows sorted by the rank of their action in `ORDER`. Rows of one action keep their
+    order."""
     return sorted(rows, key=lambda row: _RANKS[row.action])
 
 
 def that_wait(rows: Iterable[BlockedAction]) -> list[BlockedAction]:
-    """Return the rows that can end without a person."""
+    """Return the rows without those of `STALLED`: the rows that can end without a person."""
     return [row for row in rows if row.action != STALLED]
 
 
 def blocked_condition(rows: Sequence[BlockedAction]) -> Condition:
-    """Return the condition `Blocked` of at least one row, worst first. It quotes the first; the
-    status lists the others."""
+    """Return the True condition `Blocked` for `rows`, which must not be empty and are sorted worst
+    first. Its reason and message are those of the first row; the message counts the others."""
     more = f" ({len(rows) - 1} more: see status.blocked.)" if len(rows) > 1 else ""
     return condition("Blocked", True, rows[0].reason, rows[0].sentence + more)

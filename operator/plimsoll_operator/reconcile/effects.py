@@ -1,7 +1,8 @@
-"""TermEffects of one term: carries out the results of passes.
+"""Carries out the results of the reconcile passes of one term (`TermEffects`).
 
-Statuses, Events, blocked actions, stall causes and the queue change here and nowhere else. Tasks of
-a term beside the queue (racks, bugs, outages) report through it too.
+The statuses, Events, blocked actions, stall causes and the queue of a term are changed here and
+nowhere else. Tasks of a term that run beside the queue (racks, bugs, outages) report through it
+too.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from plimsoll_operator.status.status_writer import Target
 
 @dataclass(slots=True, kw_only=True)
 class TermEffects:
-    """The only writer of a term's `ShownState`."""
+    """Carries out each `PassResult` of a term. It is the only writer of the term's `ShownState`,
+    but for the failures that `ObjectFailures` writes."""
 
     term: Term
     # Queue work, now or after so many milliseconds.
@@ -37,14 +39,16 @@ class TermEffects:
     mark: Callable[[Target], None]
     # Write an Event at the LogCluster.
     tell: Callable[[Occurrence], None] = lambda _: None
-    # Waits under the previous operator, of all kinds; used until this term has its own.
+    # Rows of `status.blocked` as the previous operator wrote them. They provide start times for a
+    # key until this term has rows of its own under it.
     _blocked_before: tuple[BlockedAction, ...] = field(default=(), init=False)
 
     def __post_init__(self) -> None:
         self._blocked_before = _shown_blocked(self.term)
 
     def carry_out(self, result: PassResult) -> None:
-        """Carry out what a pass found. Raises the error that ended it."""
+        """Carry out the result of one pass. If an error ended the pass, raise it after everything
+        else is carried out."""
         for event in result.events:
             self.tell(event)
         for source, stall in result.stalls.items():
@@ -74,20 +78,22 @@ class TermEffects:
         self.stall(source, stall.cause)
 
     def stall(self, source: StallSource, cause: Cause) -> None:
-        """Set a cause that only a person can fix, in place of the last one of the same source."""
+        """Set the stall cause of `source`, in place of its last one. A stall cause is a fault that
+        only a person can fix. The LogCluster's status is rendered again if the cause changed."""
         causes = self.term.shown.stall_causes
         if causes.get(source) != cause:
             causes[source] = cause
             self.mark_cluster()
 
     def unstall(self, source: StallSource) -> None:
-        """Clear the cause of `source`; other causes stay."""
+        """Clear the stall cause of `source`, if it has one. The causes of other sources stay."""
         if self.term.shown.stall_causes.pop(source, None) is not None:
             self.mark_cluster()
 
     def block(self, action: str, rows: Iterable[BlockedAction]) -> None:
-        """Set the waits of one kind of voluntary actions. Each keeps its start time, also from the
-        previous operator."""
+        """Replace the blocked actions stored under the key `action` by `rows`. A row that was shown
+        before keeps its start time (`since`), also if the previous operator showed it. A row that
+        was not shown before is also reported in an Event."""
         blocked = self.term.shown.blocked
         known = blocked.get(action, self._blocked_before)
         before = {_waits_for(row): row for row in known}
@@ -104,7 +110,8 @@ class TermEffects:
         self.mark(Target(LOG_CLUSTERS, *self.term.key))
 
     def _show(self, found: ObjectStatus) -> None:
-        """Set an object's status. A True condition Blocked is shown in the LogCluster too."""
+        """Set or drop the status of an object in `ShownState`. A True condition Blocked also
+        becomes a row of the LogCluster's blocked actions."""
         target, status, state = found.target, found.status, self.term.shown
         if status is None:
             if state.statuses.pop(target, None) is not None:
@@ -124,7 +131,8 @@ class TermEffects:
 
 
 def _shown_blocked(term: Term) -> tuple[BlockedAction, ...]:
-    """Return the waits that the LogCluster shows."""
+    """Return the rows of `status.blocked` that the LogCluster shows now, empty if it shows none or
+    they cannot be parsed."""
     shown = term.objects.clusters.choices(term.key).get("blocked") or ()
     try:
         return msgspec.convert(shown, tuple[BlockedAction, ...])
@@ -133,13 +141,13 @@ def _shown_blocked(term: Term) -> tuple[BlockedAction, ...]:
 
 
 def _source(target: Target) -> str:
-    """Return the key of an object's waits."""
+    """Return the key under which the blocked actions of one object are stored."""
     return f"{target.kind.kind} {target.namespace}/{target.name}"
 
 
 def _waits_for(row: BlockedAction) -> tuple[object, ...]:
-    """Return what identifies a wait. An object's sentence may count down; the wait stays the same
-    while its reason does."""
+    """Return a key that is equal for two rows about the same wait. The text `until` of an object's
+    row is left out, since it may count down while the wait stays the same."""
     until = row.until if row.object is None else ""
     return (row.action, row.object, row.broker, row.topic, row.partition, row.reason, until)
 

@@ -1,8 +1,9 @@
-"""Result of one pass of a reconciler: all that leaves it, beside requests to the controller and
-writes of other objects.
+"""Result of one pass of a reconciler: everything that the pass wants changed outside it, beside its
+requests to the controller and its writes of other objects.
 
-A reconciler fills it and returns it, also after an error: what was found before still holds.
-`TermEffects` carries it out; nothing else does. A reconciler never changes what another one shows.
+A reconciler fills a `PassResult` and returns it. It returns it after an error too, since what it
+found before the error still holds. Only `TermEffects` carries it out. A reconciler never changes
+what another one shows.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from plimsoll_operator.status.status_writer import Status, Target
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectStatus:
-    """Status of the reconciled object, for the spec of `generation`; None if it is deleted."""
+    """Status to show for the reconciled object `target`, computed from the spec of `generation`.
+    `status` is None if the object is deleted."""
 
     target: Target
     generation: int = 0
@@ -29,7 +31,8 @@ class ObjectStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
-    """State of one source of stall causes. `event` is written if the source had no cause before."""
+    """New state of one `StallSource`: its cause, or None if it has none any more. `event` is
+    written if the source had no cause before."""
 
     cause: Cause | None
     event: Occurrence | None = None
@@ -37,7 +40,7 @@ class Stall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requeue:
-    """Work to queue, now or after `after_ms`."""
+    """Work to put into the reconcile queue: at once, or after `after_ms` if that is not 0."""
 
     work: Work
     after_ms: int = 0
@@ -45,15 +48,17 @@ class Requeue:
 
 @dataclass(slots=True)
 class PassResult:
-    """What one pass found."""
+    """What one pass of a reconciler wants shown, reported and queued. The reconciler fills it
+    within `with`, and returns it."""
 
     status: ObjectStatus | None = None
     events: list[Occurrence] = field(default_factory=list)
-    # Waits of voluntary actions, by their reconciler's key; no rows if nothing waits.
+    # Blocked actions, by the reconciler's key for them. An empty tuple removes the rows shown under
+    # that key.
     blocked: dict[str, tuple[BlockedAction, ...]] = field(default_factory=dict)
     stalls: dict[StallSource, Stall] = field(default_factory=dict)
     requeues: list[Requeue] = field(default_factory=list)
-    # Objects with a status that may have changed by what the reconciler remembers.
+    # Other objects to render again, because their status shows what this pass changed in memory.
     marked: list[Target] = field(default_factory=list)
     # True if the LogCluster's status may have changed.
     cluster_marked: bool = False
@@ -61,7 +66,8 @@ class PassResult:
     error: Exception | None = None
 
     def __enter__(self) -> PassResult:
-        """Begin the pass; it goes on to its first error, which is kept."""
+        """Begin the pass. The first error within the `with` block ends it, and is kept in
+        `error`."""
         return self
 
     def __exit__(
@@ -73,11 +79,11 @@ class PassResult:
         return True
 
     def show(self, target: Target, generation: int, status: Status) -> None:
-        """Show the object's status."""
+        """Set the status to show for the reconciled object `target`."""
         self.status = ObjectStatus(target=target, generation=generation, status=status)
 
     def show_no_more(self, target: Target) -> None:
-        """Drop the status of a deleted object."""
+        """Drop what is shown for `target`, since the object is deleted."""
         self.status = ObjectStatus(target=target, status=None)
 
     def tell(self, event: Occurrence) -> None:
@@ -87,7 +93,8 @@ class PassResult:
         self.blocked[action] = tuple(rows)
 
     def stall(self, source: StallSource, cause: Cause, event: Occurrence | None = None) -> None:
-        """Set a cause that only a person can fix; other sources' causes stay."""
+        """Set the stall cause of `source`, a fault that only a person can fix. The causes of other
+        sources stay. `event` is written if `source` had no cause before."""
         self.stalls[source] = Stall(cause=cause, event=event)
 
     def unstall(self, source: StallSource) -> None:

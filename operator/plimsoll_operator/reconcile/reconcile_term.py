@@ -1,9 +1,10 @@
-"""Term: what the reconcilers of one cluster read while one controller leads it, and what they ask.
+"""`Term`: the state and the helpers of the reconcilers of one cluster, while this operator leads
+it.
 
-A term begins with the Lease and ends with it or with the controller. All state here is memory: lost
-with the term, and rebuilt by the next one from the log and the objects. Each kind keeps its own
-(`kept`), and only its reconciler writes it. What statuses show is in `ShownState`, which
-`TermEffects` alone writes.
+A term begins when the operator wins the cluster's Lease, and ends with the Lease or the controller.
+All state here is in memory. It is lost with the term, and the next term rebuilds it from the
+metadata log and the objects. A kind of object keeps its own state (`kept`), which only its
+reconciler writes. What statuses show is in `ShownState`, which `TermEffects` alone writes.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ Kept = TypeVar("Kept")
 
 
 class Task(Enum):
-    """Kinds of work."""
+    """Kinds of work in the reconcile queue: one for each kind of object, and ABSENT_TOPICS (topics
+    without their object), ROLLS (rolling restarts) and LOG (repair of the metadata log)."""
 
     CLUSTER = "cluster"
     TOPIC = "topic"
@@ -46,7 +48,8 @@ class Task(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One key of the reconcile queue."""
+    """A key of the reconcile queue: the task, and the namespace and name of the object to
+    reconcile."""
 
     task: Task
     key: Key
@@ -61,18 +64,20 @@ async def _nowhere() -> None:
 
 @dataclass(slots=True, kw_only=True)
 class Term:
-    """One cluster while one controller leads it."""
+    """State and helpers of one cluster's reconcilers while this operator leads it. Every reconcile
+    pass gets it as its argument."""
 
     # Namespace and name of the LogCluster.
     key: Key
     cluster_id: UUID
-    # The Lease of this term; its annotations state since when CRDs count (`object_absence`).
+    # The Lease of this term. Its annotations state since when each CRD has existed
+    # (`object_absence`).
     lease_name: str
     options: OperatorOptions
-    # Decides what reconcilers ask.
+    # Decides and commits the requests of reconcilers.
     controller: Controller
     kube: KubeApi
-    # User objects as last seen.
+    # Users' objects of all kinds, as the watches and lists saw them last.
     objects: Objects
     # Creation times of the Topics and Users seen, by uid; shared by all terms of a process.
     seen_uids: dict[str, str] = field(default_factory=dict)
@@ -85,18 +90,19 @@ class Term:
     # Set the identity that the controller shows the cluster's brokers.
     show_inside: Callable[[InsideIdentity], None] = lambda _: None
     shown: ShownState = field(default_factory=ShownState)
-    # What each kind keeps, by its type.
+    # State that the reconcilers keep (`kept`), by its class.
     _kept: dict[type, object] = field(default_factory=dict, init=False)
 
     def server_ms(self) -> int:
-        """Return the API server's clock by its last answer, else the host's. The next leading
-        operator shares the API server's clock."""
+        """Return the API server's wall clock at its last answer, in milliseconds since 1970. Return
+        the host's clock if there was no answer yet. Times stored for the next leading operator use
+        this clock, since both see the same one."""
         said_ms = self.kube.answered_ms
         return self.now_ms() if said_ms is None else said_ms
 
     def kept(self, kind: type[Kept], make: Callable[[], Kept]) -> Kept:
-        """Return the state that one kind's reconciler keeps in this term, created at the first
-        call."""
+        """Return the state of class `kind` that one reconciler keeps in this term. The first call
+        creates it by `make`."""
         if kind not in self._kept:
             self._kept[kind] = make()
         return cast("Kept", self._kept[kind])
@@ -113,11 +119,13 @@ class Term:
 
     @property
     def missing(self) -> frozenset[str]:
-        """Unreadable fields of the LogCluster's spec without a known earlier value."""
+        """Names of fields of the LogCluster's spec that cannot be read, and for which no earlier
+        value is known."""
         return self.objects.clusters.missing(self.key)
 
     async def ask(self, request: Request) -> Answer:
-        """Return the controller's answer. Raises `Retry` while it is not the active controller."""
+        """Send a request to the controller and return its answer, after the commit. Raise `Retry`
+        if this operator's controller is not active."""
         answer = await self.controller.request(request)
         if isinstance(answer, Refused) and answer.known_reason is Reason.NotController:
             raise Retry(answer.message, after_ms=500)

@@ -1,5 +1,5 @@
-"""Kinds that users apply, and LogBroker, which the operator makes for users to read: one row each,
-with all differences between them and nothing else.
+"""Table of the kinds that users apply, and LogBroker, which the operator creates for users to read.
+One row (`UserKind`) holds all differences between a kind and the others.
 
 Watches, resyncs, the queue's work and the status writer loop over these rows; a new kind is a new
 row and its folder.
@@ -52,18 +52,20 @@ from plimsoll_operator.status.status_writer import StatusDraft, Target
 
 Reconcile = Callable[[Term, Key], Awaitable[PassResult]]
 Look = Callable[[str], AbstractContextManager[None]]
-"""Returns the context to run a named step in."""
+"""Return the context in which to run the step with this name. The context confines a bug of the
+step to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserKind:
-    """One kind that users apply or read."""
+    """Row of one kind: its resource, where its objects are kept, and the functions that reconcile
+    and render them."""
 
     # API resource of its objects.
     resource: Kind
-    # Its objects as last seen; the shelf knows their model.
+    # Returns the shelf with the objects of this kind as last seen.
     shelf: Callable[[Objects], ObjectShelf[Any]]
-    # Status of its objects while no controller leads their cluster: conditions alone.
+    # Class of its status. While no controller leads the cluster, a status holds conditions alone.
     status: type[
         LogClusterStatus
         | TopicStatus
@@ -76,40 +78,45 @@ class UserKind:
     # Work for an event about one of its objects, and the function that does it.
     task: Task
     reconcile: Reconcile
-    # Renders the status of one object; None if there is nothing to show.
+    # Renders the status of one object; returns None if there is no such object or nothing to show
+    # yet.
     render: Callable[[Term, Key], StatusDraft | None]
-    # Yields work for deleted objects that left a row in the image.
+    # Yields work for each deleted object that the committed image still knows.
     absent: Callable[[Term], Iterable[Work]]
 
 
 def _absent_topics(term: Term) -> Iterable[Work]:
-    """Yield work to delete topics, once the absence is proven and the grace period is over."""
+    """Yield the work that deletes topics without their object, once the absence is proven and the
+    grace period has passed."""
     return (Work(Task.ABSENT_TOPICS, term.key),)
 
 
 def _absent_reassignments(term: Term) -> Iterable[Work]:
-    """Yield work to roll back the moves of deleted Reassignments."""
+    """Yield work for each deleted Reassignment with unfinished moves, which are then rolled
+    back."""
     return (Work(Task.REASSIGNMENT, key) for key in reassignment.abandoned(term))
 
 
 def _absent_rebalances(term: Term) -> Iterable[Work]:
-    """Yield work to roll back the unfinished moves of deleted Rebalances."""
+    """Yield work for each deleted Rebalance with unfinished moves, which are then rolled back."""
     return (Work(Task.REBALANCE, key) for key in rebalance.abandoned(term))
 
 
 def _absent_users(term: Term) -> Iterable[Work]:
-    """Yield work to end the logins of deleted Users, once the absence is proven."""
+    """Yield work for each deleted User that can still log in. Its login ends once the absence is
+    proven."""
     return (Work(Task.USER, key) for key in user.abandoned(term))
 
 
 def _leaves_nothing(_: Term) -> Iterable[Work]:
-    """Yield nothing: children are deleted with their owner (ownerReferences), and the image holds
-    nothing."""
+    """Return no work: the committed image holds nothing about such an object, and Kubernetes
+    deletes its children with it (ownerReferences)."""
     return ()
 
 
 def _render_reconciled(resource: Kind, term: Term, key: Key) -> StatusDraft | None:
-    """Return the status of the reconciler's last pass."""
+    """Return the status that the object's reconciler set at its last pass. Return None if the
+    object does not exist or no pass has set a status yet."""
     shelf = BY_RESOURCE[resource].shelf(term.objects)
     found, reconciled = shelf.get(key), term.shown.statuses.get(Target(resource, *key))
     if found is None or reconciled is None:
@@ -189,7 +196,7 @@ OF_A_CLUSTER = (
         absent=log_broker.missing,
     ),
 )
-"""Kinds with objects that name their LogCluster (`cluster_key`)."""
+"""Kinds of which each object names the LogCluster that it belongs to (`cluster_key`)."""
 BUG = "InternalError"
 """Reason of a condition that reports a bug of the operator."""
 BUGS_NAMED_MAX = 5
@@ -204,13 +211,15 @@ RECONCILERS: dict[Task, Reconcile] = {kind.task: kind.reconcile for kind in KIND
 
 
 async def reconcile(term: Term, work: Work) -> PassResult:
-    """Run one pass; `TermEffects` carries out its result."""
+    """Run one pass of the reconciler for `work` and return its result. `TermEffects` carries the
+    result out."""
     return await RECONCILERS[work.task](term, work.key)
 
 
 def all_work(term: Term, look: Look = lambda _: nullcontext()) -> Iterator[Work]:
-    """Yield all work for a resync: the LogCluster, its objects, and the remains of deleted objects.
-    Each search for deleted objects runs within `look`."""
+    """Yield all work for a resync: the LogCluster, each object that belongs to it, and each deleted
+    object that the image still knows. The search for deleted objects of a kind runs within the
+    context of `look`."""
     yield Work(Task.CLUSTER, term.key)
     for kind in OF_A_CLUSTER:
         for found in kind.shelf(term.objects):
@@ -222,14 +231,16 @@ def all_work(term: Term, look: Look = lambda _: nullcontext()) -> Iterator[Work]
 
 
 def draft_of(term: Term, target: Target) -> StatusDraft | None:
-    """Render an object's status from the committed image and its reconciler's last pass."""
+    """Return the status to write for an object, from the committed image and the last pass over it.
+    An unreadable spec and bugs are added to its conditions. Return None if there is nothing to
+    write."""
     draft = BY_RESOURCE[target.kind].render(term, (target.namespace, target.name))
     return failing_as_such(term, target, unread_as_such(term, target, draft))
 
 
 def unread_as_such(term: Term, target: Target, draft: StatusDraft | None) -> StatusDraft | None:
-    """Add an unreadable spec to an object's status: the spec is not followed, so the object is not
-    Ready."""
+    """Return the draft with Ready set to False if the object's spec cannot be read: the operator
+    then follows an earlier spec. Return the draft unchanged if the spec can be read."""
     shelf = BY_RESOURCE[target.kind].shelf(term.objects)
     unread = shelf.unread((target.namespace, target.name))
     if draft is None or unread is None or unread.metadata.uid != draft.uid:
@@ -247,7 +258,8 @@ def unread_as_such(term: Term, target: Target, draft: StatusDraft | None) -> Sta
 
 
 def target_of(term: Term, work: Work) -> Target:
-    """Return the object that shows the result of `work`, the LogCluster if there is none."""
+    """Return the object in which to show the result of `work`: the object that it reconciles, or
+    the LogCluster if that is no object or is deleted."""
     for kind in OF_A_CLUSTER:
         if kind.task is work.task and kind.shelf(term.objects).get(work.key) is not None:
             return Target(kind.resource, *work.key)
@@ -261,7 +273,8 @@ def uid_of(term: Term, target: Target) -> str:
 
 
 def bugs_of_cluster(term: Term) -> Cause | None:
-    """Return the bugs that the LogCluster shows."""
+    """Return the stall cause that names the bugs shown by the LogCluster, or None if it shows
+    none."""
     cluster = Target(LOG_CLUSTERS, *term.key)
     found = sorted(
         f"{what} ({failure.where})"
@@ -275,8 +288,10 @@ def bugs_of_cluster(term: Term) -> Cause | None:
 
 
 def failing_as_such(term: Term, target: Target, draft: StatusDraft | None) -> StatusDraft | None:
-    """Add the bug of the last pass to an object's status. If the bug kept a spec from being
-    followed, the object is not Ready; else `Ready` still describes the spec followed last."""
+    """Return the draft with a Stalled condition that names the bugs met in handling this object. If
+    a bug kept the newest spec from being followed, Ready is False too. Otherwise `Ready` still
+    describes the spec followed last. Return the draft unchanged if there is no bug or the target is
+    the LogCluster."""
     if target.kind is LOG_CLUSTERS or not (text := _bugs_of(term, target)):
         return draft
     found = BY_RESOURCE[target.kind].shelf(term.objects).get((target.namespace, target.name))
@@ -296,7 +311,8 @@ def failing_as_such(term: Term, target: Target, draft: StatusDraft | None) -> St
 
 
 def bare_draft(term: Term, target: Target, *, ready: bool | None) -> StatusDraft | None:
-    """Return a status that shows only the object's bugs."""
+    """Return a status with only the conditions about the object's bugs: Stalled, and Ready with the
+    status `ready` (None: Unknown). Return None if the object does not exist."""
     kind, key = BY_RESOURCE[target.kind], (target.namespace, target.name)
     shelf = kind.shelf(term.objects)
     found = shelf.get(key)
@@ -317,7 +333,8 @@ def bare_draft(term: Term, target: Target, *, ready: bool | None) -> StatusDraft
 
 
 def _bugs_of(term: Term, target: Target) -> str:
-    """Return the sentence on this very object's bugs, "" if there are none."""
+    """Return the sentence that names the bugs met in handling this object (the same uid), "" if
+    there are none."""
     uid = uid_of(term, target)
     found = sorted(
         f"{what} ({failure.where})"

@@ -1,4 +1,4 @@
-"""What the statuses of one cluster's objects show beside its image, as one term knows it.
+"""What one term shows in the statuses of a cluster's objects, beside the committed image.
 
 `TermEffects` alone writes it, except for `failures`, which `ObjectFailures` writes. Statuses are
 rendered from it, and reconcilers may read it.
@@ -22,38 +22,40 @@ Shown = TypeVar("Shown", ReassignmentStatus, RebalanceStatus, VerificationStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectFailure:
-    """A bug in the last pass over an object."""
+    """A bug of the operator in the last pass over an object."""
 
-    # The object that shows it, and its uid; the LogCluster if the object is deleted.
+    # The object that shows the bug, and its uid. It is the LogCluster if the object is deleted.
     target: Target
     uid: str
-    # The exception's class and its place in our source.
+    # The exception's class, and the file and line in the operator's source.
     where: str
 
 
 @dataclass(slots=True, kw_only=True)
 class ShownState:
-    """State of one term."""
+    """What one term knows to show: last statuses, stall causes, bugs, and blocked actions."""
 
     # Status of a Reassignment, Rebalance, Verification or User at its last pass, and the generation
     # of its spec.
     statuses: dict[Target, tuple[int, Status]] = field(default_factory=dict)
     # Faults that only a person can fix, each by its source.
     stall_causes: StallCauses = field(default_factory=dict)
-    # Bugs in handling objects, by activity.
+    # Bugs in handling objects, by the name of the pass or check that met them.
     failures: dict[str, ObjectFailure] = field(default_factory=dict)
     # The condition `ControllerAvailable`, if this term ended an outage.
     outage: Condition | None = None
-    # Waits of voluntary actions, by the key of the reconciler that found them.
+    # Actions that wait for a condition, by the key of the reconciler that found them.
     blocked: dict[str, tuple[BlockedAction, ...]] = field(default_factory=dict)
 
     @property
     def notes(self) -> dict[str, Condition]:
-        """Return the LogCluster's conditions that do not follow from the image, by type."""
+        """Return the conditions of the LogCluster that do not follow from the committed image, by
+        type: the outage and the stall causes."""
         outage = {} if self.outage is None else {self.outage.type: self.outage}
         return outage | stall_conditions(self.stall_causes)
 
     def status_of(self, target: Target, kind: type[Shown]) -> Shown | None:
-        """Return the status at the last pass."""
+        """Return the status of `target` set by its reconciler's last pass, or None if no pass has
+        set one or it is not a `kind`."""
         found = self.statuses.get(target)
         return found[1] if found is not None and isinstance(found[1], kind) else None

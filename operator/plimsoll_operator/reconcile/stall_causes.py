@@ -1,9 +1,10 @@
-"""Causes of a stalled LogCluster: each has a slot of its own, and the condition is computed.
+"""Causes of a stalled LogCluster. Each component that can stall it has a slot of its own, and the
+conditions are computed from all slots.
 
-Each component sets and clears the cause of its own `StallSource` (`Term.stall`, `Term.unstall`) and
-knows nothing of the others. `Stalled` shows the worst cause's reason and the sentences of all,
-worst first; so a later cause hides no earlier one, and the end of one shows the next at once. Pure;
-called by `Term.notes`.
+A component sets and clears the cause of its own `StallSource` (`TermEffects.stall`, `unstall`) and
+knows nothing of the others. `Stalled` shows the worst cause's reason and the sentences of all
+causes, worst first. So a later cause hides no earlier one, and the end of one shows the next at
+once. Pure; called by `ShownState.notes`.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from plimsoll_operator.api.meta import Condition
 
 
 class StallSource(Enum):
-    """Sources of causes, worst first, each with the reason for its rank. The condition uses this
-    order: first what stops every decision, then what endangers committed data, then brokers that
-    are missing or behind, then the operator's own bugs, then a spec that is not followed at all,
-    then one that is followed in part."""
+    """Components that can stall a LogCluster, worst first. Each value is the reason for its rank,
+    for readers of this code only. The order is: what stops every decision, what endangers committed
+    data, brokers that are missing or behind, the operator's own bugs, a spec that is not followed
+    at all, and a spec that is followed in part."""
 
     LEADERSHIP = "No operator may lead the cluster: nothing is elected, fenced or committed."
     CONTROLLER = "The controller commits nothing to this metadata log."
@@ -51,7 +52,8 @@ class StallSource(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """A fault that only a person can fix. `serves` is False if it makes the cluster not Ready."""
+    """A fault that only a person can fix, with the reason and the message of a condition. With
+    `serves` False, the LogCluster is also not Ready."""
 
     reason: str
     message: str
@@ -62,8 +64,9 @@ StallCauses = dict[StallSource, Cause]
 
 
 def stall_conditions(causes: Mapping[StallSource, Cause]) -> dict[str, Condition]:
-    """Return the conditions of `causes`, by type: `Stalled`, and `Ready` as False if a cause stops
-    the service. Empty without causes."""
+    """Return the conditions that `causes` require, by type. `Stalled` is True if there is a cause.
+    `Ready` is False if a cause stops the service (`serves` is False). Return an empty dict without
+    causes."""
     found = [causes[source] for source in StallSource if source in causes]
     shown = {}
     if found:

@@ -1,9 +1,10 @@
-"""The reconcile queue: keys wait at most once, retry with backoff, and never run twice at a time.
+"""The reconcile queue. A key waits at most once, is retried with backoff, and is never handled
+twice at a time.
 
-kopf's own retries live in annotations of the user's object; these live here. The number of keys is
-bounded by the number of objects, and the number of workers is fixed. A failed handler is retried
-after 1, 2, 4, … seconds, at most a minute. After a bug nothing shortens this delay: the status that
-reports the bug is itself a change of the object.
+kopf's own retries live in annotations of the user's object; these live in memory. The number of
+keys is bounded by the number of objects, and the number of workers is fixed. A failed handler is
+retried after 1, 2, 4, … seconds, at most a minute. After a bug nothing shortens this delay: the
+status that reports the bug is itself a change of the object.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ BACKOFF_MS_MAX = 60_000
 
 
 class Retry(Exception):
-    """Raised by a handler to be called again, as its preconditions are not met; not logged as a
-    failure."""
+    """Raised by a handler that cannot complete yet, to be called again: after `after_ms`, or with
+    backoff if that is None. It is not logged as a failure."""
 
     def __init__(self, why: str, after_ms: int | None = None) -> None:
         super().__init__(why)
@@ -33,12 +34,13 @@ class Retry(Exception):
 
 
 class PassFailed(Retry):
-    """Raised after a handler met a bug that is already reported: only its key is delayed, with
-    backoff."""
+    """Raised by a handler after a bug that it has already reported. Its key is retried with
+    backoff, and adding the key does not shorten the delay."""
 
 
 class ReconcileQueue(Generic[K]):
-    """`run` works until it is cancelled; `add` may be called from the same loop at any time."""
+    """Queue of keys, each passed to `handle` by one of `workers` tasks. `run` works until it is
+    cancelled. `add` may be called from the same event loop at any time."""
 
     def __init__(
         self,
@@ -48,7 +50,8 @@ class ReconcileQueue(Generic[K]):
         times: ReconcileTimes | None = None,
         task_of: Callable[[K], str] = str,
     ) -> None:
-        """Create a queue. `times` receives each attempt, labelled with `task_of` its key."""
+        """Create a queue. `times`, if given, receives the duration and outcome of each call of
+        `handle`, with the label that `task_of` returns for the key."""
         self._handle = handle
         self._times = times
         self._task_of = task_of
@@ -58,12 +61,13 @@ class ReconcileQueue(Generic[K]):
         self._running: set[K] = set()
         self._again: set[K] = set()
         self._failures: dict[K, int] = {}
-        # Keys with a last attempt that raised `PassFailed`.
+        # Keys of which the last attempt raised `PassFailed`; `add` does not shorten their delay.
         self._held: set[K] = set()
         self._timers: dict[K, asyncio.TimerHandle] = {}
 
     def add(self, key: K) -> None:
-        """Handle `key` soon: once, however often it is added meanwhile."""
+        """Queue `key` to be handled as soon as a worker is free. If it waits already, nothing
+        changes; if it is being handled, it is handled once more afterwards."""
         if key in self._held and key in self._timers:
             return
         if timer := self._timers.pop(key, None):
@@ -76,14 +80,15 @@ class ReconcileQueue(Generic[K]):
             self._tell_waiting()
 
     def add_later(self, key: K, delay_ms: int) -> None:
-        """Handle `key` after `delay_ms`, or earlier if it is added."""
+        """Queue `key` after `delay_ms`. Do nothing if it waits already or has a timer; `add` queues
+        it earlier."""
         if key in self._waiting or key in self._timers:
             return
         loop = asyncio.get_running_loop()
         self._timers[key] = loop.call_later(delay_ms / 1000, self._due, key)
 
     def forget(self, key: K) -> None:
-        """Drop a deleted key with its retries."""
+        """Cancel the retries of `key` and forget its failures, since its object is deleted."""
         self._failures.pop(key, None)
         self._held.discard(key)
         if self._times is not None and key not in self._running:
@@ -92,8 +97,8 @@ class ReconcileQueue(Generic[K]):
             timer.cancel()
 
     async def run(self) -> None:
-        """Handle keys until cancelled. A handler's bug ends it and is raised to the awaiting
-        caller."""
+        """Handle keys until cancelled. An exception of a handler other than `Retry` ends it and is
+        raised."""
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(self._workers):
@@ -158,5 +163,6 @@ class ReconcileQueue(Generic[K]):
 
 
 def backoff_ms(failures: int) -> int:
-    """Return 1 s, 2 s, 4 s, … at most a minute, in milliseconds."""
+    """Return the delay before the next attempt after this many failures in a row, in milliseconds:
+    1, 2, 4, … seconds, at most a minute."""
     return int(min(BACKOFF_MS * 2 ** min(failures - 1, 10), BACKOFF_MS_MAX))
