@@ -60,7 +60,9 @@ once."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pools:
-    """The operator's own connections to the API server; each cluster's log has others."""
+    """The process's own connection pools to the API server, one for each purpose, so that no
+    purpose waits for another. The metadata log of each LogCluster has further pools of its own
+    (`_log`)."""
 
     kube: Transport
     lease: Transport
@@ -130,7 +132,8 @@ def _log(access: Access, metrics: Metrics, key: Key, cluster_id: UUID) -> Kubern
 
 
 async def run(parts: Parts, pools: Pools, access: Access, output: LineOutput) -> None:
-    """Run all parts until a signal."""
+    """Run the operator until SIGTERM or SIGINT, then step down and close everything. Raise the
+    first fatal error of any part."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -170,7 +173,8 @@ async def run(parts: Parts, pools: Pools, access: Access, output: LineOutput) ->
 
 
 async def _log_level(options: OperatorOptions, output: LineOutput) -> None:
-    """Follow the level in the chart's mounted file; without a file the level stays."""
+    """Apply the log level in the file that the chart mounts, whenever it changes. Run until
+    cancelled; without such a file, change nothing."""
     if options.log_level_file:
         await follow(Path(options.log_level_file), output)
     await asyncio.Event().wait()

@@ -43,7 +43,8 @@ app = typer.Typer(name="acl", no_args_is_help=True)
 
 
 class RightsFound(NamedTuple):
-    """`notes`: sentences about the source of the answer."""
+    """The answer to one `acl explain`. `notes`: sentences for the user about what the answer is
+    based on, and what it leaves out."""
 
     explanation: Explanation
     notes: tuple[str, ...] = ()
@@ -118,7 +119,9 @@ def explain_command(
 
 
 async def _answered(key: Key, asked: AclQuestion, operator_namespace: str | None) -> RightsFound:
-    """Answer from the operator's view; if `operator_namespace` is None, from objects."""
+    """Answer the question for the LogCluster `key`: from the operator's view, or, if
+    `operator_namespace` is None, from the LogCluster and its User objects. End the command with
+    exit code 2 on any error."""
     # The official client takes half a second to import, for which no other command should wait.
     from plimsoll_operator.kube.official_transport import NoCluster, OfficialTransport, find_access
 
@@ -153,7 +156,8 @@ async def _by_the_view(
 
 
 async def by_what_is_committed(view: ViewClient, key: Key, asked: AclQuestion) -> RightsFound:
-    """Ask the operator's view. Raises `Problem`."""
+    """Return the answer that the leading operator gives from all committed rules. Raises `Problem`
+    if no operator answers, or if it refuses the question."""
     params = {
         "principal": asked.principal,
         "host": asked.host,
@@ -168,8 +172,9 @@ async def by_what_is_committed(view: ViewClient, key: Key, asked: AclQuestion) -
 
 
 async def by_declaration(kube: KubeApi, key: Key, asked: AclQuestion) -> RightsFound:
-    """Answer from objects. Users are decoded one by one: an unreadable one does not prevent an
-    answer. Raises ApiError, Unreadable."""
+    """Return the answer that follows from the LogCluster `key` and its User objects. An unreadable
+    User is left out and named in the notes. Raises ApiError if an object cannot be fetched,
+    Unreadable if the LogCluster is invalid."""
     namespace = key[0]
     cluster = from_object(await kube.get(LOG_CLUSTERS, *key), LogCluster)
     elsewhere = cluster.spec.users is not None
@@ -193,8 +198,8 @@ def _unread(users: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _readable(items: Iterable[Object], key: Key) -> tuple[list[User], tuple[str, ...]]:
-    """Return the readable Users, and the names of the others, except those that surely belong to
-    another cluster."""
+    """Return the Users among `items` that can be decoded, and `User NAMESPACE/NAME` of each that
+    cannot, unless its readable part names another LogCluster than `key`."""
     users, unread = [], []
     for one in items:
         try:

@@ -1,4 +1,4 @@
-"""Bugs in the operator, and the cost of each: no loop and no task swallows one.
+"""Errors that only a bug in the operator can cause, and what each one ends. None is swallowed.
 
 A bug in a request costs the broker's connection. A bug in a cluster's leadership (its decisions,
 its tasks) ends that leadership: all its state comes from the cluster's log and is rebuilt. A bug in
@@ -25,8 +25,8 @@ log."""
 
 
 class DecisionFailed(Exception):
-    """A bug in a decision, or in queueing one for the log. Its caller gets this error after the bug
-    has ended the controller's term."""
+    """Raised to the caller of a decision that failed by a bug, in the decision itself or in
+    queueing its records for the metadata log. The controller's term has already ended."""
 
 
 def is_of_one_object(error: Exception) -> bool:
@@ -40,7 +40,8 @@ def is_of_one_object(error: Exception) -> bool:
 
 
 class ControlFailures:
-    """Counts the bugs, by kind of request or of work. `counts` only grow; the metrics read them."""
+    """Counts and logs the errors that only a bug can cause. `counts`: their numbers since the
+    start, by kind of request or work; the metrics read them."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -48,7 +49,8 @@ class ControlFailures:
         self._said: dict[str, float] = {}
 
     def met(self, kind: str, error: BaseException, costs: str = "one connection") -> None:
-        """Count a bug, and log it with its traceback at most once a second."""
+        """Count an error under `kind`. Log it with its traceback, at most once a second for each
+        kind. `costs`: what the error ended, for the log."""
         self.counts[kind] += 1
         loop = asyncio.get_running_loop()
         now = loop.time()
@@ -60,10 +62,12 @@ class ControlFailures:
 
 
 def surface(loop: asyncio.AbstractEventLoop, end: Callable[[BaseException], None]) -> None:
-    """Report every exception of the product's callbacks and tasks that the loop would swallow.
+    """Install an exception handler on the loop: an unhandled exception that passed through the
+    product's code is logged and passed to `end`, which ends the process. Without it the loop would
+    only log.
 
-    Libraries run tasks of their own here (watches, HTTP). Errors that never passed through the
-    product's code are only logged; handling them is up to the library.
+    An exception from the tasks of libraries alone (watches, HTTP) is only logged; handling it is up
+    to the library.
     """
 
     def handle(loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:

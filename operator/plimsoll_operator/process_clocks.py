@@ -11,10 +11,10 @@ import time
 
 
 def wall_ms() -> int:
-    """Return the machine's time since 1970; it may step."""
+    """Return the machine's wall clock in milliseconds since 1970. It may step forward or back."""
     return time.time_ns() // 1_000_000
 
 
 def monotonic_ms() -> int:
-    """Return a time that never steps, from an arbitrary origin of this process."""
+    """Return milliseconds since an arbitrary origin of this process; they never step."""
     return time.monotonic_ns() // 1_000_000

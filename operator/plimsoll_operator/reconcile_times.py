@@ -1,4 +1,4 @@
-"""Measures passes over objects, and counts those that have to be retried.
+"""Measures the passes of a reconcile queue over objects, and counts objects that must be retried.
 
 Written by one cluster's reconcile queue, read by the metrics. They reveal a pass that hangs and an
 object that never finishes, both of which look healthy otherwise.
@@ -15,7 +15,7 @@ BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0
 
 
 class ReconcileCounters:
-    """Counters of all clusters of the process together."""
+    """Metrics about finished passes, summed over all clusters of the process."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.seconds = Histogram(
@@ -35,7 +35,8 @@ class ReconcileCounters:
 
 @dataclass(slots=True)
 class ReconcileTimes:
-    """Times of one queue. `now_s`: a monotonic clock."""
+    """The passes of one reconcile queue: how many keys wait, and since when each running pass and
+    each failing object lasts. `now_s`: a monotonic clock in seconds."""
 
     counters: ReconcileCounters
     now_s: Callable[[], float]
@@ -49,7 +50,8 @@ class ReconcileTimes:
         self._running[key] = self.now_s()
 
     def ended(self, key: Hashable, task: str, *, retried: bool) -> None:
-        """End a pass. `retried`: it did not finish its object."""
+        """Record the end of a pass over `key`. `task`: its kind of work; `retried`: True if the
+        object must be reconciled again, because the pass did not finish it."""
         began_s, now_s = self._running.pop(key), self.now_s()
         self.counters.seconds.labels(task).observe(now_s - began_s)
         if retried:
@@ -59,7 +61,8 @@ class ReconcileTimes:
             self._failing.pop(key, None)
 
     def abandoned(self, key: Hashable) -> None:
-        """Drop a pass that was cancelled or is no longer of interest."""
+        """Forget the running pass over `key`, without counting it: it was cancelled, or its object
+        is gone."""
         self._running.pop(key, None)
         self._failing.pop(key, None)
 

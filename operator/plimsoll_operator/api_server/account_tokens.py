@@ -26,7 +26,8 @@ ALGORITHM = "ES256"
 
 
 class AccountTokens:
-    """Token issuer. `documents` are served unchanged; `issue` answers a TokenRequest."""
+    """Issues ServiceAccount tokens with a signing key of its own. `documents`: by path, the OpenID
+    documents that publish the issuer and its public key."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
@@ -42,7 +43,9 @@ class AccountTokens:
         }
 
     def issue(self, account: Object, request: Object) -> Object:
-        """Return the TokenRequest with its status. Raises StatusError."""
+        """Answer the TokenRequest `request` for the ServiceAccount `account`: return it with a
+        signed token in its status. Raises StatusError if the requested lifetime is out of
+        bounds."""
         spec = request.get("spec") or {}
         seconds = spec.get("expirationSeconds") or SECONDS_DEFAULT
         if not isinstance(seconds, int) or not SECONDS_MIN <= seconds <= SECONDS_MAX:

@@ -44,8 +44,9 @@ def document(path: str, resources: Iterable[Resource]) -> Object | None:
 
 
 def _openapi(root: str, served: list[Resource]) -> Object:
-    """Return a document without schemas. It only states that the server validates fields, so that
-    `kubectl apply` does not."""
+    """Return the OpenAPI document of the API group version at the path `root`. It has no schemas;
+    it only declares the parameter `fieldValidation`, so that `kubectl apply` leaves validation to
+    the server."""
     parameter = {"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}
     paths = {}
     for one in served:

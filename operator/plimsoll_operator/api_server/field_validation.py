@@ -1,8 +1,9 @@
-"""Unknown fields in a request: rejected, reported as warnings, or ignored.
+"""How unknown fields in a request body are treated: rejected, reported as warnings, or ignored.
 
-Clients behind a socket choose it (`fieldValidation`; `kubectl apply` sends Strict) and get warnings
-by default; the operator's own requests do not. It covers custom resources only, and not server-side
-apply, which never accepts an unknown field. Called by `serving`, before the request is carried out.
+A client behind a socket chooses by the parameter `fieldValidation` (`kubectl apply` sends Strict);
+the default is a warning. The operator's own requests do not pass here. Only custom resources are
+checked, and no server-side apply, which never accepts an unknown field. Called by `serving`, before
+the request is carried out.
 
 Source: Kubernetes' "Server Side Field Validation", and apiserver `pkg/endpoints/handlers`.
 """
@@ -37,7 +38,9 @@ METADATA = frozenset(
 
 
 def unknown(server: MemoryApiServer, request: HttpRequest) -> list[str]:
-    """Return warnings for the client. Raises `StatusError` if it asked for Strict."""
+    """Return a warning for each unknown field in the request's body, at most `FIELDS_MAX`; empty if
+    there is none, or nothing is to be checked. Raises `StatusError` instead if the client asked for
+    Strict."""
     directive = request.params.get("fieldValidation") or "Warn"
     patched = request.method == "PATCH"
     media = request.content_type.partition(";")[0]
@@ -62,7 +65,8 @@ def unknown(server: MemoryApiServer, request: HttpRequest) -> list[str]:
 
 
 def _body(request: HttpRequest) -> Object | None:
-    """Return the decoded body, or None if it is malformed; the server then reports that."""
+    """Return the decoded body. Return None if it is not a JSON object: the server reports that when
+    it carries out the request."""
     try:
         body = msgspec.json.decode(request.body)
     except msgspec.DecodeError:

@@ -14,8 +14,9 @@ from plimsoll_operator.kube import resources
 
 
 def collect(server: MemoryApiServer) -> None:
-    """Run one round. It removes all that depends on earlier deletions, except objects with a grace
-    period or finalizers."""
+    """Run one round: end terminating namespaces and CRDs, and delete objects that have lost all
+    owners. Repeat the last step until nothing changes. Objects with a grace period or finalizers
+    only begin to terminate."""
     _end_namespaces(server)
     _end_definitions(server)
     _collect_dependents(server)
@@ -35,8 +36,8 @@ def _collect_dependents(server: MemoryApiServer) -> None:
 
 
 def _collect_one(server: MemoryApiServer, dependent: StoredObject) -> None:
-    """Delete a dependent without any remaining owner; otherwise drop the absent owners'
-    references."""
+    """Delete `dependent` if none of its owners exists any more. If only some are gone, remove these
+    from its ownerReferences."""
     uids = frozenset(owner["uid"] for owner in dependent.metadata.get("ownerReferences") or ())
     absent = frozenset(uid for uid in uids if uid not in server.store.uids)
     if absent == uids:
@@ -46,7 +47,8 @@ def _collect_one(server: MemoryApiServer, dependent: StoredObject) -> None:
 
 
 def delete(server: MemoryApiServer, stored: StoredObject) -> None:
-    """Delete as a client would, with the object's own grace period and finalizers."""
+    """Delete an object as a client's DELETE without options would: its own grace period and
+    finalizers apply. Do nothing if it is terminating already."""
     if stored.metadata.get("deletionTimestamp"):
         return
     namespace, name = stored.key

@@ -31,18 +31,21 @@ ENDINGS = ("Complete", "Failed")
 
 
 def reconcile(server: MemoryApiServer) -> None:
-    """Advance every unfinished Job by one step."""
+    """Advance every unfinished Job by one step: count failed pods, create the next pod, or end the
+    Job."""
     for stored in listed(server, resources.JOBS):
         if not stored.metadata.get("deletionTimestamp") and not has_ended(stored.body):
             _Job(server, stored).reconcile()
 
 
 def has_ended(job: Object) -> bool:
-    """Return True if no further pod of the Job will run."""
+    """Return True if the Job is Complete or Failed, so that no further pod of it will run."""
     return any(is_true(job, ending) for ending in ENDINGS)
 
 
 class _Job:
+    """One Job during one step of the controller."""
+
     def __init__(self, server: MemoryApiServer, stored: StoredObject) -> None:
         self._server = server
         self._stored = stored
@@ -77,7 +80,8 @@ class _Job:
         return limit_s is not None and self._server.now_ms() - started_ms >= 1000 * limit_s
 
     def _make(self, failed: int) -> bool:
-        """Create the pod of the next attempt. Return False if it was refused for now."""
+        """Create the pod of the attempt after `failed` failed ones. Return False if the API server
+        refused it; the next step tries again."""
         template, uid = self._spec["template"], self._stored.metadata["uid"]
         namespace, job = self._stored.key
         meta = template.get("metadata") or {}

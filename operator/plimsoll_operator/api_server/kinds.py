@@ -48,43 +48,51 @@ FIELDS_OF_EVENTS = GENERAL_FIELDS | {
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Resource:
+    """One kind that the API server in memory serves, with the rules that hold for its objects."""
+
     kind: Kind
     has_status: bool = False
-    """`/status` exists: spec writes leave the status alone, and the reverse."""
+    """True if the kind has the subresource `/status`: a write of the object leaves the status
+    unchanged, and a write of the status leaves the rest unchanged."""
     has_generation: bool = False
-    """`metadata.generation` grows when anything but metadata and status changes."""
+    """True if `metadata.generation` grows by one with each change outside metadata and status."""
     needs_version: bool = False
-    """An update must state a resourceVersion."""
+    """True if an update without a resourceVersion is refused."""
     selectable: frozenset[str] = GENERAL_FIELDS
+    """Fields that a field selector may name."""
     topology: Topology = BUILT_IN_TOPOLOGY
+    """Rules for merging lists and maps in patches."""
     fixed: tuple[str, ...] = ()
     """Fields of the spec that no update may change."""
     spec_fixed_but: frozenset[str] | None = None
     """If not None: the only fields of the spec that an update may change."""
     fixed_sentence: str = "field is immutable"
+    """The message of the error for a changed immutable field."""
     finalizer: str | None = None
-    """Finalizer of every new object."""
+    """The finalizer that the server adds to every new object; None: no finalizer."""
     new_status: Object | None = None
-    """The status of a new object."""
+    """The status that the server gives a new object; None: no status."""
     created_by_update: bool = False
     """True if a PUT of an absent object creates it."""
     schema: Object | None = None
-    """Schema of a custom resource, as its definition states it."""
+    """The OpenAPI schema in the kind's CustomResourceDefinition; None for a built-in kind."""
     check: schema_validation.Check | None = None
-    """Prunes, sets defaults and validates; built-in kinds are not checked."""
+    """The compiled schema: prunes, sets defaults and validates. None for a built-in kind, for which
+    none of this happens."""
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     columns: tuple[Object, ...] = ()
-    """Columns of `kubectl get`, as stated in a custom resource's definition."""
+    """Additional columns of `kubectl get`, as the CustomResourceDefinition states them."""
 
     @property
     def typed(self) -> bool:
-        """True for a built-in kind: a list's items omit apiVersion and kind."""
+        """Return True for a built-in kind. Items in a list of such a kind omit apiVersion and
+        kind."""
         return self.check is None
 
     @cached_property
     def root(self) -> str:
-        """Path of the collection over all namespaces."""
+        """Return the URL path of all objects of the kind, over all namespaces."""
         return self.kind.path()
 
 
@@ -199,8 +207,8 @@ _compiled: OrderedDict[int, tuple[Object, Topology, schema_validation.Check]] = 
 
 
 def _of_schema(schema: Object) -> tuple[Object, Topology, schema_validation.Check]:
-    """Return the check of the object's own part: the schema does not cover its type and
-    metadata."""
+    """Return the schema, its merge rules, and its compiled check, which leaves out apiVersion, kind
+    and metadata. Results are cached by the schema's identity."""
     known = _compiled.get(id(schema))
     if known is not None:
         return known
@@ -218,6 +226,7 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @functools.cache
 def shipped() -> tuple[Object, ...]:
-    """Return all definitions, by file name. Shared: never change them."""
+    """Return the product's CustomResourceDefinitions, sorted by file name. Callers share the cached
+    objects and must not change them."""
     paths = sorted(shipped_directory("crds").glob("*.yaml"))
     return tuple(yaml.load(path.read_text(), Loader=_LOADER) for path in paths)

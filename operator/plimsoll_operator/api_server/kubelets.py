@@ -30,42 +30,45 @@ Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeState:
-    """State of a pod as its kubelet would report it; all its containers are in one state."""
+    """State of a pod as its kubelet would report it. It holds for every container of the pod."""
 
     phase: Phase
     ready: bool = False
     restarts: int = 0
     ended: bool = False
-    """The containers have ended and will be restarted, in a pod that is Running."""
+    """True if the containers of a Running pod have exited and will be restarted."""
     exit_code: int = 0
-    """Exit code of terminated containers."""
+    """Exit code of the containers; meaningful only after they have exited."""
     waiting: tuple[str, str] | None = None
-    """(reason, message): why containers do not start."""
+    """(reason, message) if the containers wait to be started; None otherwise."""
     pod_ip: str | None = None
 
 
 class PodRuntime(Protocol):
-    """Runtime of pods, each identified by its uid."""
+    """What the host supplies to run the containers of pods. A pod is identified by its uid."""
 
     def place(self, pod: Object) -> str | None:
-        """Return the node to run the pod on, or None to leave it Pending."""
+        """Return the name of the node on which the pod shall run, or None to leave the pod
+        Pending."""
 
     def start(self, pod: Object) -> None:
-        """Start the pod's containers; called once."""
+        """Start the pod's containers. Called once for each pod."""
 
     def stop(self, pod: Object, grace_seconds: int) -> None:
-        """Stop the pod within the grace period, immediately if 0. Called once, and again for a
-        shorter grace period."""
+        """Begin to stop the pod: kill its containers if they still run after the grace period (0:
+        immediately). Called again only with a shorter grace period."""
 
     def state(self, pod: Object) -> RuntimeState | None:
-        """Return the present state, or None if nothing of the pod runs or its node does not
-        answer."""
+        """Return the pod's present state. Return None if the state is unknown: no container of the
+        pod runs, or its node does not answer."""
 
     def has_ended(self, pod: Object) -> bool:
         """Return True if it is certain that nothing of the pod runs any more."""
 
 
 class Kubelets:
+    """The scheduler, the kubelets of all nodes, and the binding of volume claims."""
+
     def __init__(self, server: MemoryApiServer, runtime: PodRuntime) -> None:
         self._server = server
         self._runtime = runtime
@@ -75,7 +78,7 @@ class Kubelets:
         """Grace period of each stopping pod in seconds, by uid."""
 
     def reconcile(self) -> None:
-        """Advance every pod and every claim by one step."""
+        """Advance every pod and every volume claim by one step."""
         present = set()
         for pod in listed(self._server, resources.PODS):
             present.add(pod.metadata["uid"])
@@ -86,7 +89,8 @@ class Kubelets:
             self._keep(claim)
 
     def _forget(self, uid: str) -> None:
-        """End what is left of a pod that was deleted without its kubelet."""
+        """Kill the containers of a started pod that was removed from the API server without its
+        kubelet."""
         self._runtime.stop(self._started.pop(uid), 0)
         self._stopping.pop(uid, None)
 
@@ -110,7 +114,8 @@ class Kubelets:
             write_status(self._server, pod, self._status(pod, state))
 
     def _bind(self, pod: StoredObject) -> StoredObject | None:
-        """Schedule a pod once all its claims exist."""
+        """Assign a node to the pod and return the stored pod. Return None if a volume claim of the
+        pod is absent or terminating, or the runtime offers no node."""
         for name in claim_names(pod.body):
             claim = found(self._server, resources.VOLUME_CLAIMS, pod.key[0], name)
             if claim is None or claim.metadata.get("deletionTimestamp"):
@@ -151,8 +156,8 @@ class Kubelets:
         }
 
     def _keep(self, claim: StoredObject) -> None:
-        """Bind a claim once a pod that uses it has a node; delete it only after the last such
-        pod."""
+        """Advance one volume claim: bind it once a pod that uses it has a node, and release a
+        terminating claim once no pod uses it."""
         used = self._users(claim)
         if claim.metadata.get("deletionTimestamp"):
             if not used:
@@ -225,14 +230,15 @@ def _container_state(state: RuntimeState, since: str) -> Object:
 
 
 class Workloads:
-    """All controllers over one server and one runtime of pods."""
+    """Garbage collection, the StatefulSet controller and the kubelets, over one API server and one
+    runtime of pods."""
 
     def __init__(self, server: MemoryApiServer, runtime: PodRuntime) -> None:
         self._server = server
         self._kubelets = Kubelets(server, runtime)
 
     def reconcile(self) -> None:
-        """Advance each controller by one step."""
+        """Run each of them once, in that order."""
         garbage_collection.collect(self._server)
         stateful_sets.reconcile(self._server)
         self._kubelets.reconcile()

@@ -1,8 +1,8 @@
-"""Merge rules of lists and maps: which lists are maps or sets, and which maps are atomic.
+"""Merge rules of patches: which lists are merged as maps or sets, and which maps are atomic.
 
-All other lists are atomic. Source: for built-in kinds, the `+listType` and `+mapType` markers of
-k8s.io/api for the fields used here; for custom resources, `x-kubernetes-list-type` and
-`x-kubernetes-list-map-keys` of their schemas.
+All other lists are atomic: a patch replaces them as a whole. Source: for built-in kinds, the
+`+listType` and `+mapType` markers of k8s.io/api for the fields used here; for custom resources,
+`x-kubernetes-list-type` and `x-kubernetes-list-map-keys` of their schemas.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ _ATOMIC_MAPS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """Merge rules for values of one kind of object."""
+    """Merge rules for objects of one kind."""
 
     keys_of: KeysOf
     atomic_maps: frozenset[str] = frozenset()
-    """Fields of the spec that are replaced as a whole."""
+    """Names of map fields below `spec` that a patch replaces as a whole."""
 
     def is_atomic(self, names: Names) -> bool:
         return bool(names) and names[0] == "spec" and names[-1] in self.atomic_maps
@@ -72,7 +72,8 @@ BUILT_IN_TOPOLOGY = Topology(keys_of=_builtin_keys, atomic_maps=_ATOMIC_MAPS)
 
 
 def custom_topology(schema: Object) -> Topology:
-    """Return the merge rules of a custom resource."""
+    """Return the merge rules that the schema of a custom resource states, together with those of
+    metadata."""
     known = _METADATA | dict(_stated(schema, ()))
     return Topology(keys_of=lambda names, _: known.get(names))
 
@@ -91,7 +92,9 @@ def _stated(schema: Object, names: Names) -> Iterator[tuple[Names, tuple[str, ..
 
 
 def element(item: Any, keys: tuple[str, ...]) -> str:
-    """Return the path component that names an item of a map or set list."""
+    """Return the path component that stands for `item` of a list with the identifying fields
+    `keys`: `=` and the JSON of these fields' values, or of the whole item if `keys` is empty (a
+    set)."""
     if not keys:
         return "=" + json.dumps(item, sort_keys=True)
     values = [item.get(key, _DEFAULTS.get(key)) for key in keys]

@@ -1,5 +1,5 @@
-"""Spelling of names and keys of every kind: names that a host turns into paths are checked when
-stored.
+"""Rules for the spelling of names and keys, checked whenever an object is stored. A host may
+therefore use a stored name as part of a file's path.
 
 Covers labels, annotations, names, the keys of ConfigMaps and Secrets, and the named parts of pods.
 Pure. Called by `stored_object`, and by `local` for objects kept from an earlier run. Source:
@@ -43,7 +43,8 @@ _LABELS = frozenset({resources.NAMESPACES, resources.SERVICES})
 
 
 def is_key(key: str) -> bool:
-    """Return True if a ConfigMap or Secret may have this key: a file name, not a path."""
+    """Return True if `key` is valid in a ConfigMap or Secret: the name of a file, without a
+    path."""
     spelt = len(key) <= NAME_CHARS_MAX and _KEY.fullmatch(key) is not None
     return spelt and key != "." and not key.startswith("..")
 
@@ -54,12 +55,13 @@ def is_name(name: str) -> bool:
 
 
 def is_label(name: str) -> bool:
-    """Return True for a single part of a host name."""
+    """Return True if `name` is an RFC 1123 label: one part of a host name, without dots."""
     return len(name) <= LABEL_CHARS_MAX and _LABEL.fullmatch(name) is not None
 
 
 def wrong_metadata(kind: Kind, meta: Object) -> Iterator[StatusCause]:
-    """Yield the invalid names. Raises StatusError for a value that is not a string."""
+    """Yield an error for each misspelt name, label or annotation key in `meta`. Raises StatusError
+    for a value that is not a string."""
     name = meta["name"]
     single = kind in _LABELS
     if not isinstance(name, str):
@@ -77,8 +79,8 @@ def wrong_metadata(kind: Kind, meta: Object) -> Iterator[StatusCause]:
 
 
 def wrong_parts(kind: Kind, body: Object) -> Iterator[StatusCause]:
-    """Yield the invalid names within an object of a built-in kind. Raises StatusError for a value
-    of the wrong type."""
+    """Yield an error for each misspelt data key, container name or volume name in an object of a
+    built-in kind. Raises StatusError for a value of the wrong type, or for invalid base64."""
     if kind == resources.CONFIG_MAPS or kind == resources.SECRETS:
         yield from _wrong_keys(body, encoded=kind == resources.SECRETS)
     elif kind == resources.PODS:

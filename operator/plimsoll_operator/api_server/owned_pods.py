@@ -16,12 +16,12 @@ ENDED = ("Succeeded", "Failed")
 
 
 def phase(pod: StoredObject) -> str:
-    """Return the phase, "" if the pod has none yet."""
+    """Return the pod's `status.phase`, or "" if it has none yet."""
     return str((pod.body.get("status") or {}).get("phase", ""))
 
 
 def pods_of(server: MemoryApiServer, owner: StoredObject) -> list[StoredObject]:
-    """Return all pods that name the object as their owner."""
+    """Return all pods that name `owner`, by its uid, in their ownerReferences."""
     store = server.store
     dependents = store.dependents.get(owner.metadata["uid"], {})
     own = [store.get(store.resources[root], key) for root, key in dependents]
@@ -29,7 +29,7 @@ def pods_of(server: MemoryApiServer, owner: StoredObject) -> list[StoredObject]:
 
 
 def delete_pod(server: MemoryApiServer, pod: StoredObject) -> None:
-    """Delete a pod once; a terminating pod is left to its kubelet."""
+    """Delete a pod with its own grace period. Do nothing if it is terminating already."""
     if not pod.metadata.get("deletionTimestamp"):
         namespace, name = pod.key
         where = RequestTarget(resource=pod.resource, namespace=namespace, name=name)

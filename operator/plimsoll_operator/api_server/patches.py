@@ -34,7 +34,8 @@ NOT_OWNED = frozenset(
 
 
 def merged(target: Any, patch: Any) -> Any:
-    """RFC 7386: null removes a field, a list replaces a list."""
+    """Return `target` with an RFC 7386 merge patch applied: null removes a field, a list replaces a
+    list."""
     if not isinstance(patch, dict):
         return patch
     out = dict(target) if isinstance(target, dict) else {}
@@ -47,10 +48,11 @@ def merged(target: Any, patch: Any) -> Any:
 
 
 def strategically_merged(target: Any, patch: Any, topology: Topology, names: Names = ()) -> Any:
-    """Merge like `merged`, but merge lists that are maps item by item.
+    """Return `target` with a strategic merge patch applied: as `merged`, but a list that `topology`
+    calls a map is merged item by item.
 
-    The only supported directive is `$patch: delete` of an item; a requested order
-    (`$setElementOrder`) is not kept.
+    The only supported directive is `$patch: delete` of an item. The order of `$setElementOrder` is
+    ignored.
     """
     if isinstance(patch, list):
         keys = topology.keys_of(names, patch)
@@ -93,7 +95,8 @@ def _deletes(item: Any) -> bool:
 
 
 def stated(config: Object, topology: Topology) -> dict[Path, Any]:
-    """Return every field and element that a manager states, with the values of the leaves."""
+    """Return the path of every field and list element in `config` that its manager will own, with
+    the value of each leaf. A list element itself has the value None."""
     found: dict[Path, Any] = {}
     _state(config, topology, (), (), found)
     for path in NOT_OWNED:
@@ -104,7 +107,8 @@ def stated(config: Object, topology: Topology) -> dict[Path, Any]:
 def _state(
     value: Any, topology: Topology, path: Path, names: Names, found: dict[Path, Any]
 ) -> None:
-    """Add the fields and elements of `value` to `found`."""
+    """Add to `found` the paths, with their values, of the fields and list elements below
+    `value`."""
     if isinstance(value, dict) and value and not topology.is_atomic(names):
         for key, field in value.items():
             if isinstance(field, dict | list):
@@ -124,7 +128,7 @@ def _state(
 
 
 def applied(live: Any, config: Any, topology: Topology, names: Names = ()) -> Any:
-    """Return `live` with everything that `config` states."""
+    """Return `live` with every field and list element of `config` set, and all others unchanged."""
     if isinstance(config, dict) and isinstance(live, dict) and not topology.is_atomic(names):
         out = dict(live)
         for key, value in config.items():
@@ -146,8 +150,8 @@ def applied(live: Any, config: Any, topology: Topology, names: Names = ()) -> An
 def without(
     live: Object, gone: frozenset[Path], kept: frozenset[Path], topology: Topology
 ) -> Object:
-    """Return `live` without the paths that no manager states any more. An element with parts in
-    `kept` loses only its other parts."""
+    """Return `live` without the fields and list elements in `gone`. A list element that contains a
+    path of `kept` stays, and loses only its fields in `gone`."""
     if not gone:
         return live
     left = _without(live, (), (), _Removal(gone, kept, topology))
@@ -156,6 +160,8 @@ def without(
 
 
 class _Removal:
+    """The paths to remove from one object, indexed for `_without`."""
+
     def __init__(self, gone: frozenset[Path], kept: frozenset[Path], topology: Topology) -> None:
         self.topology = topology
         self._gone = gone
@@ -170,7 +176,7 @@ class _Removal:
 
 
 def _without(value: Any, path: Path, names: Names, removal: _Removal) -> Any:
-    """Return None if nothing of the value is left."""
+    """Return `value`, at `path`, without the paths of `removal`; None if nothing is left of it."""
     if not removal.touches(path):
         return value
     if isinstance(value, dict):
@@ -193,7 +199,7 @@ def _without(value: Any, path: Path, names: Names, removal: _Removal) -> Any:
 
 
 def contested(live: Object, wanted: dict[Path, Any], topology: Topology) -> frozenset[Path]:
-    """Return the existing fields with another value than `wanted` states."""
+    """Return the paths that exist in `live` with another value than in `wanted`."""
     present = stated(live, topology)
     return frozenset(
         path for path, value in wanted.items() if path in present and present[path] != value
@@ -201,7 +207,8 @@ def contested(live: Object, wanted: dict[Path, Any], topology: Topology) -> froz
 
 
 def disputes(others: Applied, contested_: frozenset[Path]) -> list[str]:
-    """Return the managers of contested fields: `conflict with "manager": .spec.replicas`."""
+    """Return a line for each contested field that another manager owns: `conflict with "manager":
+    .spec.replicas`."""
     return [
         f'conflict with "{manager}": .{".".join(path)}'
         for manager, paths in sorted(others.items())

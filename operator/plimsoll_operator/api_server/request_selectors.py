@@ -1,4 +1,4 @@
-"""Label and field selectors, as in a request's parameters.
+"""Compiles the label and field selectors of a request into tests of objects.
 
 Source: Kubernetes' "Labels and Selectors" (equality, sets, existence) and "Field Selectors".
 """
@@ -25,7 +25,8 @@ def _always(_: Mapping[str, str]) -> bool:
 
 @functools.lru_cache(maxsize=1_000)
 def label_test(selector: str) -> LabelTest:
-    """Return a test of labels; an empty selector matches all."""
+    """Return a function that tells if an object's labels match the selector. An empty selector
+    matches all. Raises StatusError if it cannot be parsed."""
     tests = [_requirement(part.strip()) for part in _OUTSIDE_PARENTHESES.split(selector) if part]
     if not tests:
         return _always
@@ -56,7 +57,8 @@ def _requirement(part: str) -> LabelTest:
 
 @functools.lru_cache(maxsize=1_000)
 def field_test(selector: str, selectable: frozenset[str]) -> FieldTest:
-    """Return a test of an object's fields. The selector may name only `selectable` fields."""
+    """Return a function that tells if an object's body matches the field selector. Raises
+    StatusError if it cannot be parsed, or names a field that is not in `selectable`."""
     tests = [_field_requirement(part, selectable) for part in selector.split(",") if part]
     return lambda body: all(test(body) for test in tests)
 
@@ -73,7 +75,7 @@ def _field_requirement(part: str, selectable: frozenset[str]) -> FieldTest:
 
 
 def _text(body: Object, names: list[str]) -> str:
-    """Return a field's text; an absent one is empty, as in the API server."""
+    """Return the text of the field at the path `names`; "" if it is absent."""
     found: object = body
     for name in names:
         found = found.get(name) if isinstance(found, dict) else None

@@ -38,7 +38,7 @@ _TAKES_BOOLEANS = frozenset({"object", "array", "string", "boolean"})
 
 
 def compiled(schema: Schema) -> Check:
-    """Return the check of any value under `schema`."""
+    """Return a function that prunes, sets defaults in and validates a value by `schema`."""
     by_type = {"object": _object, "array": _array}
     kind = schema.get("type")
     inner = by_type[kind](schema) if kind in by_type else _same
@@ -78,7 +78,7 @@ def _type_test(schema: Schema) -> Callable[[Any], bool]:
 
 
 def _is_of_type(schema: Schema, value: Any) -> bool:
-    """Return True if the value has the type that `_type_test` tests."""
+    """Return True if the value has the type that the schema states, or the schema states none."""
     kind = "integer or string" if schema.get(_INT_OR_STRING) else schema.get("type")
     if kind is None:
         return True
@@ -107,7 +107,7 @@ class _ErrorType(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Why:
-    """A violated bound."""
+    """The error for a value that violates a bound of its schema, such as `maximum`."""
 
     type: _ErrorType
     text: str
@@ -134,7 +134,8 @@ def _bounds(schema: Schema) -> list[_Bound]:
 
 
 def _only(types: tuple[type, ...], fails: Callable[[Any], bool], why: _Why) -> _Bound:
-    """Return the bound, applied to values of these types only."""
+    """Return a bound that reports `why` for a value of one of `types` for which `fails` is True. It
+    accepts values of all other types."""
     return lambda value: (
         why if isinstance(value, types) and not isinstance(value, bool) and fails(value) else None
     )
@@ -232,8 +233,8 @@ _BOUNDS: dict[str, Callable[[Any], _Bound]] = {
 
 
 def _object(schema: Schema) -> Check:
-    """Check known fields and prune others, unless they must be kept; also prune a null that is not
-    allowed."""
+    """Return the check of an object: it validates known fields, and prunes unknown ones unless the
+    schema preserves them. It also prunes a null in a field that is not nullable."""
     fields = {name: compiled(field) for name, field in schema.get("properties", {}).items()}
     given = {n: f["default"] for n, f in schema.get("properties", {}).items() if "default" in f}
     required = tuple(schema.get("required", ()))
@@ -282,7 +283,8 @@ def _array(schema: Schema) -> Check:
 
 
 def untyped(value: Any, schema: Schema, path: str) -> Iterator[str]:
-    """Yield each value that has none of its schema's types; server-side apply stops at them."""
+    """Yield a sentence for each value below `path` for which server-side apply rejects the whole
+    request: a value of the wrong type, an undeclared field, or a duplicate key of a list."""
     if value is not None and not _is_of_type(schema, value):
         wanted = _APPLY_TYPES.get(schema.get("type", ""), "int or string")
         yield f"{path}: expected {wanted}, got {_type_name(value)}"
@@ -304,7 +306,8 @@ def untyped(value: Any, schema: Schema, path: str) -> Iterator[str]:
 
 
 def unknown_fields(value: Any, schema: Schema, path: str) -> Iterator[str]:
-    """Return the fields that are pruned because the schema does not know them."""
+    """Yield the path of each field below `path` that the schema does not declare, and that is
+    pruned."""
     if schema.get(_PRESERVE) or schema.get("additionalProperties") is True:
         return
     if isinstance(value, list):

@@ -59,8 +59,8 @@ PAGES_MAX = 1_000
 
 
 class MemoryApiServer:
-    """API server in memory. `namespaces` and the kinds of `definitions` (CRDs) exist from the
-    start."""
+    """An API server that holds its objects in memory. It starts with the given `namespaces` and
+    `definitions` (CustomResourceDefinitions)."""
 
     def __init__(
         self,
@@ -87,7 +87,8 @@ class MemoryApiServer:
             self.seed(resources.NAMESPACES, {"metadata": {"name": name}})
 
     def handle(self, request: HttpRequest) -> HttpResponse:
-        """Answer one request; never raises for a client's input."""
+        """Return the response to one request. An invalid request gets an error response; nothing is
+        raised."""
         try:
             status, body = self._answer(request)
         except StatusError as error:
@@ -96,16 +97,18 @@ class MemoryApiServer:
         return HttpResponse(status=status, body=body, server_ms=server_ms)
 
     def watch(self, request: HttpRequest) -> Watch:
-        """Start a watch. Raises `StatusError` for a path that cannot be watched."""
+        """Start the watch that the request asks for. Raises `StatusError` for an unknown path or an
+        invalid resourceVersion."""
         target = self.target(request.path)
         version = request.params.get("resourceVersion", "")
         return Watch(self.store, self._selection(target, request), version)
 
     def seed(self, kind: Kind, body: Object) -> StoredObject:
-        """Store an object unchecked, as a host's own: its status, uid and times are kept.
+        """Store an object on behalf of the host, without validation, and return it. Its stated
+        status, uid and times are kept.
 
-        Parts that are not stated are set as for any new object, except the uid, which derives from
-        the name: a host's own objects draw no uids.
+        Parts that `body` does not state keep their stored values, or get those of a new object. A
+        new uid derives from the name, so that seeding takes none from `new_uid`.
         """
         resource = self.store.resources[kind.path()]
         meta = body["metadata"]
@@ -129,8 +132,8 @@ class MemoryApiServer:
     # --- what is meant ----------------------------------------------------------------------------
 
     def target(self, path: str) -> RequestTarget:
-        """Return the resource, namespace, name and subresource of a path. Raises 404 for an unknown
-        path."""
+        """Return the kind, namespace, name and subresource that a URL path addresses. Raises
+        StatusError (404) for an unknown path."""
         if self._targets_as_of != self.store.servings or len(self._targets) >= TARGETS_MAX:
             self._targets_as_of = self.store.servings
             self._targets.clear()
@@ -175,7 +178,8 @@ class MemoryApiServer:
         return status, _encode_for(request.accept)(stored)
 
     def is_of_tokens(self, request: HttpRequest) -> bool:
-        """Return True if the request concerns ServiceAccount tokens instead of stored objects."""
+        """Return True if `AccountTokens` answers the request: a TokenRequest, or a read of the
+        OpenID documents."""
         if self._tokens is None:
             return False
         if request.method == "GET":
@@ -230,7 +234,8 @@ class MemoryApiServer:
     # --- lists ------------------------------------------------------------------------------------
 
     def _list(self, target: RequestTarget, request: HttpRequest) -> bytes:
-        """Return a page of a list; all pages are of the same state of the collection."""
+        """Return one page of a list, encoded. All pages of one list show the objects as of its
+        first page."""
         chosen = self._selection(target, request)
         token = request.params.get("continue")
         if token:
@@ -278,7 +283,8 @@ class MemoryApiServer:
 
 
 def _selector_of(resource: Resource, params: Mapping[str, str]) -> Callable[[StoredObject], bool]:
-    """Return a test by labels, and by fields if the request selects any."""
+    """Return a function that tells if an object matches the label and field selectors of a
+    request."""
     labels = label_test(params.get("labelSelector", ""))
     if not params.get("fieldSelector"):
         return lambda stored: labels(stored.labels)
@@ -301,13 +307,14 @@ def _metadata_of(stored: StoredObject) -> bytes:
 
 
 def _encode_for(accept: str) -> Encode:
-    """Return the encoder: metadata alone (`PartialObjectMetadata`, or their `…List`), or whole
-    objects."""
+    """Return the encoder for the header Accept: of metadata alone if it asks for
+    `PartialObjectMetadata` or a list of it, else of whole objects."""
     return _metadata_of if "as=PartialObjectMetadata" in accept else _whole
 
 
 def _decoded(request: HttpRequest) -> dict[str, Any]:
-    """Decode a body. Server-side apply may be YAML; everything else is JSON."""
+    """Return the request's body as an object: JSON, or for server-side apply also YAML. Raises
+    `StatusError` for another media type, or a body that is not an object."""
     media = request.content_type.partition(";")[0].strip().lower()
     if media == JSON_PATCH:
         text = "JSON patches are not served here: patch with --type merge"
@@ -334,6 +341,9 @@ WATCH_SECONDS_DEFAULT = 300.0
 
 
 class MemoryTransport:
+    """A `kube.kube_api.Transport` that passes requests to a `MemoryApiServer` in the same
+    process."""
+
     def __init__(self, server: MemoryApiServer) -> None:
         self.server = server
 

@@ -31,14 +31,15 @@ BEARER = "bearer"
 
 @dataclass(frozen=True, slots=True)
 class OwnerAccess:
-    """`token` grants full access; `hosts` are the server's own names, `name:port` in lower case."""
+    """Decides which HTTP requests a local API server answers. `token`: the secret that grants full
+    access; `hosts`: the accepted values of the header Host, `name:port` in lower case."""
 
     token: str = field(repr=False)
     hosts: frozenset[str]
 
     def refusal(self, headers: Mapping[str, str]) -> StatusError | None:
-        """Return None if the request comes from the owner, else the refusal. `headers` finds names
-        in any case."""
+        """Return None if a request with these headers comes from the owner, else the error to
+        answer. `headers` must look names up in any case."""
         if headers.get("Host", "").lower() not in self.hosts:
             text = f"this server is called {' or '.join(sorted(self.hosts))}, and nothing else"
             return StatusError(403, "Forbidden", text)
@@ -63,7 +64,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class ServedApi:
-    """`start`, then `url`; `stop` ends all watches."""
+    """Serves a `MemoryApiServer` over HTTP. Call `start`, then read `url`; call `stop` to end all
+    connections and watches."""
 
     def __init__(
         self,
@@ -75,10 +77,11 @@ class ServedApi:
         views: Iterable[web.RouteDef] = (),
         tls: ServerTls | None = None,
     ) -> None:
-        """Create a server.
+        """Create a server that does not listen yet.
 
-        `token`: the owner's. `port` 0: the kernel picks one. `views`: further routes. `tls`: with a
-        certificate for `host`; `kubectl` sends no token without TLS.
+        `token`: the bearer token that every request must carry. `port`: 0 lets the kernel pick one.
+        `views`: further routes to serve. `tls`: must have a certificate for `host`; None: plain
+        HTTP, over which `kubectl` sends no token.
         """
         self._server = server
         self._transport = MemoryTransport(server)

@@ -33,7 +33,7 @@ REVISION = "controller-revision-hash"
 
 
 def reconcile(server: MemoryApiServer) -> None:
-    """Advance every StatefulSet by one step."""
+    """Advance every StatefulSet that is not terminating by one step."""
     for stored in listed(server, resources.STATEFUL_SETS):
         if not stored.metadata.get("deletionTimestamp"):
             _Set(server, stored).reconcile()
@@ -50,13 +50,14 @@ def found(server: MemoryApiServer, kind: Kind, namespace: str, name: str) -> Sto
 def target(
     server: MemoryApiServer, kind: Kind, namespace: str, name: str | None, *, status: bool = False
 ) -> RequestTarget:
-    """Return an object's target, as a request would name it."""
+    """Return the target by which `Writes` addresses an object, a collection (`name` None), or a
+    status."""
     resource = server.store.resources[kind.path()]
     return RequestTarget(resource=resource, namespace=namespace, name=name, status=status)
 
 
 def write_status(server: MemoryApiServer, stored: StoredObject, status: Object) -> None:
-    """Write a status; store nothing if it is unchanged."""
+    """Replace the status of `stored`. Write nothing if the object already has this status."""
     if stored.body.get("status") == status and _is_present(server, stored):
         return
     namespace, name = stored.key
@@ -65,11 +66,13 @@ def write_status(server: MemoryApiServer, stored: StoredObject, status: Object) 
 
 
 def _is_present(server: MemoryApiServer, stored: StoredObject) -> bool:
-    """Return True if the object has not been changed or deleted since it was read."""
+    """Return True if `stored` is the newest version of the object in the store."""
     return server.store.get(stored.resource, stored.key) is stored
 
 
 class _Set:
+    """One StatefulSet during one step of the controller."""
+
     def __init__(self, server: MemoryApiServer, stored: StoredObject) -> None:
         self._server = server
         self._stored = stored
@@ -94,12 +97,13 @@ class _Set:
         self._show(len(wanted))
 
     def _pods(self) -> dict[int, StoredObject]:
-        """Return the set's own pods, by ordinal."""
+        """Return the pods that the set owns, by ordinal."""
         own = pods_of(self._server, self._stored)
         return {int(pod.key[1].rpartition("-")[2]): pod for pod in own}
 
     def _make(self, ordinal: int) -> None:
-        """Create the pod and, before it, its claims; wait for the end of a terminating one."""
+        """Create the pod `ordinal`, and before it its missing volume claims. Do nothing while the
+        earlier pod or a claim of this name still exists and terminates."""
         if found(self._server, resources.PODS, self._namespace, f"{self._name}-{ordinal}"):
             return
         try:
@@ -156,7 +160,8 @@ class _Set:
         }
 
     def _tell(self, ordinal: int, error: StatusError) -> None:
-        """Write an Event once if the pod cannot be created."""
+        """Write a Warning Event that says why the pod `ordinal` cannot be created; once for each
+        message."""
         pod = f"{self._name}-{ordinal}"
         name = f"{self._name}.{_digest([pod, error.message])}"
         if found(self._server, resources.CORE_EVENTS, self._namespace, name) is not None:
@@ -212,5 +217,5 @@ def _is_ready(pod: StoredObject | None) -> bool:
 
 
 def _digest(value: object) -> str:
-    """Return ten characters, like those in a ControllerRevision's name."""
+    """Return the first ten hex digits of a hash of `value`, for a revision or an Event's name."""
     return hashlib.sha256(msgspec.json.encode(value, order="sorted")).hexdigest()[:10]

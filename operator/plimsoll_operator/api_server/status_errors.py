@@ -1,4 +1,4 @@
-"""The API server's errors: `Status`, in the words of a real one.
+"""The errors that the API server in memory answers: `Status` objects with the texts of a real one.
 
 Source: k8s.io/apimachinery `pkg/api/errors`. Clients read the code, and people the message.
 """
@@ -18,7 +18,7 @@ MODIFIED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusCause:
-    """One invalid field, which `kubectl` prints as a line."""
+    """What is wrong with one field of a request. `kubectl` prints it as one line."""
 
     field: str
     reason: str
@@ -26,7 +26,8 @@ class StatusCause:
 
 
 class StatusError(Exception):
-    """Ends a request without any change; `status` is HTTP's."""
+    """A refusal of a request, raised before anything is changed. `status`: the HTTP status;
+    `reason`: that of the Status object; `body`: the Status object."""
 
     def __init__(
         self, status: int, reason: str, message: str, details: Object | None = None
@@ -56,7 +57,7 @@ class StatusError(Exception):
 
 
 def qualified(kind: Kind) -> str:
-    """Return `topics.plimsoll.dev` or `pods`."""
+    """Return the plural with its API group, `topics.plimsoll.dev`; without one, `pods`."""
     group = kind.api_version.rpartition("/")[0]
     return f"{kind.plural}.{group}" if group else kind.plural
 
@@ -88,20 +89,21 @@ def conflict(kind: Kind, name: str, why: str = MODIFIED) -> StatusError:
 
 
 def by_kind(kind: Kind) -> str:
-    """Return `Topic.plimsoll.dev` or `Pod`."""
+    """Return the kind with its API group, `Topic.plimsoll.dev`; without one, `Pod`."""
     group = kind.api_version.rpartition("/")[0]
     return f"{kind.kind}.{group}" if group else kind.kind
 
 
 def precondition_failed(kind: Kind, name: str, why: str) -> StatusError:
-    """Return a deletion's error; it names the kind where an update names the resource."""
+    """Return the 409 for a DELETE with a wrong uid or resourceVersion. Its text names the kind,
+    where the 409 of an update names the plural."""
     text = f'Operation cannot be fulfilled on {by_kind(kind)} "{name}": {why}'
     return StatusError(409, "Conflict", text, {**details(kind, name), "kind": kind.kind})
 
 
 def not_typed(kind: Kind, namespace: str, name: str, why: str) -> StatusError:
-    """Return the error for a server-side apply with a mistyped object, which the server reports as
-    its own error."""
+    """Return the error for a server-side apply with values of wrong types. A real API server
+    answers it with status 500."""
     what = f"{namespace}/{name}; {kind.api_version}, Kind={kind.kind}"
     return StatusError(500, "", f"failed to create typed patch object ({what}): {why}")
 
@@ -120,7 +122,7 @@ def expired(message: str) -> StatusError:
 
 
 def invalid(kind: Kind, name: str, causes: Sequence[StatusCause]) -> StatusError:
-    """Return a 422 with every invalid field."""
+    """Return the 422 that lists every invalid field."""
     said = [f"{cause.field}: {cause.message}" for cause in causes]
     listed = said[0] if len(said) == 1 else f"[{', '.join(said)}]"
     text = f'{by_kind(kind)} "{name}" is invalid: {listed}'

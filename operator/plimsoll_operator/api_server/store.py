@@ -1,4 +1,4 @@
-"""All objects under one revision, the latest changes, and their watchers.
+"""All objects under one revision counter, the latest changes, and the watchers of changes.
 
 An object's body is never changed in place: a write stores another one, which may share its parts.
 So a backup, a page of a list and a watch hold references, and nothing is copied. The store applies
@@ -28,7 +28,8 @@ ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
 
 
 class StoredObject:
-    """One object at one revision; encoded at the first request for its bytes."""
+    """One object at one revision. Its JSON is encoded when it is first needed, and then kept.
+    `applied`: the fields that each manager last applied."""
 
     __slots__ = ("_encoded", "_item", "applied", "body", "resource", "revision")
 
@@ -63,8 +64,8 @@ class StoredObject:
 
     @property
     def item(self) -> bytes:
-        """Return the object as an item of a list: items of built-in kinds omit apiVersion and
-        kind."""
+        """Return the object's JSON as it stands in a list: without apiVersion and kind if the kind
+        is built in."""
         if not self.resource.typed:
             return self.encoded
         if self._item is None:
@@ -74,8 +75,8 @@ class StoredObject:
 
 
 class ObjectChange(msgspec.Struct, frozen=True, kw_only=True):
-    """The effect of one write. For a deletion, `after` is the last object, at the deletion's
-    revision."""
+    """One write to the store. `before`: None if the object was created. `after`: for a deletion,
+    the deleted object with the revision of the deletion."""
 
     type: ChangeType
     before: StoredObject | None
@@ -92,28 +93,29 @@ Tables = dict[str, dict[Key, StoredObject]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backup:
-    """All objects as of one revision."""
+    """All objects as of one revision, for `Store.restore`."""
 
     tables: Tables
     revision: int
 
 
 class Store:
-    """The store. `observers` see each change before the writer does, in the order of the writes."""
+    """The objects of one API server, by kind, namespace and name. Each write calls every function
+    in `observers` with its `ObjectChange` before it returns."""
 
     def __init__(self) -> None:
         self.revision = FIRST_REVISION
         self.resources: dict[str, Resource] = {row.root: row for row in BUILT_IN}
         self.servings = 0
-        """Number of changes of the served kinds."""
+        """Number of times that the set of served kinds was changed."""
         self.observers: list[Observer] = []
         self.history: deque[ObjectChange] = deque(maxlen=HISTORY_CHANGES)
         self.history_since = FIRST_REVISION
-        """A watch from an earlier revision would miss changes."""
+        """The oldest revision from which a watch can start: `history` has all later changes."""
         self.restores = 0
-        """Number of restores to an earlier state; each ends the watches."""
+        """Number of restores of a backup. A restore ends every open watch."""
         self.dependents: dict[str, dict[tuple[str, Key], None]] = {}
-        """Objects that name an owner, by the owner's uid, present or not."""
+        """By uid of an owner, which may not exist: the objects with an ownerReference to it."""
         self.uids: dict[str, None] = {}
         self._tables: Tables = {}
 
@@ -126,7 +128,8 @@ class Store:
         return self._tables.get(resource.root, {}).get(key)
 
     def listed(self, resource: Resource, namespace: str | None) -> list[StoredObject]:
-        """Return the objects by namespace and name, in etcd's order."""
+        """Return the objects of a kind in one namespace (None: in all), sorted by namespace and
+        name."""
         found = self._tables.get(resource.root, {})
         if namespace is None:
             return [found[key] for key in sorted(found)]
@@ -135,7 +138,8 @@ class Store:
     # --- writing ----------------------------------------------------------------------------------
 
     def put(self, resource: Resource, body: Object, applied: Applied | None = None) -> StoredObject:
-        """Store the body under the next revision."""
+        """Store the body as a new object or a new version of it, under the next revision. Return
+        the stored object."""
         self.revision += 1
         meta = {**body["metadata"], "resourceVersion": str(self.revision)}
         after = StoredObject(resource, {**body, "metadata": meta}, self.revision, applied)
@@ -149,7 +153,7 @@ class Store:
         return after
 
     def remove(self, stored: StoredObject) -> StoredObject:
-        """Remove an object. Return it with the revision of its deletion."""
+        """Remove an object. Return it with the revision of the deletion as its resourceVersion."""
         self.revision += 1
         del self._tables[stored.resource.root][stored.key]
         self._forget(stored)
@@ -188,7 +192,8 @@ class Store:
         return Backup(tables=tables, revision=self.revision)
 
     def restore(self, backup: Backup) -> None:
-        """Restore everything, the revision included; observers are not called."""
+        """Replace all objects, and the revision, by those of the backup. Observers are not called;
+        open watches end."""
         self._tables = {root: dict(table) for root, table in backup.tables.items()}
         self.revision = self.history_since = backup.revision
         self.history.clear()

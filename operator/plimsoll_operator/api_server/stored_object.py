@@ -30,7 +30,7 @@ _ONLY_THE_SERVER_SETS = (
 
 
 def timestamp(now_ms: int) -> str:
-    """Return a `metav1.Time`."""
+    """Format milliseconds since 1970 as Kubernetes does: `2026-11-24T12:00:00Z`."""
     return _timestamp(now_ms // 1000)
 
 
@@ -40,7 +40,8 @@ def _timestamp(now_s: int) -> str:
 
 
 def typed(resource: Resource, body: Object) -> Object:
-    """Return the body with apiVersion and kind; a custom resource must state them itself."""
+    """Return the body with apiVersion, kind and metadata. Raises StatusError if they contradict the
+    kind, or if the body of a custom resource lacks apiVersion or kind."""
     kind = resource.kind
     right = {"apiVersion": kind.api_version, "kind": kind.kind}
     for name, wanted in right.items():
@@ -55,7 +56,8 @@ def typed(resource: Resource, body: Object) -> Object:
 
 
 def to_create(resource: Resource, body: Object, uid: str, now_ms: int) -> Object:
-    """Return the new object; its metadata must already hold name and namespace."""
+    """Return the object to store for a create. The metadata in `body` must already hold name and
+    namespace. Raises StatusError if the body is invalid."""
     meta = {k: v for k, v in body["metadata"].items() if k not in _ONLY_THE_SERVER_SETS}
     meta |= {"uid": uid, "creationTimestamp": timestamp(now_ms)}
     if resource.has_generation:
@@ -72,8 +74,9 @@ def to_create(resource: Resource, body: Object, uid: str, now_ms: int) -> Object
 
 
 def to_update(resource: Resource, old: Object, body: Object, *, status: bool) -> Object:
-    """Return the object after an update of it, or of its status alone. It keeps the old
-    resourceVersion; the store assigns another if the object differs."""
+    """Return the object to store when `old` is updated by `body`; with `status`, only its status
+    changes. It keeps the old resourceVersion; the store assigns the next one if the object differs.
+    Raises StatusError if the body is invalid or changes an immutable field."""
     before, given = old["metadata"], body["metadata"]
     kept = {name: before[name] for name in _ONLY_THE_SERVER_SETS if name in before}
     kept["resourceVersion"] = before["resourceVersion"]
@@ -95,7 +98,8 @@ def to_update(resource: Resource, old: Object, body: Object, *, status: bool) ->
 
 
 def check_versions(resource: Resource, old: Object, body: Object) -> None:
-    """Check the uid and the resourceVersion that the body states."""
+    """Raise StatusError if the body states another uid or resourceVersion than `old` has, or lacks
+    a resourceVersion that the kind requires."""
     before, given = old["metadata"], body["metadata"]
     name = before["name"]
     if given.get("uid") not in (None, "", before["uid"]):
@@ -109,14 +113,15 @@ def check_versions(resource: Resource, old: Object, body: Object) -> None:
 
 
 def unversioned(resource: Resource, name: str) -> StatusError:
-    """Return the error for an update without a resourceVersion, if the kind requires one."""
+    """Return the 422 for an update without a resourceVersion, for kinds that require one."""
     text = "Invalid value: 0: must be specified for an update"
     cause = StatusCause(field="metadata.resourceVersion", reason="FieldValueInvalid", message=text)
     return invalid(resource.kind, name, [cause])
 
 
 def check_preconditions(resource: Resource, old: Object, wanted: Object) -> None:
-    """Check a deletion's preconditions: uid and resourceVersion."""
+    """Raise StatusError (409) if `wanted`, the preconditions of a DELETE, states another uid or
+    resourceVersion than `old` has."""
     meta = old["metadata"]
     uid, version = wanted.get("uid"), wanted.get("resourceVersion")
     if uid is not None and uid != meta["uid"]:
@@ -150,7 +155,8 @@ def _differs(resource: Resource, old: Object, new: Object) -> bool:
 
 
 def _checked(resource: Resource, body: Object) -> Object:
-    """Return the object pruned, with defaults. Raises with all its errors."""
+    """Return the body pruned and with defaults. Raises StatusError that lists every invalid
+    field."""
     causes = list(name_rules.wrong_metadata(resource.kind, body["metadata"]))
     if resource.check is None:
         causes += name_rules.wrong_parts(resource.kind, body)

@@ -29,7 +29,8 @@ _Cell = Callable[[Object, int], Any]
 
 
 def table(resource: Resource, body: Object, now_ms: int) -> Object:
-    """Return the Table of a list or of one object."""
+    """Return `body`, a list or one object, as a `meta.k8s.io/v1` Table with the columns of its
+    kind."""
     rows = body.get("items", [body])
     columns = _COLUMNS.get(resource.kind) or _stated(resource)
     shown = [
@@ -79,7 +80,8 @@ def _cell(stated: Mapping[str, Any]) -> _Cell:
 
 
 def at(value: Any, path: str) -> Any:
-    """Return the first value at the path, or None if there is none."""
+    """Return the first value that the JSONPath `path` selects in `value`, or None if there is
+    none."""
     for step in _STEP.finditer(path):
         value = next(_next(value, step.groupdict()), None)
     return value
@@ -98,7 +100,8 @@ def _next(value: Any, step: Mapping[str, str | None]) -> Iterator[Any]:
 
 
 def age(stamp: str, now_ms: int) -> str:
-    """Return the age in `kubectl`'s units, which get coarser with age."""
+    """Return the time since the timestamp `stamp` as `kubectl` shows it: `90s`, `5m3s`, `2h`,
+    `3d`."""
     seconds = max(now_ms - milliseconds(stamp), 0) // 1000
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86_400
     if seconds < 120:

@@ -1,6 +1,6 @@
-"""Watches of a collection from a revision on, as lines.
+"""Watches of the objects of one kind, from a revision on: each change becomes one line of JSON.
 
-It has no clock and no task: the server of a watch takes the lines when it is woken.
+A watch has no clock and no task: `server` and `serving` take its lines when they are woken.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ Encode = Callable[[StoredObject], bytes]
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """Objects that a list or a watch selects, and their encoding."""
+    """The objects that a list or a watch covers: those of one kind, in one namespace (None: all),
+    for which `takes` returns True. `encode` makes the bytes of each."""
 
     resource: Resource
     namespace: str | None
@@ -30,7 +31,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Watch:
-    """One watch. `lines` wait to be taken; `on_line` is called for a new one."""
+    """One open watch. `lines`: encoded events that were not taken yet; `on_line` is called when one
+    is added; `ended`: True if no more will follow."""
 
     def __init__(self, store: Store, selection: Selection, version: str) -> None:
         self.lines: deque[bytes] = deque()
@@ -48,7 +50,7 @@ class Watch:
             self._store.observers.remove(self._observe)
 
     def take(self) -> list[bytes]:
-        """Return the lines since the last call."""
+        """Return, and forget, the lines added since the last call."""
         if self._store.restores != self._restores and not self.ended:
             self._fail(expired("too old resource version: etcd was restored"))
         taken = list(self.lines)
@@ -104,7 +106,7 @@ class Watch:
         self.on_line()
 
     def _fail(self, error: StatusError) -> None:
-        """End the watch with a line that states why; the client lists again."""
+        """End the watch with a last event of type ERROR, upon which the client lists again."""
         self.lines.append(msgspec.json.encode({"type": "ERROR", "object": error.body}))
         self.close()
         self.on_line()

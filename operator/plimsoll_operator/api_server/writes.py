@@ -38,6 +38,9 @@ _LASTS = frozenset({resources.NAMESPACES.plural, resources.CRDS.plural})
 
 
 class RequestTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request addresses: an object, a collection of objects (`name` None), or an object's
+    status."""
+
     resource: Resource
     namespace: str | None = None
     name: str | None = None
@@ -51,7 +54,7 @@ class RequestTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Writes:
-    """The verbs that change objects."""
+    """Carries out the requests that change objects in the store."""
 
     def __init__(self, store: Store, now_ms: Callable[[], int], new_uid: Callable[[], str]) -> None:
         self._store = store
@@ -90,7 +93,8 @@ class Writes:
         return self._store.put(resource, new, applied)
 
     def _place(self, target: RequestTarget, meta: Object) -> None:
-        """Check that the namespace stands and is the one that the body names."""
+        """Set the namespace in `meta` to the target's. Raises StatusError if `meta` names another
+        one, or if the namespace does not exist or is terminating."""
         if not target.resource.kind.namespaced:
             meta.pop("namespace", None)
             return
@@ -130,8 +134,8 @@ class Writes:
     def _create_by_update(
         self, target: RequestTarget, body: Object, *, dry_run: bool
     ) -> StoredObject:
-        """Carry out a PUT of an absent object: create it, unless the body states a uid or lacks a
-        resourceVersion."""
+        """Create the object of a PUT that finds none. Raises StatusError if the body states a uid,
+        or no resourceVersion."""
         meta = dict(body["metadata"])
         if uid := meta.pop("uid", ""):
             raise stored_object.other_uid(target.resource, target.key[1], uid, "")
@@ -163,7 +167,7 @@ class Writes:
         return self._end_if_due(stored)
 
     def existing(self, target: RequestTarget) -> StoredObject:
-        """Return the object. Raises if it does not exist."""
+        """Return the stored object of the target. Raises StatusError (404) if it does not exist."""
         found = self._store.get(target.resource, target.key)
         if found is None:
             raise not_found(target.resource.kind, target.key[1])
@@ -174,7 +178,8 @@ class Writes:
     def patch(
         self, target: RequestTarget, patch: Object, content_type: str, params: Mapping[str, str]
     ) -> tuple[StoredObject, bool]:
-        """Carry out a PATCH. Return (object, True if it was created)."""
+        """Carry out a PATCH of the stated content type. Return the stored object, and True if it
+        was created."""
         dry_run = "dryRun" in params
         if content_type in APPLY:
             return self._apply(target, patch, params, dry_run=dry_run)
@@ -235,7 +240,8 @@ class Writes:
     def delete(
         self, target: RequestTarget, options: Object, *, dry_run: bool
     ) -> StoredObject | None:
-        """Delete an object. Return None if it is deleted at once, else the terminating object."""
+        """Delete an object. Return None if it is gone at once, else the stored object, which
+        terminates (unchanged if `dry_run`)."""
         old = self.existing(target)
         wanted = options.get("preconditions") or {}
         stored_object.check_preconditions(target.resource, old.body, wanted)
@@ -261,7 +267,7 @@ class Writes:
                 self.drop_owners(found, frozenset({uid}))
 
     def drop_owners(self, stored: StoredObject, uids: frozenset[str]) -> StoredObject:
-        """Store the object without these owners."""
+        """Store the object without the ownerReferences to `uids`. Return the stored object."""
         meta = dict(stored.metadata)
         left = [owner for owner in meta["ownerReferences"] if owner["uid"] not in uids]
         del meta["ownerReferences"]
@@ -271,7 +277,8 @@ class Writes:
         return self._store.put(stored.resource, body, stored.applied)
 
     def _end_if_due(self, stored: StoredObject) -> StoredObject:
-        """Remove a terminating object with its last finalizer."""
+        """Remove a terminating object that has no finalizer and no grace period left. Return the
+        object as it is, or as it was removed."""
         meta = stored.metadata
         waits = meta.get("finalizers") or meta.get("deletionGracePeriodSeconds")
         if not meta.get("deletionTimestamp") or waits:
@@ -282,7 +289,8 @@ class Writes:
 
 
 def _refuse_untyped(target: RequestTarget, config: Object) -> None:
-    """Reject mistyped values and nulls, which server-side apply checks before anything else."""
+    """Raise StatusError if `config`, the body of a server-side apply, has nulls or values of wrong
+    types. A real API server checks this before anything else."""
     resource = target.resource
     if resource.schema is None:
         return
@@ -318,7 +326,8 @@ def _null(target: RequestTarget, fields: Iterable[str]) -> StatusError:
 
 
 def _own_part(resource: Resource, config: Object, *, status: bool) -> Object:
-    """Return the applicable part of a config: the object without status, or the status alone."""
+    """Return the part of an apply's body that the request may set: all but the status, or with
+    `status` nothing but the status."""
     if status:
         meta = {
             name: config["metadata"][name]
@@ -335,7 +344,8 @@ def _own_part(resource: Resource, config: Object, *, status: bool) -> Object:
 
 
 def _grace_seconds(resource: Resource, old: StoredObject, options: Object) -> int:
-    """Return the grace period in seconds; 0 except for a pod that a kubelet runs."""
+    """Return how many seconds a deleted object may take to end: 0 unless it is a pod that a kubelet
+    runs."""
     if resource.kind != resources.PODS:
         return 0
     spec = old.body.get("spec") or {}
@@ -348,8 +358,8 @@ def _grace_seconds(resource: Resource, old: StoredObject, options: Object) -> in
 
 
 def _going(resource: Resource, body: Object, seconds: int, now_ms: int) -> Object:
-    """Return the body with a deletionTimestamp at the end of its grace period; a further deletion
-    can only shorten it."""
+    """Return the body of a terminating object, with the deletionTimestamp `seconds` from now.
+    Return it unchanged if it already terminates no later."""
     meta = dict(body["metadata"])
     earlier = meta.get("deletionGracePeriodSeconds", seconds)
     if "deletionTimestamp" in meta and seconds >= earlier:
@@ -365,5 +375,5 @@ def _going(resource: Resource, body: Object, seconds: int, now_ms: int) -> Objec
 
 
 def _suffix(uid: str) -> str:
-    """Return the five characters of a generated name, from a uid."""
+    """Return five characters of the uid, with which a generated name ends."""
     return "".join(char for char in uid.lower() if char.isalnum())[-5:].rjust(5, "x")

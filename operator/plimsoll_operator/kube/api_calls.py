@@ -1,6 +1,6 @@
-"""Counts requests to the API server: a transport around another one.
+"""Counts and times requests to the API server, as metrics.
 
-Composed around each transport of a process; passes everything through unchanged.
+`ApiCalls.around` wraps each transport of a process; requests and answers pass unchanged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ANSWERS = ("2xx", "3xx", "4xx", "5xx", NO_ANSWER)
 
 
 class ApiCalls:
-    """Counters of the process, over all its transports."""
+    """The metrics of one process about its requests to the API server, over all its transports."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._requests = Counter(
@@ -41,7 +41,8 @@ class ApiCalls:
                 self._requests.labels(method, answer)
 
     def answered(self, method: str, status: int, seconds: float) -> None:
-        """Count a request. `status`: HTTP's, 0 without an answer."""
+        """Count one finished request. `status`: the HTTP status, 0 if no answer came; `seconds`:
+        its duration."""
         answer = f"{status // 100}xx" if 200 <= status < 600 else NO_ANSWER
         self._requests.labels(method, answer).inc()
         self._seconds.labels(method).observe(seconds)
@@ -51,6 +52,9 @@ class ApiCalls:
 
 
 class _Counted:
+    """A transport that counts each request and passes it to another transport. Watches are not
+    counted."""
+
     def __init__(self, transport: Transport, calls: ApiCalls) -> None:
         self._transport = transport
         self._calls = calls

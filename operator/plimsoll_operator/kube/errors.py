@@ -1,7 +1,7 @@
-"""Errors that the API server answers.
+"""Errors of a request to the API server, by what they prove.
 
-Certain answers (`NotFound`, `Conflict`, `Rejected`) prove that nothing was changed. `Unavailable`
-proves nothing: the request may or may not have been executed.
+`NotFound`, `Conflict` and `Rejected` prove that the request changed nothing. `Unavailable` proves
+nothing: the request may or may not have been executed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ REPLY = " answered: "
 
 
 class ApiError(Exception):
-    """An answer that is not a success; `status` is HTTP's, 0 without an answer."""
+    """A request failed. `status`: the HTTP status, 0 if no answer came; `message`: the request and
+    the answer."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -22,25 +23,26 @@ class ApiError(Exception):
 
     @property
     def reply(self) -> str:
-        """Return the API server's text without the request."""
+        """Return the API server's part of the message, without the request."""
         return self.message.rsplit(REPLY, 1)[-1].strip().rstrip(".")
 
 
 class NotFound(ApiError):
-    """404: no such object, or no such kind."""
+    """Status 404: the object or its kind does not exist."""
 
 
 class Conflict(ApiError):
-    """409: the object differs from what the caller last saw, or it exists already."""
+    """Status 409: the object has another resourceVersion or uid than the request stated, or a
+    created object exists already."""
 
 
 class Rejected(ApiError):
-    """Any other 4xx: final for this request."""
+    """Any other status from 400 to 499: the same request would fail again."""
 
 
 class Unavailable(ApiError):
-    """Timeout, lost connection, 429 or 5xx: the outcome is unknown, and the fault is not the
-    request's."""
+    """Timeout, lost connection, or status 429 or 5xx: the request may or may not have been
+    executed. The same request may succeed later."""
 
 
 _BY_STATUS: dict[int, type[ApiError]] = {
@@ -55,13 +57,14 @@ def error(status: int, message: str) -> ApiError:
 
 
 def answered(method: str, path: str, status: int, body: bytes) -> ApiError:
-    """Return the error for an answer: its status, the request, and the API server's own
-    sentence."""
+    """Return the error for an answer with a status from 400 on. Its message names the request and
+    quotes the API server."""
     return error(status, f"{method} {path}{REPLY}{status_message(body)}")
 
 
 def status_message(body: bytes) -> str:
-    """Return the message of an answered Status, or the beginning of any other body."""
+    """Return the `message` of the Status object in `body`, or the first 200 bytes of a body that is
+    not JSON."""
     try:
         return str(json.loads(body).get("message", ""))
     except (ValueError, AttributeError):

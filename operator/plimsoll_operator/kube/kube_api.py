@@ -42,30 +42,34 @@ class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
     content_type: str = JSON
     accept: str = JSON
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Headers beside these and the transport's own."""
+    """Further headers, besides those that the other fields and the transport set."""
     timeout_s: float = TIMEOUT_SECONDS
-    """Time from the connection to the last byte of the answer; for a watch, the maximum silence."""
+    """Seconds from opening the connection to the last byte of the answer. For a watch: the longest
+    time without a byte."""
 
 
 class HttpResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """An API server's answer, whatever its status."""
+    """An API server's answer, with any HTTP status."""
 
     status: int
     body: bytes
     server_ms: int | None = None
-    """The API server's clock, in milliseconds since 1970: its `Date` header, whole seconds."""
+    """The API server's clock when it answered, in milliseconds since 1970: its header `Date`, in
+    whole seconds. None if it sent none."""
 
 
 class Transport(Protocol):
-    """Requests to one API server, over connections of its own."""
+    """Sends requests to one API server, over a pool of connections of its own. Implemented by
+    `OfficialTransport`, by the API server in memory, and by the simulator."""
 
     async def send(self, request: HttpRequest) -> HttpResponse:
-        """Make one attempt. Raises `Unavailable` with status 0 if the request timed out or its
-        connection was lost: it may have happened, or may still happen."""
+        """Send the request once and return the answer, with any HTTP status. Raises `Unavailable`
+        with status 0 on a timeout or a lost connection: the API server may have executed the
+        request, or still may."""
 
     def watch(self, request: HttpRequest) -> AsyncGenerator[bytes, None]:
-        """Yield the answer's lines as they come, one event (JSON) each, until the API server ends
-        it.
+        """Yield each line of the answer, one watch event as JSON, until the API server ends the
+        answer.
 
         Raises the error of `kube.errors.error` for a status from 400 on, and `Unavailable` with
         status 0 if the connection is lost, or silent for longer than `timeout_s`.
@@ -77,7 +81,8 @@ class Transport(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """A complete list as of `resource_version`; `server_ms` is the API server's clock."""
+    """All objects of a list, as of one `resource_version`. `server_ms`: the API server's clock in
+    the last answer, in milliseconds since 1970; None if it stated none."""
 
     items: tuple[Object, ...]
     resource_version: str
@@ -85,7 +90,8 @@ class Listed:
 
 
 async def call(transport: Transport, request: HttpRequest) -> tuple[Object, int | None]:
-    """Return the answer's body and the server's time, None if not stated. Raises ApiError."""
+    """Send a request. Return the decoded answer, and the API server's clock in milliseconds since
+    1970, or None if the answer does not state it. Raises ApiError for a status from 400 on."""
     response = await transport.send(request)
     if response.status >= 400:
         raise answered(request.method, request.path, response.status, response.body)
@@ -93,7 +99,7 @@ async def call(transport: Transport, request: HttpRequest) -> tuple[Object, int 
 
 
 def decoded(text: bytes, request: HttpRequest) -> Object:
-    """Decode an answer. Raises Unavailable if it is not a JSON object."""
+    """Return the JSON object in an answer to `request`. Raises Unavailable if it is none."""
     try:
         return dict(msgspec.json.decode(text))
     except (msgspec.DecodeError, ValueError, TypeError, RecursionError) as failure:
@@ -113,9 +119,9 @@ MERGE = "application/merge-patch+json"
 
 
 class KubeApi:
-    """Objects of an API server. Every call raises `kube.errors.ApiError`: certain answers
-    (`NotFound`, `Conflict`, `Rejected`), or `Unavailable` when the outcome is unknown. A caller
-    that must not wait for others takes a KubeApi of its own."""
+    """Reads and writes objects over one transport. Every method raises `kube.errors.ApiError`:
+    `NotFound`, `Conflict` or `Rejected` if nothing was changed, `Unavailable` if the outcome is
+    unknown. Callers that share a KubeApi share its connections, and may wait for each other."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -125,13 +131,15 @@ class KubeApi:
     async def get(
         self, kind: Kind, namespace: str | None, name: str, *, timeout_s: float = TIMEOUT_SECONDS
     ) -> Object:
-        """Read one object afresh."""
+        """Return one object, read from etcd and not from a cache. Raises `NotFound` if it does not
+        exist."""
         path = kind.path(namespace, name)
         request = HttpRequest(method="GET", path=path, timeout_s=timeout_s)
         return (await self._call(request))[0]
 
     async def document(self, path: str) -> Object:
-        """Read a document that the API server publishes beside its objects."""
+        """Return a JSON document that is not an object of a kind, such as the OpenID
+        configuration."""
         request = HttpRequest(method="GET", path=path, accept=ANY_JSON)
         return (await self._call(request))[0]
 
@@ -144,7 +152,8 @@ class KubeApi:
         field_selector: str | None = None,
         metadata_only: bool = False,
     ) -> Listed:
-        """List all objects afresh: a quorum read of one consistent snapshot, in pages."""
+        """Return all objects of a kind that the selectors match, in one namespace (None: in all).
+        It is a quorum read of one consistent snapshot, fetched in pages."""
         accept = METADATA_LIST if metadata_only else JSON
         items: list[Object] = []
         params = {"limit": str(PAGE_ITEMS)}
@@ -167,7 +176,8 @@ class KubeApi:
             params["continue"] = token
 
     async def first(self, kind: Kind, namespace: str, *, label_selector: str) -> Object | None:
-        """Read any one object that the selector matches, afresh, or None."""
+        """Return any one object that the selector matches, read from etcd, or None if there is
+        none."""
         request = HttpRequest(
             method="GET",
             path=kind.path(namespace),
@@ -186,8 +196,9 @@ class KubeApi:
         *,
         metadata_only: bool = False,
     ) -> AsyncGenerator[Object, None]:
-        """Watch events after `version`, for `WATCH_SECONDS`; close it to end it earlier. Raises
-        `Unavailable` if the connection is silent for longer."""
+        """Yield the watch events after the resourceVersion `version`, for at most `WATCH_SECONDS`.
+        Close the generator to end it earlier. Raises `Unavailable` if no byte arrives for
+        `WATCH_SILENCE_SECONDS`."""
         params = {"watch": "1", "resourceVersion": version, "timeoutSeconds": str(WATCH_SECONDS)}
         if selector is not None:
             params["labelSelector"] = selector
@@ -203,7 +214,8 @@ class KubeApi:
                 yield decoded(line, request)
 
     async def apply(self, kind: Kind, manifest: Object) -> Object:
-        """Apply server-side: set what the manifest states and leave the rest alone."""
+        """Apply the manifest server-side, and take its fields over from other managers. Fields that
+        it does not state stay, unless an earlier apply stated them. Return the stored object."""
         meta = manifest["metadata"]
         return await self._write(
             HttpRequest(
@@ -237,8 +249,9 @@ class KubeApi:
         timeout_s: float = TIMEOUT_SECONDS,
         dry_run: bool = False,
     ) -> Object:
-        """Replace by compare-and-set on the manifest's resourceVersion. With `dry_run` return the
-        object as it would be stored, with the server's defaults, and store nothing."""
+        """Replace an object if it still has the manifest's resourceVersion, else raise `Conflict`.
+        Return the stored object. With `dry_run` return the object as it would be stored, with the
+        server's defaults, and store nothing."""
         meta = manifest["metadata"]
         trial = {"dryRun": "All"} if dry_run else {}
         return await self._write(
@@ -252,7 +265,8 @@ class KubeApi:
         )
 
     async def merge(self, kind: Kind, namespace: str, name: str, patch: Object) -> Object:
-        """Apply a merge patch: compare-and-set if the patch states a resourceVersion."""
+        """Apply an RFC 7386 merge patch and return the stored object. Raises `Conflict` if the
+        patch states another resourceVersion than the object has."""
         return await self._write(
             HttpRequest(
                 method="PATCH",
@@ -328,9 +342,10 @@ async def follow(
     *,
     metadata_only: bool = False,
 ) -> AsyncGenerator[Listed | Object, None]:
-    """Yield a list of everything, then each change after it (`{"type", "object"}`, no bookmarks).
-    End when the API server no longer knows the following changes: follow again. Raises
-    `kube.errors.ApiError`. Close it to end the watch."""
+    """Yield a `Listed` of all objects, then a watch event (`{"type", "object"}`) for each later
+    change; bookmarks are left out. Return when the watch's resourceVersion has expired: the caller
+    then calls `follow` again. Raises `kube.errors.ApiError`. Close the generator to end the
+    watch."""
     listed = await kube.list(kind, namespace, label_selector=selector, metadata_only=metadata_only)
     yield listed
     version = listed.resource_version
@@ -346,8 +361,8 @@ async def follow(
 
 
 async def list_watched(kube: KubeApi, kind: Kind, namespaces: Sequence[str]) -> Listed:
-    """List a kind in `namespaces`, in all namespaces if empty. `server_ms` is that of the first
-    list. Raises ApiError."""
+    """Return the objects of a kind in `namespaces`; in all namespaces if it is empty.
+    `resource_version` and `server_ms` are those of the first list. Raises ApiError."""
     if not namespaces:
         return await kube.list(kind)
     found: list[Object] = []

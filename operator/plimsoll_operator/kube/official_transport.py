@@ -49,14 +49,14 @@ class NoCluster(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The server's address, its CA, and the credentials."""
+    """The address of an API server, its CA, and the credentials for it."""
 
     configuration: Configuration
-    """Changed by its own refresh only: a connection takes a copy."""
+    """Only its own refresh hook changes it; each transport works on a copy."""
 
     async def authorization(self) -> str | None:
-        """Return the present `Authorization` header. Raises `Unavailable` if a token that is due
-        cannot be read."""
+        """Return the value of the header `Authorization`, or None if there is no token. Reload
+        credentials older than a minute first; raises `Unavailable` if they cannot be read."""
         found: str | None = await self.configuration.get_api_key_with_prefix("BearerToken")
         return found
 
@@ -65,7 +65,8 @@ Load = Callable[[Configuration], Awaitable[None]]
 
 
 async def find_access() -> Access:
-    """Return the pod's own ServiceAccount, else the current context of `KUBECONFIG`."""
+    """Return the access that this process has: by the pod's ServiceAccount inside a cluster, else
+    by the current context of `KUBECONFIG` or `~/.kube/config`. Raises `NoCluster`."""
     if os.environ.get(SERVICE_HOST_ENV_NAME) and Path(SERVICE_TOKEN_FILENAME).exists():
         return await _loaded(_load_service_account, "This pod's ServiceAccount")
     paths = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
@@ -73,8 +74,8 @@ async def find_access() -> Access:
 
 
 def namespace_of(paths: str, context: str | None = None) -> str:
-    """Return the namespace of a kubeconfig's context, `default` if it names none. Raises
-    `NoCluster`."""
+    """Return the namespace that a context of the kubeconfig sets, or `default` if it sets none.
+    `context` None: the current context. Raises `NoCluster` if the files cannot be read."""
     try:
         contexts, current = list_kube_config_contexts(paths)
     except _UNREADABLE as error:
@@ -84,8 +85,9 @@ def namespace_of(paths: str, context: str | None = None) -> str:
 
 
 async def from_kubeconfig(paths: str, context: str | None = None) -> Access:
-    """Return the current context (or another one) of one file, or of several separated by colons.
-    An exec plug-in runs again every minute, within the timeout of the request that needs it."""
+    """Return the access by one context (None: the current one) of kubeconfig files, separated by
+    colons. Credentials are reloaded every minute; an exec plug-in then runs within the timeout of
+    the request that needs it. Raises `NoCluster`."""
     if not any(Path(path).expanduser().exists() for path in paths.split(os.pathsep)):
         raise NoCluster(f"This is not a pod, and there is no kubeconfig at {paths}.")
 
@@ -115,7 +117,8 @@ async def _loaded(load: Load, source: str) -> Access:
 
 
 class Refresh:
-    """The official client's hook before each request: reloads credentials older than a minute."""
+    """The hook that the official client calls before each request. It reloads credentials that were
+    loaded over a minute ago."""
 
     def __init__(self, load: Load) -> None:
         self._load = load
@@ -144,7 +147,8 @@ deeper input is refused before it is read."""
 
 
 def allow_nesting() -> None:
-    """Raise the recursion limit of this process, before its first call to an API server."""
+    """Raise Python's recursion limit, so that deeply nested objects can be decoded. Call it before
+    the process's first request to an API server."""
     sys.setrecursionlimit(_LIMIT)
 
 
@@ -159,9 +163,8 @@ LOST = (aiohttp.ClientError, TimeoutError, OSError)
 
 
 class OfficialTransport:
-    """`Transport`, with a pool of `connections` (0: as many as there are requests).
-
-    A closed one is not opened again."""
+    """The `Transport` to a real API server, over a pool of at most `connections` connections (0:
+    without a limit). It cannot be reopened after `close`."""
 
     def __init__(self, access: Access, *, connections: int = 8) -> None:
         configuration = copy.deepcopy(access.configuration)
@@ -210,11 +213,11 @@ class OfficialTransport:
     async def _request(
         self, request: HttpRequest, timeout: aiohttp.ClientTimeout
     ) -> aiohttp.ClientResponse:
-        """Send a request; return once the answer begins.
+        """Send a request and return the response once its headers have arrived.
 
-        `RESTClientObject.request` re-encodes a JSON body, and passes bytes on only for other types.
-        The ring repeats an append by the same bytes, so every body goes in as octets, and
-        `_one_attempt` sets its real content type on the wire.
+        `RESTClientObject.request` encodes a JSON body anew, and passes bytes on unchanged only for
+        other types. A repeated append to the metadata log must have the same bytes, so every body
+        is passed as octets, and `_one_attempt` sets its real content type.
         """
         headers = {
             "Content-Type": OCTETS,
@@ -238,17 +241,18 @@ class OfficialTransport:
 
 
 def _said(failure: Exception) -> str:
-    """Return the library's text for a failure; it has none for a timeout."""
+    """Return the text of an HTTP library's exception, or its `repr` if the text is empty, as for a
+    timeout."""
     return str(failure) or repr(failure)
 
 
 async def _one_attempt(
     request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
-    """Client middleware that sends each request at most once.
+    """Send a request at most once: a client middleware of aiohttp.
 
-    aiohttp sends a GET, PUT or DELETE again if its connection breaks before an answer, and follows
-    redirects. Both raise `Unavailable` here.
+    aiohttp would send a GET, PUT or DELETE again if its connection breaks before an answer, and
+    would follow redirects. Both raise `Unavailable` here.
     """
     request.headers["Content-Type"] = request.headers.pop(ON_THE_WIRE)
     try:
@@ -262,8 +266,8 @@ async def _one_attempt(
 
 
 def _drop(response: aiohttp.ClientResponse) -> None:
-    """Close the connection of an answer that is not read to its end. aiohttp would begin TLS's
-    shutdown and forget the connection, so `close` would not wait for it."""
+    """Abort the connection of a response that was not read to its end. aiohttp would begin TLS's
+    shutdown and forget the connection, so that `close` would not wait for it."""
     connection = response.connection
     if connection is not None and connection.transport is not None:
         connection.transport.abort()

@@ -12,20 +12,24 @@ from plimsoll_operator.api.labels import Manifest
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of object on the API server, of this product or of Kubernetes."""
+
     api_version: str
     kind: str
     plural: str
     namespaced: bool = True
 
     def path(self, namespace: str | None = None, name: str | None = None) -> str:
-        """Return the path of the collection, or of one object."""
+        """Return the URL path of one object, or of all objects if `name` is None, in one namespace
+        (None: in all)."""
         collection = _collection(
             self.api_version, self.plural, namespace if self.namespaced else None
         )
         return collection if name is None else f"{collection}/{name}"
 
     def manifest(self, metadata: Manifest, **fields: Any) -> Manifest:
-        """Return an object of the kind; `fields` beside the metadata, such as `spec`."""
+        """Return an object of the kind with this metadata. `fields`: its other top-level fields,
+        such as `spec`."""
         head = {"apiVersion": self.api_version, "kind": self.kind, "metadata": metadata}
         return head | fields
 
@@ -38,7 +42,7 @@ def _collection(api_version: str, plural: str, namespace: str | None) -> str:
 
 
 def _kind(api_version: str, kind: str, plural: str = "", *, namespaced: bool = True) -> Kind:
-    """Make a kind; most plurals are the kind in small letters and an s."""
+    """Make a kind. An empty `plural` stands for the kind in lower case and an s."""
     plural = plural or f"{kind.lower()}s"
     return Kind(api_version=api_version, kind=kind, plural=plural, namespaced=namespaced)
 
@@ -124,5 +128,6 @@ _BY_VERSION = {(kind.api_version, kind.kind): kind for kind in _CHILDREN}
 
 
 def kind_of(manifest: Manifest) -> Kind:
-    """Return the kind of one of our own manifests."""
+    """Return the kind of a manifest that the operator has built. Raises KeyError for any other
+    kind."""
     return _BY_VERSION[manifest["apiVersion"], manifest["kind"]]

@@ -1,11 +1,11 @@
-"""User objects as last seen: fed by the watches and read by the reconcilers.
+"""The user objects as the watches last delivered them, for the reconcilers.
 
-Presence here does not prove existence, and absence proves even less; a proof takes a fresh read of
-the API server.
+They prove nothing: an object in this cache may be deleted, and an absent one may exist. A proof
+takes a fresh read of the API server.
 
-An object that this version cannot read (its schema is newer, or too lax) stays as it was last read.
-If there is no earlier read (the process is new), a LogCluster and a Topic are kept with their
-readable part, and nothing is made, changed or deleted by what is `missing`.
+If an object's newest version cannot be decoded (its schema is newer, or too lax), its last readable
+version stays in the cache. If there is none (the process is new), a LogCluster or Topic is kept
+with its readable part, and nothing is made, changed or deleted because of the fields in `missing`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ _PARTIAL = (LogCluster, Topic)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unread:
-    """An object with an unreadable spec; `sentence` states why."""
+    """An object with a newest spec that cannot be decoded. `sentence`: the reason, for the object's
+    status; `conditions`: those in its present status."""
 
     metadata: ObjectMeta
     sentence: str
@@ -53,11 +54,13 @@ class Unread:
 
 
 def key_of(body: Object) -> Key:
-    """Return the key of any object; the namespace of a cluster-scoped one is ""."""
+    """Return (namespace, name) of any object; the namespace of a cluster-scoped object is ""."""
     return body["metadata"].get("namespace") or "", body["metadata"]["name"]
 
 
 class ObjectShelf(Generic[R]):
+    """The cached objects of one kind."""
+
     def __init__(self, model: type[R]) -> None:
         self._model = model
         self._found: dict[Key, tuple[R, tuple[Condition, ...]]] = {}
@@ -69,7 +72,8 @@ class ObjectShelf(Generic[R]):
         self._dated: dict[Key, bool] = {}
 
     def put(self, body: dict[str, Any]) -> R | None:
-        """Remember an object. Return its readable form, or None if no part of it can be read."""
+        """Cache the newest version of an object. Return the version that reconcilers shall use,
+        whole or in part; None if no part can be decoded."""
         try:
             found = from_object(body, self._model)
         except Unreadable as error:
@@ -122,50 +126,55 @@ class ObjectShelf(Generic[R]):
         return found[0] if found else None
 
     def unread(self, key: Key) -> Unread | None:
-        """Return why the object's spec is not followed, or None."""
+        """Return the reason why the object's newest spec is not applied, or None if it could be
+        decoded."""
         return self._unread.get(key)
 
     def unread_keys(self) -> list[Key]:
-        """Return the objects with specs that are not followed."""
+        """Return the keys of all objects with a newest spec that could not be decoded, sorted."""
         return sorted(self._unread)
 
     def missing(self, key: Key) -> frozenset[str]:
-        """Return the unreadable fields of the spec: those in which `get` differs from the owner's
-        statement."""
+        """Return the names of the spec's fields that could not be decoded; the object that `get`
+        returns lacks them. Empty if it is complete."""
         return self._missing.get(key, frozenset())
 
     def lost(self) -> list[Unread]:
-        """Return the objects without any readable state; their status would otherwise never be
-        written."""
+        """Return the objects of which no part could ever be decoded. No reconciler sees them, so
+        the caller writes their status."""
         return [unread for key, unread in self._unread.items() if key not in self._found]
 
     def choices(self, key: Key) -> dict[str, Any]:
-        """Return the fields of its status to carry over: `versions`, `certificates` and `blocked`.
+        """Return the fields `versions`, `certificates` and `blocked` of the object's status as it
+        was last seen; empty if there are none.
 
-        A status written without them, before they are read, would erase them. `blocked` holds since
-        when each action waits.
+        A new leader must carry them over, since writing a status without them would erase them.
+        `blocked` holds the time since which each blocked action waits.
         """
         return self._choices.get(key, {})
 
     def dated(self, key: Key) -> bool:
-        """Return True if the writer of its status did not know `brokers.active` (0.1, or an early
-        build of 0.2). Its scale reports no replicas until the field is present."""
+        """Return True if the object's status has `brokers` but not `brokers.active`, because
+        release 0.1 or an early build of 0.2 wrote it. The scale subresource reads that field, and
+        reports no replicas until it is written."""
         return self._dated.get(key, False)
 
     def conditions(self, key: Key) -> tuple[Condition, ...]:
-        """Return the conditions that the object showed: only for their transition times."""
+        """Return the conditions in the object's status as last seen. They are used for their
+        transition times only."""
         found = self._found.get(key)
         return found[1] if found else ()
 
     def all_conditions(self) -> Iterator[tuple[Key, tuple[Condition, ...]]]:
-        """Yield the shown conditions of every object, unreadable ones included; for metrics."""
+        """Yield the key and the last seen conditions of every object, undecodable ones included;
+        for metrics."""
         for key, (_, conditions) in self._found.items():
             yield key, conditions
         for unread in self.lost():
             yield unread.key, unread.conditions
 
     def verdict(self, key: Key) -> str:
-        """Return the verdict that a Verification showed, "" before the first."""
+        """Return the verdict in a Verification's status as last seen, or "" if it has none."""
         return self._verdicts.get(key, "")
 
     def __iter__(self) -> Iterator[R]:
@@ -173,7 +182,7 @@ class ObjectShelf(Generic[R]):
 
 
 class Objects:
-    """Shelves of all kinds. `reconcile/registry.py` holds the kinds' other differences."""
+    """The cache of one operator process: one shelf for each kind of user object."""
 
     def __init__(self) -> None:
         self.clusters = ObjectShelf(LogCluster)
@@ -186,7 +195,8 @@ class Objects:
 
 
 def _metadata(body: dict[str, Any]) -> ObjectMeta:
-    """Read the metadata, which the API server checks even if the kind's schema is too lax."""
+    """Decode an object's metadata. The API server checks it even if the kind's schema is too lax,
+    so this cannot fail."""
     return msgspec.convert(body["metadata"], ObjectMeta)
 
 
