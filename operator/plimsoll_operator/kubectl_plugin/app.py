@@ -229,7 +229,8 @@ def report(
 
 
 class _Following:
-    """`verify`: creates the Verification once, then shows its progress until it ends."""
+    """The verb `verify` as it is repeated: the first call creates the Verification, each call shows
+    its progress, until it has ended."""
 
     follows = True
 
@@ -267,7 +268,8 @@ async def _show(wishes: CommonOptions, act: Act) -> int:
 
 
 async def _follow(session: PluginSession, wishes: CommonOptions, act: Act) -> int:
-    """Show a live view on a terminal; elsewhere print only output that differs from the last."""
+    """Repeat a verb until it has nothing more to show, and return the exit code. A terminal shows a
+    live view; elsewhere each output that differs from the last is printed."""
     console = shown.console()
     last: str | None = None
     live = console.is_terminal and wishes.output is None

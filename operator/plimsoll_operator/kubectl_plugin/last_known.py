@@ -1,4 +1,4 @@
-"""Shows the last status of objects, for verbs that no operator answers, and its time.
+"""Shows the status of objects when no operator answers, and the time at which it was written.
 
 The time is that of the last write of an object's status: the API server keeps it in the object's
 `managedFields`. An unchanged status is not written again, so it may have held for longer.
@@ -25,7 +25,8 @@ UNKNOWN = "an unknown time"
 
 
 def as_of(body: Object) -> str:
-    """Return the time of the last status as RFC 3339, or `UNKNOWN`."""
+    """Return the time at which the object's status was last written, in RFC 3339; without
+    `managedFields`, the latest transition time of its conditions; `UNKNOWN` if it has neither."""
     fields = body["metadata"].get("managedFields") or ()
     written = [
         one["time"] for one in fields if one.get("subresource") == "status" and "time" in one
@@ -40,7 +41,8 @@ def as_of(body: Object) -> str:
 
 
 def brokers(why: ViewUnavailable, bodies: Sequence[Object]) -> Findings:
-    """Show the last status of brokers. `bodies`: the LogBrokers of the cluster."""
+    """Show brokers by the status of their LogBrokers, `bodies`. `why`: the reason why no operator
+    answers, which is shown too."""
     bodies = sorted(bodies, key=lambda body: int(body["spec"]["brokerId"]))
     rows = [
         {"broker": body["spec"]["brokerId"], "asOf": as_of(body), **(body.get("status") or {})}
@@ -87,8 +89,8 @@ def _broker(row: Any) -> list[Any]:
 
 
 def topic(why: ViewUnavailable, name: str, bodies: Sequence[Object]) -> Findings:
-    """Show the last status of a topic. `bodies`: the Topics of the cluster. Raises
-    `ViewUnavailable` if none has that name."""
+    """Show the topic `name` by the status of its Topic, one of `bodies`. `why`: the reason why no
+    operator answers, which is shown too. Raises `ViewUnavailable` if no Topic has that name."""
     for body in bodies:
         status = body.get("status") or {}
         declared = status.get("topicName") or body["spec"].get("topicName")

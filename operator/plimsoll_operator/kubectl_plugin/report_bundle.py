@@ -49,12 +49,15 @@ _VIEWS = ("", "/brokers", "/topics")
 
 
 class ReportFile(NamedTuple):
+    """One file of the archive."""
+
     name: str
     content: bytes
 
 
 async def bundle(session: PluginSession, path: Path) -> Findings:
-    """Write the archive. It lists what could not be read; that is not a failure."""
+    """Write the archive to `path`, and list its files. What could not be read is listed, and is no
+    error. Raises `Problem` if the archive cannot be written."""
     missing: list[str] = []
     files = [file async for file in _files(session, missing)]
     if missing:
@@ -128,7 +131,8 @@ def _containers(body: Object) -> list[Object]:
 
 
 def redacted(value: Any) -> Any:
-    """Return a copy without the values of fields that have a secret's name."""
+    """Return a copy of a JSON value in which each string or number is replaced by `HIDDEN` if the
+    name of its field suggests a secret."""
     if isinstance(value, dict):
         if _names_a_secret(value.get("name")) and "value" in value:
             value = {**value, "value": HIDDEN}

@@ -27,6 +27,8 @@ from plimsoll_operator.kubectl_plugin.view_client import ViewClient, view_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommonOptions:
+    """The options that every verb has."""
+
     namespace: str | None
     cluster: str | None
     context: str | None
@@ -37,7 +39,8 @@ class CommonOptions:
 
 
 class PluginSession:
-    """`kube` and `transport` lead to the same API server. The caller closes the session."""
+    """What one run of a verb works with: an API server (`kube` and `transport` lead to the same
+    one), the operator's view, and the chosen LogCluster. The caller closes it."""
 
     def __init__(self, transport: Transport, view: ViewClient, namespace: str) -> None:
         self.transport = transport
@@ -52,7 +55,8 @@ class PluginSession:
         await self.transport.close()
 
     async def choose(self, name: str | None) -> None:
-        """Choose the LogCluster `name`, or the only one in the namespace. Raises `Problem`."""
+        """Choose and read the LogCluster `name` (None: the only one in the namespace). Raises
+        `Problem` if there is none, or several."""
         self._wanted = name
         await self.refresh()
 
@@ -75,7 +79,7 @@ class PluginSession:
 
     @property
     def cluster_body(self) -> Object:
-        """Return the LogCluster's raw object."""
+        """Return the chosen LogCluster as the API server sent it."""
         return self._body
 
     @property
@@ -87,7 +91,8 @@ class PluginSession:
         return str(cluster_id(self.cluster))
 
     async def objects(self, kind: Kind) -> list[Object]:
-        """Return the objects of a kind in the namespace. Raises `Problem`."""
+        """Return the objects of a kind in the session's namespace, as the API server sent them.
+        Raises `Problem` if they cannot be listed."""
         try:
             return list((await self.kube.list(kind, self.namespace)).items)
         except ApiError as error:
@@ -96,7 +101,8 @@ class PluginSession:
             ) from error
 
     async def topic_objects(self) -> list[Object]:
-        """Return the Topics of this namespace that are declared on the cluster."""
+        """Return the Topics in this namespace with a clusterRef to the chosen LogCluster. Raises
+        `Problem`."""
         name = self.cluster.metadata.name
         found = []
         for body in await self.objects(TOPICS):
@@ -107,7 +113,9 @@ class PluginSession:
         return found
 
     async def see(self, path: str = "", **params: str) -> Any:
-        """Read the operator's view of the cluster. Raises `ViewUnavailable`, `Problem`."""
+        """Return the JSON at `path` below the chosen cluster in the operator's view. Raises
+        `ViewUnavailable` if no operator that leads the cluster answers, `Problem` if it refuses the
+        request."""
         namespace, name = self.cluster.key
         return await self.view.get(f"/v1/clusters/{namespace}/{name}{path}", params)
 

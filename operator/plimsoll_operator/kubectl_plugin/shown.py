@@ -18,15 +18,17 @@ from plimsoll_operator.kube.errors import ApiError
 
 
 class Problem(Exception):
-    """The command prints this sentence and ends."""
+    """The command cannot continue: it prints the message, a sentence, and exits with an error."""
 
 
 class ViewUnavailable(Problem):
-    """No operator that leads the cluster answers; some verbs then show less."""
+    """No operator that leads the cluster answers. Some verbs then show the last status of objects
+    instead."""
 
 
 def told(error: ApiError) -> str:
-    """Return the API server's message, or the status if it sent none."""
+    """Return the API server's message about a failed request, or its HTTP status if it sent no
+    message."""
     return f"{error.reply or f'status {error.status}'}."
 
 
@@ -37,7 +39,7 @@ WIDTH = 220
 
 
 class Format(Enum):
-    """The values of `-o`."""
+    """The machine-readable formats, values of the option `-o`."""
 
     JSON = "json"
     YAML = "yaml"
@@ -45,9 +47,9 @@ class Format(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """The result of a verb. `data`: for programs; `parts`: for people, one below the other, or
-    `raw`, which is printed unchanged. `over`: True if nothing more will change. `code`: the exit
-    code."""
+    """The output of a verb. `data`: printed with `-o json` or `-o yaml`. `parts`: printed
+    otherwise, one below the other; or `raw` if it is not empty, unchanged. `over`: True if
+    repeating the verb would show nothing new. `code`: the exit code."""
 
     data: Any
     parts: Sequence[RenderableType]
@@ -57,7 +59,7 @@ class Findings:
 
 
 def as_text(data: Any, output: str) -> str:
-    """Serialise data. `output`: json or yaml."""
+    """Return `data` as JSON or YAML. `output`: `json`, else YAML."""
     plain = msgspec.to_builtins(data)
     if output == "json":
         return json.dumps(plain, indent=2, ensure_ascii=False)
@@ -85,15 +87,15 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
 
 
 def text(value: Any) -> Text:
-    """Build a cell; None and "" are shown as a dash."""
+    """Build a table's cell: a list is joined by commas; None and "" become a dash."""
     if isinstance(value, list | tuple):
         value = ",".join(map(str, value))
     return Text("-" if value in (None, "") else visible(str(value)))
 
 
 def visible(words: str) -> str:
-    """Escape unprintable characters (escape sequences, marks of direction) as Python writes them;
-    line feeds stay. Messages quote text that others wrote into their objects."""
+    """Return `words` with unprintable characters (such as terminal escape sequences) escaped; line
+    feeds stay. The text may come from objects that other users wrote."""
     return "".join(
         one if one == "\n" or one.isprintable() else one.encode("unicode_escape").decode()
         for one in words
@@ -101,7 +103,7 @@ def visible(words: str) -> str:
 
 
 def warned(value: Any, bad: Any) -> Text:
-    """Build a cell that is red if `bad`."""
+    """Build a table's cell, in bold red if `bad` is true."""
     found = text(value)
     if bad:
         found.stylize("bold red")
@@ -117,7 +119,8 @@ def line(words: str, *, bad: bool = False) -> Text:
 
 
 def size(count: int | None) -> str | None:
-    """Format bytes in the largest unit that leaves at least one."""
+    """Return a number of bytes in the largest unit that makes it at least 1, such as `1.5 MiB`;
+    None for None."""
     if count is None:
         return None
     amount = float(count)

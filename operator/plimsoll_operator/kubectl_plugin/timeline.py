@@ -28,14 +28,16 @@ from plimsoll_operator.kubectl_plugin.shown import Problem, ViewUnavailable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archived:
-    """`notes`: sentences about rows that may be missing."""
+    """Changes read from the history's archive, oldest first. `notes`: sentences about changes that
+    may be missing."""
 
     rows: list[ChangeRow]
     notes: list[str]
 
 
 async def read(session: PluginSession, topic: str = "", partition: int = 0) -> Archived:
-    """Return the rows about one partition; without a topic, all rows. Raises `Problem`."""
+    """Return the archived changes of one partition, or of all partitions if `topic` is empty.
+    Raises `Problem` if the archive cannot be read."""
     notes: list[str] = []
     directory = ""
     try:
@@ -86,9 +88,10 @@ _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One change of a partition. `time`: None if the log does not say. `why`: the reason's
-    category; `cause`: the record's text. `leader_epoch`: after the change; None if the present one
-    is unknown."""
+    """One change of a partition, as `why` shows it. `time`: RFC 3339; None if the log does not say.
+    `why`: the category of the reason; `cause`: the sentence in the record; `asked`: what requested
+    the change. `leader_epoch`: after the change; None if the partition's present leader epoch is
+    unknown."""
 
     time: str | None
     what: str
@@ -104,8 +107,8 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedPartition:
-    """The partition, the start of the period (milliseconds since 1970), and the present leader
-    epoch."""
+    """The partition that `why` is about. `since_ms`: the start of the period (milliseconds since
+    1970; 0: the whole history). `leader_epoch`: the present one; None if unknown."""
 
     topic: str
     partition: int
@@ -114,7 +117,9 @@ class AskedPartition:
 
 
 def since(text: str | None, now_ms: int) -> int:
-    """Parse `2h`, `3d` or a time such as 2026-11-24T12:00:00Z. Raises `Problem`."""
+    """Return the start of the period that `--since` states, in milliseconds since 1970: `2h` and
+    `3d` count back from `now_ms`, a time such as 2026-11-24T12:00:00Z stands for itself. Return 0
+    for None or "". Raises `Problem` for any other text."""
     if not text:
         return 0
     if found := _SPAN.fullmatch(text):
@@ -197,7 +202,7 @@ def _brokers(brokers: tuple[int, ...]) -> str:
 
 
 def age(stamp: str, now_ms: int) -> str:
-    """Return the elapsed time as `kubectl` shows it: 41s, 7m, 3h, 5d."""
+    """Return the time from `stamp` to `now_ms` as `kubectl` shows it: 41s, 7m, 3h, 5d."""
     seconds = max(0, now_ms - milliseconds(stamp)) // 1000
     for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
         if seconds >= size:

@@ -68,7 +68,8 @@ def _is_bad(one: Object) -> bool:
 
 
 def _counts(view: Any, status: Object) -> list[RenderableType]:
-    """Count by the view, which is newer, else by the status."""
+    """Build the table of brokers and partitions: from the operator's view if there is one, since it
+    is newer, else from the LogCluster's status. Empty if neither counts brokers."""
     found = view or status
     brokers, partitions = found.get("brokers") or {}, found.get("partitions") or {}
     if not brokers:
@@ -96,8 +97,9 @@ def _counts(view: Any, status: Object) -> list[RenderableType]:
 
 
 def _ready_brokers(found: Object, shown: Object) -> str:
-    """Return the ready brokers of the existing ones, and the spec's number if it differs: a cluster
-    grows, or a shrink waits. `shown`: from the LogCluster's status, which alone has that number."""
+    """Return `READY of EXISTING`, by `found`, and the number that the spec asks for if it differs,
+    because the cluster grows or a shrink waits. `shown`: `brokers` in the LogCluster's status,
+    which alone has the spec's number."""
     ready = found.get("active", found.get("ready", 0))
     there = len(found["ids"]) if "ids" in found else found.get("desired", 0)
     desired = shown.get("desired", there)
@@ -158,7 +160,7 @@ async def brokers(session: PluginSession) -> Findings:
 
 
 async def _log_brokers(session: PluginSession) -> list[Object]:
-    """Return the LogBrokers of the cluster; none if they may not be read."""
+    """Return the LogBrokers of the chosen cluster; none if the API server refuses to list them."""
     name = session.cluster.metadata.name
     with suppress(Problem):
         found = await session.objects(LOG_BROKERS)
@@ -188,8 +190,8 @@ def _broker(row: Any) -> list[Any]:
 
 
 async def blocked(session: PluginSession) -> Findings:
-    """Show blocked actions with their deadlines, and every object in a bad condition that has not
-    ended."""
+    """Show the blocked actions in the LogCluster's status with their deadlines, and the objects
+    that are not Ready, Stalled or Blocked. Of ended objects only Stalled ones are shown."""
     await session.refresh()
     waiting = session.status.get("blocked") or []
     unready: list[Object] = []

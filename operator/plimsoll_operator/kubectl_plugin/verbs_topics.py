@@ -141,7 +141,8 @@ async def why(session: PluginSession, name: str, partition: int, since: str | No
 
 
 async def _leader_epoch(session: PluginSession, name: str, partition: int) -> int | None:
-    """Return the present leader epoch; None if it is unknown or the partition no longer exists."""
+    """Return the partition's present leader epoch. Return None if no operator answers, or the
+    partition does not exist."""
     try:
         found = await _topic(session, name)
     except (ViewUnavailable, Problem):
@@ -151,7 +152,8 @@ async def _leader_epoch(session: PluginSession, name: str, partition: int) -> in
 
 
 async def adopt(session: PluginSession, name: str) -> Findings:
-    """Show the YAML of a Topic object that matches an existing topic without an object."""
+    """Show the YAML of a Topic object that declares an existing topic with its present settings.
+    Raises `Problem` if an object declares the topic already, or none can."""
     found = await _topic(session, name)
     if found["declaredBy"] and not found.get("deletionAt"):
         raise Problem(f"Topic {name} is already declared by {found['declaredBy']}.")
@@ -163,7 +165,8 @@ async def adopt(session: PluginSession, name: str) -> Findings:
 
 
 def topic_object(found: Any, namespace: str, cluster: str) -> Object:
-    """Build the object that declares the topic as it is, and changes nothing."""
+    """Build the Topic object that declares a topic with its present settings, so that applying it
+    changes nothing. `found`: the topic in the operator's view."""
     name = str(found["topic"])
     held = object_name(name)
     spec: Object = {"clusterRef": {"name": cluster}}
@@ -190,7 +193,8 @@ def topic_object(found: Any, namespace: str, cluster: str) -> Object:
 
 
 def object_name(topic: str) -> str:
-    """Return a name valid in Kubernetes, as close to the topic's as possible."""
+    """Return a valid name for the Topic object of a topic: the topic's own name if possible, else
+    one that is similar."""
     plain = re.sub(r"[^a-z0-9.-]", "-", topic.lower())
     parts = [part.strip("-") for part in plain.split(".")]
     return ".".join(part for part in parts if part)[:NAME_MAX].strip("-.") or "topic"

@@ -37,7 +37,8 @@ IN_OPTIONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """The records to write. `per_second` None: as fast as possible; `user` None: no login."""
+    """The records that a Verification writes. `per_second`: maximum rate in records per second;
+    None: as fast as possible. `user`: the User to log in as; None: no login."""
 
     topic: str
     records: int
@@ -47,8 +48,8 @@ class Workload:
 
 
 async def begin(session: PluginSession, work: Workload) -> str:
-    """Create the Verification and return its name. Raises `Problem`, also if no object declares the
-    topic and it does not exist."""
+    """Create the Verification and return its name. Raises `Problem` if the API server refuses it,
+    or if the topic neither exists nor is declared by an object."""
     await _refuse_unknown(session, work.topic)
     at = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     name = f"verify-{at}-{secrets.token_hex(2)}"  # unique even within one second
@@ -88,18 +89,20 @@ async def _refuse_unknown(session: PluginSession, topic: str) -> None:
 
 
 async def _is_declared(session: PluginSession, topic: str) -> bool:
-    """Return True if an object declares the topic, so that it may still be created."""
+    """Return True if a Topic object declares the topic, which may therefore still be created."""
     bodies = await session.topic_objects()
     return topic in [one["spec"].get("topicName") or one["metadata"]["name"] for one in bodies]
 
 
 async def _nobody_declares(session: PluginSession, topic: str) -> str:
-    """Return a sentence if no object declares the missing topic, else ""."""
+    """Return "" if an object declares the topic, which does not exist; else a sentence that says
+    that none does."""
     return "" if await _is_declared(session, topic) else _missing(session, topic)
 
 
 def _is_refused(reason: str, spec: Object) -> bool:
-    """Return True if waiting alone cannot satisfy the condition."""
+    """Return True if a Verification that is not Ready for `reason` can never start with this
+    spec."""
     return reason in REFUSED or (reason == NO_LISTENER and "user" not in spec)
 
 
@@ -109,9 +112,9 @@ def _missing(session: PluginSession, topic: str) -> str:
 
 
 async def _delete(session: PluginSession, body: Object) -> str | None:
-    """Delete a Verification that has not started, since others of its topic would wait for it;
-    return a sentence about it. Return None if it has changed since it was read: it may have
-    started."""
+    """Delete a Verification that cannot start, since others of its topic would wait for it. Return
+    a sentence about the result. Return None if the object has changed since `body` was read: it may
+    have started."""
     meta = body["metadata"]
     name, uid, version = meta["name"], meta["uid"], meta["resourceVersion"]
     try:
@@ -130,8 +133,8 @@ async def _delete(session: PluginSession, body: Object) -> str | None:
 
 
 async def progress(session: PluginSession, name: str) -> Findings:
-    """Show the progress; delete a Verification that cannot start. The exit code is 0 once it has
-    passed, and 1 for any other end."""
+    """Show the phase and the counts of a Verification. If it cannot start, delete it. The exit code
+    is 0 while it runs and after the verdict Passed, else 1."""
     try:
         body = await session.kube.get(VERIFICATIONS, session.namespace, name)
     except ApiError as error:

@@ -28,13 +28,16 @@ OPERATORS = f"{labels.NAME}=plimsoll,{labels.COMPONENT}=operator"
 
 
 class ViewClient(Protocol):
+    """The operator's HTTP view of its clusters, wherever it is served."""
+
     async def get(self, path: str, params: Mapping[str, str]) -> Any:
-        """Return decoded JSON. Raises `ViewUnavailable`, or `Problem` if the request itself is
-        refused."""
+        """Return the decoded JSON at `path`. Raises `ViewUnavailable` if no operator that leads the
+        cluster answers, `Problem` if the operator refuses the request."""
 
 
 class LocalView:
-    """The view of `plimsoll local`, on the port of its API server."""
+    """The view of a local cluster (`plimsoll local`), which serves it on the port of its API
+    server."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -50,7 +53,8 @@ class LocalView:
 
 
 class ProxiedView:
-    """The view of the operator's pod that leads the cluster, found by asking each."""
+    """The view of an operator in pods. It asks one operator pod after the other, until one that
+    leads the cluster answers."""
 
     def __init__(self, transport: Transport, namespace: str) -> None:
         self._transport = transport
@@ -124,7 +128,8 @@ class ProxiedView:
 
 
 async def view_of(transport: Transport, operator_namespace: str) -> ViewClient:
-    """Return the view of the cluster behind an API server. Raises `Problem`."""
+    """Return the view of the operator that belongs to an API server, which may be that of a local
+    cluster. Raises `Problem` if the API server is unreachable."""
     try:
         local = await _serves_views(transport)
     except ApiError as error:
@@ -133,7 +138,7 @@ async def view_of(transport: Transport, operator_namespace: str) -> ViewClient:
 
 
 async def _serves_views(transport: Transport) -> bool:
-    """Return True if this is the API server of `plimsoll local`."""
+    """Return True if the API server serves the view itself, as that of `plimsoll local` does."""
     answer = await transport.send(HttpRequest(method="GET", path="/v1/clusters"))
     if answer.status != 200:
         return False
@@ -144,7 +149,8 @@ async def _serves_views(transport: Transport) -> bool:
 
 
 def view_account(pod: Object) -> str:
-    """Return the ServiceAccount that the chart creates for the view, named after the Deployment."""
+    """Return the name of the ServiceAccount that the chart creates for the view: that of the
+    Deployment which owns the operator's pod, and `-view`."""
     owners = pod["metadata"].get("ownerReferences") or [{"name": ""}]
     deployment = str(owners[0]["name"]).rpartition("-")[0] or "plimsoll"
     return f"{deployment}-view"
@@ -167,7 +173,8 @@ def _reason(answer: HttpResponse) -> str:
 
 
 def _sentence(answer: HttpResponse) -> str:
-    """Return the message of the view, or of the API server in front of it."""
+    """Return the error message in an answer of the view, or of the API server that proxies it,
+    without the final full stop."""
     try:
         found = msgspec.json.decode(answer.body)
     except msgspec.MsgspecError:

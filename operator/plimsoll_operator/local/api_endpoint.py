@@ -30,7 +30,8 @@ TOKEN_BYTES = 32
 
 
 class ApiAccess:
-    """The certificate and the token of an API server at `address`, created at each start."""
+    """The TLS certificate and the owner's token of a local API server at `address`. Both are new
+    with each start."""
 
     def __init__(self, address: str, now_ms: int) -> None:
         authority = new_authority("plimsoll local", now_ms)
@@ -45,7 +46,7 @@ class ApiAccess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiPlace:
-    """The address and ports that it is served at."""
+    """The address and the ports of a local API server, and of the operator's metrics."""
 
     address: str
     port: int
@@ -53,7 +54,8 @@ class ApiPlace:
 
 
 class ApiEndpoint:
-    """Call `start`, then read `url`; call `stop` in any case."""
+    """Serves the API server and the metrics of one local cluster. Call `start`, then read `url`;
+    call `stop` even if `start` failed."""
 
     def __init__(
         self, server: MemoryApiServer, place: ApiPlace, access: ApiAccess, parts: Parts
@@ -69,7 +71,7 @@ class ApiEndpoint:
         self._health: HttpServer | None = None
 
     async def start(self) -> None:
-        """Start serving. Raises OSError if a port is taken."""
+        """Listen on both ports. Raises OSError if one is taken."""
         served, health = await self._imported
         place = self._place
         self._health = health(self._parts, lambda: True)

@@ -8,7 +8,8 @@ from typing import Any
 
 
 class BackgroundTasks:
-    """`failed` is called with any error of a task other than its cancellation."""
+    """Starts asyncio tasks and keeps references to them until they end. `failed` is called with the
+    exception of each task that raises one; a cancelled task is no failure."""
 
     def __init__(self, failed: Callable[[BaseException], None]) -> None:
         self._failed = failed

@@ -59,8 +59,8 @@ LOG_BYTES_MAX = 16 * 1024 * 1024
 
 
 class BrokerProcess:
-    """One pod's broker. `run` is the task that keeps it alive; its config has been written
-    before."""
+    """The broker process of one pod. `run` starts it and restarts it when it exits; its
+    configuration file must exist before."""
 
     def __init__(
         self,
@@ -71,8 +71,9 @@ class BrokerProcess:
         changed: Callable[[], None],
         port_taken: Callable[[], str],
     ) -> None:
-        """`port_taken`: returns a sentence about a port of the broker that another process uses,
-        else ""."""
+        """`restart`: True if the process is started again after it exits. `changed`: called when
+        the process starts or exits. `port_taken`: returns a sentence if another process uses a port
+        of the broker, else ""."""
         self.broker_id = broker_id
         # The running process's pid; None between two processes.
         self.pid: int | None = None
@@ -97,13 +98,14 @@ class BrokerProcess:
 
     @property
     def last_words(self) -> str:
-        """Return the last line of its log, for the user."""
+        """Return the last line of the broker's log, which says why it exited."""
         path = self._layout.broker_log(self.broker_id)
         lines = path.read_text(errors="replace").splitlines() if path.exists() else []
         return lines[-1] if lines else "no output"
 
     async def run(self) -> None:
-        """Run until stopped; with `restart`, restart the process after any exit."""
+        """Run the process until `stop` is called. Return earlier if it exits and is not restarted:
+        restarts are off, or another start would fail in the same way."""
         backoff_ms = BACKOFF_MS
         while not self._stopping.is_set():
             started = time.monotonic()
@@ -123,7 +125,9 @@ class BrokerProcess:
             self.restarts += 1
 
     def _is_final(self, code: int) -> bool:
-        """Return True if a restart would end the same; log it if a port is the reason."""
+        """Return True if a process that exited with `code` would fail again if it were restarted: a
+        bad configuration, another broker's volume, or a port that stays taken. Log it if it is the
+        port."""
         taken = self._port_taken() if code > 0 else ""
         self._taken = self._taken + 1 if taken else 0
         if self._taken >= TAKEN_STARTS_MAX:
@@ -156,7 +160,7 @@ class BrokerProcess:
             self._process, self.pid = None, None
 
     async def stop(self, grace_ms: int = STOP_MS_MAX) -> None:
-        """Ask the process to stop and wait; kill it only after the grace period."""
+        """Send SIGTERM and wait for the process to exit. Kill it after `grace_ms`."""
         self._stopping.set()
         process = self._process
         if process is None:
@@ -181,7 +185,7 @@ def _signal_name(number: int) -> str:
 
 
 def _rotate(path: Path) -> None:
-    """Rotate a large log; one older log is kept."""
+    """Rename the log to `….log.1` if it is larger than `LOG_BYTES_MAX`, replacing an older one."""
     if path.exists() and path.stat().st_size > LOG_BYTES_MAX:
         path.replace(path.with_suffix(".log.1"))
 
@@ -190,7 +194,9 @@ LINK = "..data"
 
 
 def mount(directory: Path, version: str, files: Mapping[str, bytes]) -> None:
-    """Make `directory` hold exactly these files. `version`: the Secret's. Raises OSError."""
+    """Make `directory` hold exactly `files`, in one step for all, as a kubelet mounts a Secret.
+    `version`: the Secret's resourceVersion; if it is mounted already, do nothing. Raises
+    OSError."""
     directory.parent.mkdir(mode=0o700, exist_ok=True)
     directory.mkdir(mode=0o700, exist_ok=True)
     place, link = directory / f"..{version}", directory / LINK
@@ -220,6 +226,8 @@ NO_CONFIG = ("CreateContainerConfigError", "its ConfigMap does not exist")
 
 @dataclass(slots=True)
 class _Running:
+    """A started pod of a broker."""
+
     process: BrokerProcess
     # Ends when no process of the pod runs any more.
     task: asyncio.Task[None]
@@ -228,7 +236,7 @@ class _Running:
 
 
 class BrokerPods:
-    """`api_server.kubelets.PodRuntime` for brokers."""
+    """Runs the pods of brokers as processes: an `api_server.kubelets.PodRuntime`."""
 
     def __init__(
         self,
@@ -239,8 +247,8 @@ class BrokerPods:
         restart: bool,
         address: str = LOOPBACK,
     ) -> None:
-        """`ports`: a broker's ports, picked when they are first asked for; `address`: where it
-        listens."""
+        """`ports`: returns a broker's ports, and picks them at its first call. `restart`: True if a
+        broker process that exits is started again. `address`: where brokers listen."""
         self.on_change: Callable[[], None] = lambda: None
         self.on_failure: Callable[[BaseException], None] = lambda _: None
         self.server = server
@@ -318,14 +326,15 @@ class BrokerPods:
 
     @property
     def pids(self) -> dict[str, int]:
-        """Return the process ids of all running brokers, by broker id, and of this process."""
+        """Return the process ids of all running brokers, by broker id, and of this process as
+        `controller`."""
         processes = sorted((one.process for one in self._pods.values()), key=_number)
         running = {str(one.broker_id): one.pid for one in processes if one.pid is not None}
         return {**running, "controller": os.getpid()}
 
     @property
     def ended(self) -> list[BrokerProcess]:
-        """Processes that ended and will not be restarted."""
+        """Return the broker processes that have exited and will not be restarted."""
         return [one.process for one in self._pods.values() if one.process.ended]
 
     async def stop_all(self) -> None:
@@ -339,8 +348,8 @@ class BrokerPods:
     async def _run(
         self, pod: Object, process: BrokerProcess, before: list[asyncio.Task[None]]
     ) -> None:
-        """Run a pod's broker. `before`: tasks of the broker's earlier pods; two pods never share
-        one data directory."""
+        """Run a pod's broker until it is stopped. `before`: the tasks of earlier pods of the same
+        broker; wait for them first, since two processes must not share a data directory."""
         if before:
             await asyncio.wait(before)
         while (config := self._config(pod)) is None:
@@ -351,7 +360,8 @@ class BrokerPods:
         await process.run()
 
     def _config(self, pod: Object) -> bytes | None:
-        """Return the broker's config; None while the ConfigMap of its template does not exist."""
+        """Return the content of the broker's configuration file. Return None while the ConfigMap
+        that the pod names does not exist."""
         meta = pod["metadata"]
         volumes = pod["spec"].get("volumes") or ()
         names = [volume["configMap"]["name"] for volume in volumes if volume.get("configMap")]
@@ -363,7 +373,8 @@ class BrokerPods:
         return local_config(stored.body["data"][FILE], pod, place)
 
     async def _mount_forever(self, pod: Object, running: _Running) -> None:
-        """Keep the pod's Secret mounted like a kubelet, until the pod has ended."""
+        """Write the pod's Secret to the broker's directory, and again after each change, until the
+        pod has ended."""
         broker_id = running.process.broker_id
         names = [
             volume["secret"]["secretName"]
@@ -378,7 +389,7 @@ class BrokerPods:
             await asyncio.sleep(MOUNT_S)
 
     async def _probe_forever(self, running: _Running) -> None:
-        """Probe readiness like a kubelet, until the pod has ended."""
+        """Request the broker's /readyz periodically, as a kubelet does, until the pod has ended."""
         port = self._ports(running.process.broker_id).metrics
         while not running.task.done():
             alive = running.process.pid is not None
@@ -399,7 +410,7 @@ class BrokerPods:
 
 @dataclass(frozen=True, slots=True)
 class BrokerPlace:
-    """A broker's directory, ports and address on this machine."""
+    """Where a broker runs on this machine: its directory, ports and address."""
 
     layout: DirectoryLayout
     ports: Ports
@@ -407,8 +418,8 @@ class BrokerPlace:
 
 
 def local_config(text: str, pod: Object, place: BrokerPlace) -> bytes:
-    """Adapt a pod's ConfigMap to a process with a directory and ports of this machine. All brokers
-    share one address here: each adds its id to the port of a declared listener."""
+    """Return the content of a ConfigMap for brokers, adapted to one broker process at `place`. All
+    brokers share one address here, so each adds its id to the port of a declared listener."""
     meta = pod["metadata"]
     layout, ports, host = place.layout, place.ports, place.address
     broker_id = int(meta["labels"][labels.BROKER_ID])
@@ -436,7 +447,7 @@ def _number(process: BrokerProcess) -> int:
 
 
 async def _is_ready(address: str, port: int) -> bool:
-    """Send one request to /readyz."""
+    """Return True if a GET of /readyz is answered with status 200 within `PROBE_S_MAX`."""
     try:
         async with asyncio.timeout(PROBE_S_MAX):
             reader, writer = await asyncio.open_connection(address, port)

@@ -58,8 +58,8 @@ from plimsoll_process.waits import cancelled
 
 
 def show_authority(server: MemoryApiServer, key: Key, layout: DirectoryLayout) -> str:
-    """Write the authority of the listeners' certificates to a file and return its path; "" if there
-    is none."""
+    """Write the CA certificate that clients of the LogCluster's TLS listeners must trust to a file,
+    and return its path. Return "" if the cluster has none."""
     namespace, name = key
     shown = found(server, resources.CONFIG_MAPS, namespace, labels.listener_authority_map(name))
     if shown is None:
@@ -74,6 +74,8 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalOptions:
+    """How to run a local cluster, as the command line states it."""
+
     root: Path
     port: int | None
     restart: bool
@@ -84,22 +86,27 @@ class LocalOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalReady:
+    """What `plimsoll local` prints when the cluster is ready: addresses, process ids,
+    credentials."""
+
     bootstrap: str
     controller: str
     api: str
     metrics: dict[str, str]
     pids: dict[str, int]
     listeners: dict[str, str]
-    """Addresses by declared listener; empty: clients have only `bootstrap`."""
+    """The brokers' addresses by name of the declared listener, comma-separated; empty if none is
+    declared: clients then use `bootstrap`."""
     authority: str
-    """The file with the authority that clients of TLS listeners must trust; empty: none."""
+    """The file with the CA certificate that clients of TLS listeners must trust; empty if there is
+    none."""
     users: str
-    """The directory of users' credentials, one directory each; empty: none."""
+    """The directory with a folder of credentials for each User; empty if there is none."""
 
 
 class OtherCluster(DirectoryLog):
-    """The log of a LogCluster that does not belong to this directory; `open` fails with the
-    reason."""
+    """Stands for the metadata log of a LogCluster that this directory does not hold, because its id
+    differs. `open` raises LogOfAnother, so the LogCluster is never led."""
 
     def __init__(self, path: Path, cluster_id: UUID, own: UUID) -> None:
         super().__init__(path, cluster_id)
@@ -113,7 +120,8 @@ class OtherCluster(DirectoryLog):
 
 
 class LocalCluster:
-    """`run` starts everything, calls back once when ready, and returns after the stop."""
+    """A cluster on this machine: operator, API server in memory, brokers and drivers. `run` starts
+    it, and returns after `stop`."""
 
     def __init__(self, wishes: LocalOptions) -> None:
         self._wishes = wishes
@@ -129,11 +137,12 @@ class LocalCluster:
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def stop(self) -> None:
-        """Begin a clean stop; may be called from a signal handler."""
+        """Request a clean stop, upon which `run` returns. May be called from a signal handler."""
         self._stop_wanted.set()
 
     async def run(self, when_ready: Callable[[LocalReady], None]) -> None:
-        """Raises CannotRun, BadDirectory, and fatal errors of the operator."""
+        """Start everything, call `when_ready` once, and run until `stop`. Raises CannotRun or
+        BadDirectory if the cluster cannot be started, and any fatal error of the operator."""
         if why := stranger(self._wishes.documents):
             raise CannotRun(why)
         self._layout.prepare()
@@ -205,8 +214,8 @@ class LocalCluster:
         return planned
 
     def _ports(self, broker_id: int) -> Ports:
-        """Return a broker's ports; a broker that joins later gets them when they are first asked
-        for."""
+        """Return a broker's ports. Those of a broker that joins later are picked at the first
+        call."""
         known = self._planned.brokers.get(broker_id)
         if known is None or not known.kafka:
             self._planned = plan(self._planned, (broker_id,), None, self._wishes.port, self._held)
@@ -214,7 +223,7 @@ class LocalCluster:
         return self._planned.brokers[broker_id]
 
     def _check_ports(self, members: Iterable[BrokerId]) -> None:
-        """Check that no other process uses the ports. Raises CannotRun."""
+        """Raise CannotRun if another process listens on a port of one of the members."""
         present = list(map(int, members)) or list(self._planned.brokers)
         listeners = tuple(one.port for one in self._wishes.documents.cluster.listeners)
         ports = {broker_id: self._ports(broker_id) for broker_id in present}
@@ -222,8 +231,8 @@ class LocalCluster:
             raise CannotRun(why)
 
     def _drivers(self, objects: LocalObjects, parts: Parts) -> DriverPods:
-        """Build the runtime of drivers. Clients bootstrap with all brokers that exist when a driver
-        starts."""
+        """Build the runtime for the pods of Spark drivers. Drivers bootstrap with all brokers that
+        exist when they start."""
 
         def bootstrap() -> str:
             return self._bootstrap(parts, map(BrokerId, self._planned.brokers))
@@ -296,7 +305,7 @@ class LocalCluster:
         )
 
     def _at(self, port: int) -> str:
-        """Format an address for clients."""
+        """Return `HOST:PORT` of a port of this cluster, for clients."""
         return host_and_port(self._address, port)
 
     def _listeners(self, parts: Parts) -> tuple[Listener, ...]:
@@ -304,15 +313,16 @@ class LocalCluster:
         return () if led is None else led.controller.image.listeners
 
     def _bootstrap(self, parts: Parts, broker_ids: Iterable[BrokerId]) -> str:
-        """Return the addresses for clients without a chosen listener: those of the first listener
-        open to everyone, else of the first."""
+        """Return the brokers' addresses, comma-separated, for clients that choose no listener:
+        those of the first inside listener that is plaintext without a login, else of the first."""
         present, listeners = tuple(broker_ids), self._listeners(parts)
         if not listeners:
             return ",".join(self._at(self._ports(int(one)).kafka) for one in present)
         return self._addresses(open_to_all(listeners) or listeners[0], present)
 
     def _addresses(self, listener: Listener, broker_ids: Iterable[BrokerId]) -> str:
-        """Brokers share one address here, so each adds its id to the port of the listener."""
+        """Return the brokers' addresses at a listener, comma-separated. Brokers share one address
+        here, so each adds its id to the listener's port."""
         return ",".join(self._at(listener.port + broker_id) for broker_id in broker_ids)
 
     def _ready(
@@ -338,12 +348,13 @@ class LocalCluster:
     # --- tasks ------------------------------------------------------------------------------------
 
     def fail(self, error: BaseException) -> None:
-        """Report a fatal error: `run` raises it."""
+        """Report a fatal error of a part. `run` raises the first one."""
         if not self._failed.done():
             self._failed.set_exception(error)
 
     async def _until_stop(self, work: Coroutine[Any, Any, R]) -> R | None:
-        """Return the result of `work`, or None if the stop came first."""
+        """Return the result of `work`; or cancel it and return None if `stop` is called first.
+        Raises the error that `fail` reports."""
         stop = asyncio.ensure_future(self._stop_wanted.wait())
         working = asyncio.ensure_future(work)
         watched: set[asyncio.Future[Any]] = {stop, working, self._failed}

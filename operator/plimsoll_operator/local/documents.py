@@ -1,4 +1,5 @@
-"""Interprets the YAML files of a local cluster: the cluster, and the objects declared for it. Pure.
+"""Interprets the YAML files of a local cluster: its LogCluster, and the objects declared for it.
+Pure.
 
 Without a LogCluster in the files a default one is used, and everything in them belongs to it. With
 `--secure` it gets a TLS listener of the cluster's own CA that requires a password or a certificate,
@@ -47,13 +48,17 @@ KIND_OF: dict[str, Kind] = {kind.kind: kind for kind in USER_KINDS}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Documents:
+    """What the files of a local cluster declare."""
+
     cluster: LogCluster
     others: tuple[Other, ...]
     """The other objects, in the order in which they are applied."""
 
 
 def gather(resources: Sequence[Resource], brokers: int | None) -> Documents | Refusal:
-    """Collect the documents. `brokers` of the command line overrides the LogCluster's count."""
+    """Return what the resources of the files declare. `brokers`: the number on the command line,
+    which overrides the LogCluster's; None: not stated. Return a Refusal if there are several
+    LogClusters."""
     clusters = [resource for resource in resources if isinstance(resource, LogCluster)]
     others = [with_uid(found) for found in resources if not isinstance(found, LogCluster)]
     if len(clusters) > 1:
@@ -76,7 +81,8 @@ def gather(resources: Sequence[Resource], brokers: int | None) -> Documents | Re
 
 
 def stranger(documents: Documents) -> str:
-    """Return a sentence about a Topic or User of another LogCluster, or ""."""
+    """Return a sentence about the first Topic or User that names a LogCluster other than the files'
+    one; "" if there is none."""
     for found in documents.others:
         if isinstance(found, Topic | User) and found.cluster_key != documents.cluster.key:
             where = "/".join(found.cluster_key)
@@ -88,10 +94,10 @@ def stranger(documents: Documents) -> str:
 
 
 def local_cluster(cluster: LogCluster) -> LogCluster:
-    """Adapt the LogCluster to one machine: brokers have no racks, since there are no nodes, and all
-    run this release, since there are no images. By default brokers and the operator talk in
-    plaintext: nothing leaves the machine, and a process that could listen on it could also read the
-    keys."""
+    """Return the LogCluster adapted to one machine: racks are ignored, since there are no nodes,
+    and all brokers run this release, since there are no images. Unless it states otherwise, brokers
+    and the operator talk in plaintext: nothing leaves the machine, and a process that could listen
+    on it could also read the keys."""
     spec = replace(cluster.spec, racks=Racks(policy="Ignored"), version=None, image=None)
     if cluster.stated_inside is None:
         spec = replace(spec, certificates=OPEN_INSIDE)
@@ -99,7 +105,8 @@ def local_cluster(cluster: LogCluster) -> LogCluster:
 
 
 def manifest(resource: Resource) -> Object:
-    """Build the object as `kubectl apply` would send it."""
+    """Return the resource as an object of the API server, without status, as `kubectl apply` sends
+    it."""
     meta = resource.metadata
     metadata: Object = {"name": meta.name, "namespace": meta.namespace}
     if meta.labels:
@@ -124,8 +131,8 @@ def _default_cluster(topics: Sequence[Topic]) -> LogCluster:
 
 
 def _adopted(found: Other, cluster: LogCluster) -> Other:
-    """Assign an object to the default cluster: without a LogCluster in the files, it takes all
-    objects."""
+    """Return the object with its clusterRef set to the default LogCluster: if the files declare
+    none, all their objects belong to it."""
     namespace, name = cluster.key
     if isinstance(found, Topic):
         ref = ClusterRef(name=name, namespace=namespace)
@@ -141,8 +148,8 @@ def _adopted(found: Other, cluster: LogCluster) -> Other:
 def with_uid(
     found: Other,
 ) -> Other:
-    """Give an object of a file a stable uid: from its name, and for objects that run once also from
-    their spec."""
+    """Return the object with a uid, if it has none, that is the same at every start: derived from
+    its name, and for objects that run once also from their spec."""
     if found.metadata.uid:
         return found
     words = list(found.key)
@@ -166,7 +173,8 @@ CLOSED_INSIDE = Certificates(internal=InternalCertificates(mode="Required"))
 
 
 def secured(documents: Documents, port: int | None) -> Documents:
-    """Return the secured documents. `port`: of the first broker."""
+    """Return the documents with what `--secure` adds: a TLS listener, enforced rights, internal
+    certificates and the User `admin`. `port`: of broker 0; None: `PORT_DEFAULT`."""
     cluster, spec = documents.cluster, documents.cluster.spec
     listener = DeclaredListener(
         name=LISTENER,

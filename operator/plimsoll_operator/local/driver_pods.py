@@ -54,8 +54,9 @@ CONNECTOR = "spark-sql-kafka-0-10_*.jar"
 
 
 def jars_directory(environment: Mapping[str, str]) -> Path:
-    """Return the folder of Spark's Kafka connector, existing or not; it does not depend on the
-    working directory. In a working tree it lies below the tree, else in the user's cache (XDG)."""
+    """Return the folder of Spark's Kafka connector, which may not exist: the one that the
+    environment names, else one below the working tree, else one in the user's cache (XDG). It is
+    absolute."""
     if stated := environment.get(JARS_VARIABLE):
         return Path(stated).absolute()
     tree = working_tree()
@@ -66,14 +67,16 @@ def jars_directory(environment: Mapping[str, str]) -> Path:
 
 
 def fetch_jars(environment: Mapping[str, str]) -> int:
-    """Fetch the jars with Maven into `jars_directory`, and print it; return the exit code."""
+    """Download the jars with Maven into `jars_directory`; the script prints that folder. Return the
+    exit code."""
     script = shipped_directory("spark") / "jars.sh"
     words = ("bash", str(script), str(jars_directory(environment)))
     return subprocess.run(words, env=dict(environment), check=False).returncode
 
 
 def why_no_driver(environment: Mapping[str, str]) -> str:
-    """Return a sentence about the software that Verifications lack, or ""."""
+    """Return a sentence about the missing software without which no Verification can run; "" if all
+    is installed."""
     missing = []
     if any(importlib.util.find_spec(name) is None for name in MODULES):
         missing.append(f"PySpark (`{sys.executable} -m pip install 'plimsoll[spark]'`)")
@@ -114,11 +117,14 @@ NOT_STARTED = 128
 
 
 class NotThere(Exception):
-    """The source of a pod's volume is missing; the message is a sentence."""
+    """A driver's pod cannot be run: the ConfigMap or Secret of a volume is missing or invalid, or
+    the pod belongs to no Verification. The message is a sentence."""
 
 
 @dataclass(slots=True)
 class _RunningDriver:
+    """A started pod of a driver."""
+
     name: str
     # None: not yet started, or ended.
     process: asyncio.subprocess.Process | None = None
@@ -130,7 +136,7 @@ class _RunningDriver:
 
 
 class DriverPods:
-    """`api_server.kubelets.PodRuntime` for drivers."""
+    """Runs the pods of Spark drivers as processes: an `api_server.kubelets.PodRuntime`."""
 
     def __init__(
         self,
@@ -142,8 +148,9 @@ class DriverPods:
         owner: OwnerCredentials,
         address: str = LOOPBACK,
     ) -> None:
-        """`bootstrap`: brokers' addresses, comma-separated; `api`: the API server's URL, which
-        drivers use with the owner's token; `address`: of this machine."""
+        """`bootstrap`: returns the brokers' addresses, comma-separated. `api`: the URL of the API
+        server, to which drivers report with the token of `owner`. `address`: this machine's, shown
+        as the pods' IP."""
         self.on_change: Callable[[], None] = lambda: None
         self.on_failure: Callable[[BaseException], None] = lambda _: None
         self._server = server
@@ -229,8 +236,9 @@ class DriverPods:
         write_whole(account / "ca.crt", self._owner.authority)
 
     def _volumes(self, pod: Object, folder: Path) -> dict[str, Path]:
-        """Create folders with the volumes' contents, by their mount paths in the container. Raises
-        NotThere."""
+        """Write the content of the pod's volumes to folders below `folder`, and return each folder
+        by its mount path in the container. Raises NotThere if a ConfigMap or Secret does not
+        exist."""
         folders = {}
         volumes = folder / "volumes"
         for volume in pod["spec"].get("volumes") or ():
@@ -302,8 +310,8 @@ class DriverPods:
         return code if code >= 0 else 128 - code
 
     async def _end_rest(self, group: int) -> None:
-        """Wait for the JVM, which ends after its driver; kill the process group after a bounded
-        time."""
+        """Wait until every process of the group has ended, since the JVM ends after the driver.
+        Kill those that still run after `STOP_MS_MAX`."""
         for _ in range(STOP_MS_MAX // LOOK_MS):
             if not _signal_group(group, 0):
                 return
@@ -311,7 +319,8 @@ class DriverPods:
         _signal_group(group, signal.SIGKILL)
 
     async def _stop(self, running: _RunningDriver, grace_ms: int) -> None:
-        """Stop the driver and its JVM; kill them after the grace period."""
+        """Send SIGTERM to the driver and its JVM, and wait for the pod's end. Kill them after
+        `grace_ms`."""
         running.stopping.set()
         if running.process is not None:
             _signal_group(running.process.pid, signal.SIGTERM)
@@ -324,8 +333,9 @@ class DriverPods:
 
 
 def local_config(text: str, *, bootstrap: str, api: str, account: str) -> str:
-    """Adapt a driver's ConfigMap to this machine's brokers and API server. The driver uses the
-    credentials in the folder `account`, and reports to this API server alone."""
+    """Return the content of a driver's ConfigMap, adapted to this machine: its brokers at
+    `bootstrap` and its API server at `api`, for which the folder `account` holds the credentials. A
+    driver that logs in keeps the addresses that the operator wrote."""
     config = json.loads(text)
     # A driver that logs in has the addresses of a listener, which are this machine's already.
     if "user" not in config:
@@ -336,9 +346,10 @@ def local_config(text: str, *, bootstrap: str, api: str, account: str) -> str:
 
 
 def environment(mounts: Mapping[str, Path], own: Mapping[str, str]) -> dict[str, str]:
-    """Build a driver's environment: `own`, this process's, with the variables of every driver, and
-    none from the pod. HOME stays, since the interpreter may import from below it. So do the entries
-    of PYTHONPATH, made absolute, since a driver runs in another folder."""
+    """Return the environment variables of a driver: those of this process, `own`, and those that
+    every driver's pod has; none that this pod states. HOME stays, and so do the entries of
+    PYTHONPATH, made absolute: the interpreter may import from there, and a driver runs in another
+    folder."""
     stated = {
         name: translated(value, mounts) for name, value in ENVIRONMENT.items() if name != HOME
     }
@@ -349,7 +360,8 @@ def environment(mounts: Mapping[str, Path], own: Mapping[str, str]) -> dict[str,
 
 
 def translated(text: str, mounts: Mapping[str, Path]) -> str:
-    """Replace a path below a mount by the folder on this machine; other text is unchanged."""
+    """Return `text`, with a mount path at its start replaced by the folder on this machine;
+    unchanged if it starts with none."""
     for mount, folder in mounts.items():
         if text == mount or text.startswith(f"{mount}/"):
             return f"{folder}{text[len(mount) :]}"
@@ -357,7 +369,8 @@ def translated(text: str, mounts: Mapping[str, Path]) -> str:
 
 
 def _signal_group(group: int, number: int) -> bool:
-    """Send a signal to a driver and all its children; return True if any process is left."""
+    """Send a signal to all processes of a group; 0 sends none. Return False if no process is
+    left."""
     try:
         os.killpg(group, number)
     except ProcessLookupError:

@@ -1,8 +1,8 @@
 """Reads the metadata log that an earlier run left in the directory, before this run leads.
 
-Topics outlive their files: each declared topic without an object gets one again, so that it does
-not count as deleted. That happens for a directory of an earlier release, which kept no objects, and
-after a crash before they were written.
+Each declared topic in that log without a Topic object gets one again, since the operator would take
+the absence for a deletion. Objects are missing in a directory of an earlier release, which kept
+none, and after a crash before they were written.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from plimsoll_operator.reconcile.topic.topic_declaration import OWN_FIELDS
 
 
 async def committed(layout: DirectoryLayout, cluster_id: UUID) -> ClusterImage:
-    """Return the committed image; empty if there is no log or it is unreadable. The leader reports
-    that error."""
+    """Return the state that the directory's metadata log holds. It is empty if there is no log, or
+    if it cannot be read: the leader, which reads it again, reports that error."""
     empty = ClusterImage(cluster_id=cluster_id)
     if not layout.metadata.exists():
         return empty
@@ -39,7 +39,8 @@ async def committed(layout: DirectoryLayout, cluster_id: UUID) -> ClusterImage:
 
 
 def declared_topics(image: ClusterImage, cluster: LogCluster) -> Iterator[Topic]:
-    """Yield the objects of all declared topics that are not being deleted, in present form."""
+    """Yield a Topic object, with its present settings, for each topic in `image` that an object
+    declared and that is not being deleted."""
     for topic in image.topics.values():
         if topic.object is not None and topic.pending_deletion is None:
             yield _object(image, topic, cluster)

@@ -1,11 +1,11 @@
-"""The API server of a local cluster: its objects, including those of the files, and the file that
-keeps them between runs.
+"""The objects of a local cluster, in an API server in memory, and the file that keeps them between
+runs.
 
 All objects are kept but the CRDs, which ship, Leases, which belong to processes, and Events. The
 file is written whole, soon after a change of a spec and later after a change of a status. Objects
 that files declared at an earlier start and no longer declare are dropped: another LogCluster, and
-each Reassignment, Rebalance, Verification or User in no file; topics stay, and so do fields that
-others applied. Called by `cluster`.
+each Reassignment, Rebalance, Verification or User in no file. Topics stay, and so do fields that
+other managers applied. Called by `cluster`.
 """
 
 from __future__ import annotations
@@ -49,11 +49,13 @@ LATER_MS = 5_000
 
 
 class NotApplied(Exception):
-    """The API server refuses an object of the files; the message is a sentence for the user."""
+    """The API server in memory refused an object of the files. The message is a sentence for the
+    user."""
 
 
 class KeptObject(msgspec.Struct, frozen=True, kw_only=True):
-    """One object, and the fields that each manager has applied."""
+    """One object in the file. `root`: the path of its kind; `applied`: the fields that each manager
+    last applied."""
 
     root: str
     body: dict[str, Any]
@@ -61,13 +63,17 @@ class KeptObject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeptObjects(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of the file: all kept objects as of one revision, and the release that wrote
+    them."""
+
     release: str
     revision: int
     objects: list[KeptObject]
 
 
 class LocalObjects:
-    """`server` holds the objects; `save_forever` writes them to the file."""
+    """The API server in memory of one local cluster, `server`, filled from the file of an earlier
+    run. `save_forever` and `save` write its objects to the file."""
 
     def __init__(self, layout: DirectoryLayout) -> None:
         self.layout = layout
@@ -101,8 +107,8 @@ class LocalObjects:
             self.server.seed(resources.NAMESPACES, {"metadata": {"name": name}})
 
     def apply(self, resource: Resource) -> StoredObject:
-        """Apply as `kubectl apply --server-side --force-conflicts` does; a new object gets the
-        resource's uid. Raises NotApplied."""
+        """Apply a resource of the files as `kubectl apply --server-side --force-conflicts` does,
+        and return the stored object. A new object gets the resource's uid. Raises NotApplied."""
         kind, meta = KIND_OF[type(resource).__name__], resource.metadata
         self.ensure_namespace(meta.namespace)
         known = found(self.server, kind, *resource.key)
@@ -129,11 +135,12 @@ class LocalObjects:
         return stored
 
     def of_files(self, kind: Kind) -> Iterator[StoredObject]:
-        """Return the objects that files declare, now or at an earlier start."""
+        """Yield the objects of a kind that the files declare, or declared at an earlier start."""
         return (stored for stored in listed(self.server, kind) if _is_of_files(stored))
 
     def drop(self, stored: StoredObject) -> None:
-        """Remove an object that no file declares any more; fields that others applied stay."""
+        """Remove an object that no file declares any more. If another manager has applied fields of
+        it, keep the object, and only forget that the files declared it."""
         others = {name: paths for name, paths in stored.applied.items() if name != MANAGER}
         if any(not name.endswith("/status") for name in others):
             stored.applied = others
@@ -141,8 +148,8 @@ class LocalObjects:
             self.server.store.remove(stored)
 
     def drop_brokers(self) -> None:
-        """Delete the brokers' StatefulSets and pods, so that they are recreated from the present
-        spec."""
+        """Remove the StatefulSets and pods of all brokers without stopping anything; the operator
+        creates them anew from the present spec."""
         for kind in OF_BROKERS:
             for stored in listed(self.server, kind):
                 if BROKER_ID in stored.labels:
@@ -187,12 +194,13 @@ class LocalObjects:
         )
 
     def save(self) -> None:
-        """Write the file now; `save_forever` must not run."""
+        """Write the file now. `save_forever` must not run at the same time."""
         self._due_ms = None
         self._write(msgspec.json.encode(self._kept()))
 
     async def save_forever(self) -> None:
-        """Write changes until cancelled."""
+        """Write the file when it is due after a change, until cancelled. A write that fails is
+        repeated."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -212,7 +220,7 @@ class LocalObjects:
                 self._changed.set()
 
     def _write(self, content: bytes) -> bool:
-        """Return True if the file was written."""
+        """Write the file. Return False, and log the reason, if that fails."""
         try:
             write_whole(self.layout.objects, content, private=True)
         except OSError as error:
@@ -234,7 +242,8 @@ def _is_of_files(stored: StoredObject) -> bool:
 
 
 def _fresh(body: Object, *, same_release: bool) -> Object:
-    """Remove state of processes that no longer run."""
+    """Return a kept object without what held only for the earlier run: the state of a pod, and the
+    conditions of a LogCluster, or its whole status if another release wrote it."""
     kind = body["kind"]
     if kind == resources.PODS.kind:
         return {**body, "status": _fresh_pod(body)}
@@ -246,7 +255,8 @@ def _fresh(body: Object, *, same_release: bool) -> Object:
 
 
 def _fresh_pod(pod: Object) -> Object:
-    """Return the initial status of a pod; one that runs once is not run again."""
+    """Return the status with which a kept pod starts: Pending. A pod that runs once keeps its end,
+    or is Failed if it had not ended."""
     status: Object = pod.get("status") or {}
     if pod["spec"].get("restartPolicy") != "Never":
         return {"phase": "Pending"}

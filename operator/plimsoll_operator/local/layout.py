@@ -1,4 +1,4 @@
-"""The layout of a local cluster's directory, and the facts that it keeps between runs.
+"""The layout of a local cluster's directory, and `cluster.json`, which keeps its id and ports.
 
 Ports are picked once and kept, so that clients find a restarted cluster at the same address. The
 API server checks the spelling of names (`api_server.name_rules`), but restores objects of an
@@ -26,23 +26,24 @@ PORT_MAX = 65_535
 
 
 class Remembered(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of `cluster.json`."""
+    """The content of `cluster.json`: what a directory keeps between runs. `brokers`: ports by
+    broker id."""
 
     cluster_id: UUID
     controller_port: int
     brokers: dict[int, Ports]
     api_port: int = 0
-    """0: an earlier version picked none."""
+    """The port of the API server; 0: not picked yet, since an earlier release wrote the file."""
     metrics_port: int = 0
-    """The port of the operator's metrics; 0: as above."""
+    """The port of the operator's metrics; 0: not picked yet."""
     first_port: int = 0
-    """The first of the clients' ports; 0: they were picked, or assigned by an earlier version."""
+    """The port for clients of the first broker, if the command line stated it; 0: it was picked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerCredentials:
-    """Credentials for the API server of one start: the token, and the authority that signed its
-    certificate (PEM)."""
+    """What a client needs for the local API server until it is restarted: the bearer token, and the
+    CA certificate (PEM) that signed the server's certificate."""
 
     token: str
     authority: bytes
@@ -52,10 +53,12 @@ class OwnerCredentials:
 
 
 class BadDirectory(Exception):
-    """The directory cannot be used; the message is a sentence for the user."""
+    """The directory of a local cluster cannot be used. The message is a sentence for the user."""
 
 
 class DirectoryLayout:
+    """The paths in a local cluster's directory, and the small files that it writes itself."""
+
     def __init__(self, root: Path) -> None:
         self.root = root
 
@@ -65,7 +68,7 @@ class DirectoryLayout:
 
     @property
     def history(self) -> Path:
-        """Return the archive of changes of leaders and ISRs, beyond the metadata log."""
+        """Return the folder of the history: archived changes of leaders and ISRs."""
         return self.root / "history"
 
     @property
@@ -86,7 +89,7 @@ class DirectoryLayout:
         return self.root / f"broker-{broker_id}.json"
 
     def pod(self, name: str) -> Path:
-        """Return the folder of a running driver's volumes."""
+        """Return the folder of a driver's pod, which holds its volumes while it runs."""
         return self.root / "pods" / name
 
     def pod_log(self, name: str) -> Path:
@@ -94,36 +97,38 @@ class DirectoryLayout:
 
     @property
     def pki(self) -> Path:
-        """Certificates and keys; only the owner can read them."""
+        """Return the folder of certificates and keys, which only the owner can read."""
         return self.root / "pki"
 
     def broker_pki(self, broker_id: int) -> Path:
-        """Return the folder of a broker's certificates."""
+        """Return the folder into which the Secret with a broker's certificates is mounted."""
         return self.pki / f"broker-{broker_id}"
 
     @property
     def listener_authority(self) -> Path:
-        """Return the file of the authority that clients of TLS listeners trust."""
+        """Return the file of the CA certificate that clients of TLS listeners must trust."""
         return self.pki / "listener-ca.crt"
 
     @property
     def objects(self) -> Path:
-        """Return the file of the API server's objects as of the last change, Secrets included."""
+        """Return the file in which the API server's objects are kept between runs, Secrets
+        included."""
         return self.root / "objects.json"
 
     @property
     def users(self) -> Path:
-        """Return the folder with a directory of credentials for each user."""
+        """Return the folder that holds a folder of credentials for each User."""
         return self.root / "users"
 
     @property
     def kubeconfig(self) -> Path:
-        """Return the kubeconfig for `kubectl`: the API server's address and token."""
+        """Return the kubeconfig file, which holds the API server's address and token for
+        `kubectl`."""
         return self.root / "kubeconfig"
 
     def prepare(self) -> None:
-        """Create the directory for its owner alone: it holds records and Secrets. Raises
-        BadDirectory."""
+        """Create the directory and its subfolders if they do not exist. Only the owner can enter
+        it, since it holds records and Secrets. Raises BadDirectory."""
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.logs.mkdir(exist_ok=True)
@@ -134,7 +139,8 @@ class DirectoryLayout:
             ) from error
 
     def remembered(self) -> Remembered | None:
-        """Return the facts that an earlier run left. Raises BadDirectory."""
+        """Return the content of `cluster.json`, or None if the directory is new. Raises
+        BadDirectory if it is not such a file."""
         path = self.root / "cluster.json"
         if not path.exists():
             return None
@@ -147,8 +153,8 @@ class DirectoryLayout:
         write_whole(self.root / "cluster.json", msgspec.json.encode(remembered))
 
     def show_api(self, url: str, owner: OwnerCredentials, namespace: str) -> None:
-        """Write the kubeconfig file, for its owner alone. `namespace`: the default one of
-        `kubectl`."""
+        """Write the kubeconfig file, readable by its owner alone. `url`: the API server's;
+        `namespace`: the one that `kubectl` uses without `-n`."""
         name = "plimsoll-local"
         authority = base64.b64encode(owner.authority).decode()
         config = {
@@ -173,7 +179,7 @@ class DirectoryLayout:
         write_whole(self.kubeconfig, text.encode(), private=True)
 
     def show_pids(self, pids: dict[str, int]) -> None:
-        """Write `pids.json`: the running processes. A restarted broker gets a new pid."""
+        """Write `pids.json`: the process ids of the running processes, by name."""
         write_whole(self.root / "pids.json", json.dumps(pids).encode())
 
 
@@ -184,9 +190,13 @@ def plan(
     first: int | None,
     held: HeldPorts,
 ) -> Remembered:
-    """Complete the remembered facts for these brokers, and hold all ports. `first`: if given, the
-    clients' port of the first broker; the others get the following ports. If it has not changed
-    since the last run, each broker keeps its port."""
+    """Return the remembered facts, completed with ports for these brokers, and hold all ports.
+
+    `known`: None in a new directory. `cluster_id`: None: keep the known one, or make one. `first`:
+    the clients' port of the first broker as the command line states it; the others get the
+    following ports. If it is None or that of the last run, each broker keeps its port. Raises
+    BadDirectory if the directory holds a cluster of another id, OSError if no port is free.
+    """
     if known and first is not None and first != known.first_port:
         known = _without(known, range(first, first + len(broker_ids)))
     brokers = dict(known.brokers) if known else {}
@@ -218,7 +228,8 @@ def plan(
 
 
 def _without(known: Remembered, stated: range) -> Remembered:
-    """Release all ports of clients, and other ports that lie in the stated range."""
+    """Return the facts without the clients' ports of all brokers, and without other ports in the
+    range `stated`, so that `plan` picks them anew."""
 
     def kept(port: int) -> int:
         return 0 if port in stated else port
@@ -237,7 +248,8 @@ def _without(known: Remembered, stated: range) -> Remembered:
 
 
 def _following(known: Remembered | None, first: int | None) -> Iterator[int]:
-    """Yield ports from `first` on that are not remembered."""
+    """Yield the ports from `first` on that are not among the known ones; none if `first` is
+    None."""
     used = set(_ports_of(known))
     ports = () if first is None else range(first, PORT_MAX + 1)
     return (port for port in ports if port not in used)
@@ -252,11 +264,12 @@ def _ports_of(known: Remembered | None) -> Iterator[int]:
 
 
 class OutsideFolder(OSError):
-    """A name leads out of its folder."""
+    """A name, joined to its folder's path, is not the path of an entry of that folder."""
 
 
 def within(folder: Path, name: str) -> Path:
-    """Return the entry `name` of `folder` itself, which may not exist yet. Raises OutsideFolder."""
+    """Return the path of the entry `name` directly in `folder`; it may not exist yet. Raises
+    OutsideFolder if the name, or a symbolic link, leads elsewhere."""
     path = folder / name
     try:
         inside = path.resolve().parent == folder.resolve() and path.name == name

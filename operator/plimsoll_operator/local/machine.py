@@ -1,8 +1,8 @@
-"""Runs the controllers beside the API server in memory: after changes, and periodically.
+"""Runs the controllers of a local cluster's API server after each change, and periodically.
 
-They reconcile garbage, StatefulSets, Jobs and pods; one run handles all changes that arrive
-together. A pod is run by the runtime of brokers or that of Spark drivers, which verifies that the
-pod is its own. Events, and the progress of objects that run once, are logged.
+They collect garbage and reconcile StatefulSets, Jobs and pods; one run handles all changes that
+arrive together. A pod is run by the runtime of brokers or that of Spark drivers, which verifies
+that the pod is its own. Events, and the progress of objects that run once, are logged.
 """
 
 from __future__ import annotations
@@ -24,19 +24,21 @@ from plimsoll_process.waits import set_within
 
 
 class LocalPods:
-    """`api_server.kubelets.PodRuntime` for both kinds of pods."""
+    """Runs every pod, by the runtime of brokers or that of drivers: an
+    `api_server.kubelets.PodRuntime`."""
 
     def __init__(self, brokers: BrokerPods, drivers: DriverPods) -> None:
         self._brokers = brokers
         self._drivers = drivers
 
     def tell(self, changed: Callable[[], None], failed: Callable[[BaseException], None]) -> None:
-        """Register callbacks. `changed`: a pod's state has changed; `failed`: a bug was found."""
+        """Set the callbacks of both runtimes. `changed`: the state of a pod has changed; `failed`:
+        a task has raised an exception, which only a bug can cause."""
         for runtime in (self._brokers, self._drivers):
             runtime.on_change, runtime.on_failure = changed, failed
 
     async def stop_all(self) -> None:
-        """Stop drivers first: they are the brokers' clients."""
+        """Stop all pods: drivers first, since they are clients of the brokers."""
         await self._drivers.stop_all()
         await self._brokers.stop_all()
 
@@ -73,7 +75,9 @@ WORKLOADS = frozenset(
 
 
 class Machine:
-    """Call `run`; it runs until cancelled."""
+    """Runs the controllers over the API server of one local cluster. `run` works until it is
+    cancelled. `stopping`: set it before all brokers are stopped; their Events are then no
+    warnings."""
 
     def __init__(
         self, server: MemoryApiServer, pods: LocalPods, failed: Callable[[BaseException], None]
@@ -108,8 +112,8 @@ class Machine:
             _tell_progress(before, change.after.body)
 
     def _show_event(self, event: Object) -> None:
-        """Copy an Event to the core API, which `kubectl get events` and `describe` read; the oldest
-        are deleted."""
+        """Copy an Event of `events.k8s.io` to the core API, where `kubectl get events` and
+        `describe` read it. Remove the oldest Events of each API beyond `EVENTS_MAX`."""
         at = event["eventTime"]
         shown = {
             "metadata": {key: event["metadata"][key] for key in ("name", "namespace")},
@@ -144,7 +148,7 @@ def _tell_progress(before: Object, after: Object) -> None:
 
 
 def _progress(body: Object) -> str:
-    """Return the phase, and the message of the condition Ready."""
+    """Return the phase in the object's status and the message of its condition Ready, if any."""
     status = body.get("status") or {}
     none: Object = {}
     ready = next((c for c in status.get("conditions") or () if c["type"] == "Ready"), none)

@@ -18,7 +18,8 @@ from plimsoll_operator.manifests.verification import job_name
 
 
 def controller(server: MemoryApiServer, body: Object, kind: Kind) -> Object | None:
-    """Return the stored object of that kind that controls `body`, matched by name and uid."""
+    """Return the object of `kind` that the ownerReferences of `body` name as its controller, if it
+    exists with the same uid; else None."""
     meta = body["metadata"]
     for owner in _owners(meta):
         stated = (owner.get("apiVersion"), owner.get("kind"), owner.get("controller"))
@@ -31,7 +32,8 @@ def controller(server: MemoryApiServer, body: Object, kind: Kind) -> Object | No
 
 
 def is_broker(server: MemoryApiServer, pod: Object) -> bool:
-    """Return True if a StatefulSet created the pod, and both have the same broker id."""
+    """Return True if an existing StatefulSet controls the pod, and its template has the pod's
+    broker id."""
     made_by = controller(server, pod, resources.STATEFUL_SETS)
     if made_by is None:
         return False
@@ -43,7 +45,7 @@ def is_broker(server: MemoryApiServer, pod: Object) -> bool:
 
 
 def is_driver(server: MemoryApiServer, pod: Object) -> bool:
-    """Return True if the Job of a Verification created the pod."""
+    """Return True if the Job of an existing Verification controls the pod."""
     job = controller(server, pod, resources.JOBS)
     verification = None if job is None else controller(server, job, resources.VERIFICATIONS)
     if job is None or verification is None:

@@ -1,9 +1,8 @@
 """Ports of a local cluster: picked once, kept between runs, and held while the cluster runs.
 
-A socket of the cluster's own process is bound to a held port and does not listen on it. The brokers
-may listen there, since both sides allow it (SO_REUSEADDR). The kernel assigns the port to no
-connection, and no other picker takes it: neither before a broker first listens nor while it is
-down.
+To hold a port, a socket of this process is bound to it and does not listen. The brokers may listen
+there, since both sides allow it (SO_REUSEADDR). The kernel assigns the port to no connection, and
+no other picker takes it: neither before a broker first listens nor while it is down.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ TRIES = 1_000
 
 
 class Ports(msgspec.Struct, frozen=True, kw_only=True):
-    """One broker's ports; 0: an earlier version picked none."""
+    """One broker's ports: for clients, for metrics, and for other brokers. 0: not picked yet."""
 
     kafka: int
     metrics: int
@@ -32,7 +31,7 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HeldPorts:
-    """Holds free ports, all distinct, and ports that are stated or of an earlier run."""
+    """The ports that this process holds at `address`. A context manager: its end releases them."""
 
     def __init__(self, address: str = LOOPBACK) -> None:
         self._address = address
@@ -45,7 +44,8 @@ class HeldPorts:
         self.close()
 
     def pick(self) -> int:
-        """Hold and return a free port. Raises OSError if none is found in `TRIES`."""
+        """Choose a free port in `PICKED`, hold it and return it. Raises OSError after `TRIES` taken
+        ones."""
         for _ in range(TRIES):
             port = random.choice(PICKED)
             if self.claim(port):
@@ -53,12 +53,13 @@ class HeldPorts:
         raise OSError(errno.EADDRINUSE, f"no free port found in {TRIES} tries")
 
     def claim(self, port: int) -> bool:
-        """Hold a port; return False if it is in use."""
+        """Hold a port. Return False if it is in use."""
         return self._hold(port, shared=False)
 
     def keep(self, port: int) -> None:
-        """Hold a stated port, or one of an earlier run with connections that may still be closing.
-        If another process listens there, the component that listens later reports it."""
+        """Hold a port that the user stated, or that an earlier run used, even if connections on it
+        are still closing. If another process listens there, it is not held; the later listener
+        reports that."""
         if port not in self._sockets:
             self._hold(port, shared=True)
 
@@ -87,8 +88,8 @@ def family_of(address: str) -> socket.AddressFamily:
 def taken(
     brokers: Mapping[int, Ports], listeners: tuple[int, ...] = (), address: str = LOOPBACK
 ) -> str:
-    """Return a sentence about a port that another process listens on, or "". `listeners`: ports of
-    declared listeners, to which each broker adds its id."""
+    """Return a sentence about the first port of these brokers on which another process listens; ""
+    if there is none. `listeners`: ports of declared listeners, to which each broker adds its id."""
     for broker_id, ports in sorted(brokers.items()):
         declared = [port + broker_id for port in listeners]
         own = [*declared, ports.replication, ports.metrics]

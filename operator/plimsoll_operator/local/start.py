@@ -53,7 +53,7 @@ EARLIER_FILES = 1
 
 
 def log_to_terminal(*, verbose: bool) -> None:
-    """Log to standard error."""
+    """Log to standard error: warnings, and with `verbose` also Info."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setLevel(logging.INFO if verbose else logging.WARNING)
     handler.setFormatter(FORMAT)
@@ -62,7 +62,7 @@ def log_to_terminal(*, verbose: bool) -> None:
 
 
 def log_to_file(path: Path) -> None:
-    """Also log to a file. Raises OSError."""
+    """Log to a rotated file, besides standard error. Raises OSError if it cannot be opened."""
     handler = RotatingFileHandler(
         path, maxBytes=FILE_BYTES_MAX, backupCount=EARLIER_FILES, encoding="utf-8"
     )
@@ -81,11 +81,12 @@ may be temporary."""
 
 
 class CannotRun(Exception):
-    """The cluster cannot be started; the message is a sentence for the user."""
+    """The local cluster cannot be started. The message is a sentence for the user."""
 
 
 class Start:
-    """Call `prepare`, then `run`, once."""
+    """One start of a local cluster, up to the point where it can be used. Call `prepare` before the
+    operator runs, then `led` and `run`, each once."""
 
     def __init__(
         self,
@@ -95,7 +96,7 @@ class Start:
         documents: Documents,
         image: ClusterImage,
     ) -> None:
-        """`image`: the committed state before this start."""
+        """`image`: the state in the directory's metadata log before this start."""
         self._parts = parts
         self._objects = objects
         self._pods = pods
@@ -106,7 +107,9 @@ class Start:
         self._is_edited = True
 
     def prepare(self, cluster_id: UUID) -> None:
-        """Create the objects that the operator finds at its start. Raises CannotRun."""
+        """Create or update the objects that must exist when the operator starts: the LogCluster,
+        and the declared topics of the metadata log. Drop those that no file declares any more.
+        Raises CannotRun."""
         cluster = local_cluster(self._documents.cluster)
         logger.info(
             "specs are checked against the CRD schemas, but not against their CEL rules "
@@ -139,8 +142,9 @@ class Start:
             objects.drop_brokers()
 
     async def led(self) -> Led:
-        """Wait until this process leads the cluster, which makes it the directory's only user.
-        Raises CannotRun, after `START_MS_MAX`."""
+        """Wait until this process leads the cluster, and return the leader. From then on no other
+        process uses the directory. Raises CannotRun after `START_MS_MAX`, or if the cluster cannot
+        be led."""
         try:
             async with asyncio.timeout(START_MS_MAX / 1000):
                 return await self._led()
@@ -148,7 +152,9 @@ class Start:
             raise self._too_late() from None
 
     async def run(self) -> tuple[BrokerId, ...]:
-        """Wait until everything runs and is reconciled; return the members. Raises CannotRun."""
+        """Wait until all brokers are active, apply the other objects of the files, and wait until
+        all are reconciled. Return the ids of the cluster's brokers. Raises CannotRun if that fails,
+        or takes longer than `START_MS_MAX`."""
         try:
             async with asyncio.timeout(START_MS_MAX / 1000):
                 controller = (await self._led()).controller
@@ -171,7 +177,8 @@ class Start:
     # --- brokers ----------------------------------------------------------------------------------
 
     async def _led(self) -> Led:
-        """Return the cluster's leader, once its controller is active."""
+        """Wait until the cluster's controller is active in this process, and return the cluster's
+        leader."""
         while True:
             leader = self._parts.leaders.get(self._key)
             if leader is not None and leader.controller.active:
@@ -179,9 +186,9 @@ class Start:
             await self._look_again()
 
     async def _members(self, controller: Controller) -> None:
-        """Apply an edited file's members as far as no replica has to move for it. Brokers that hold
-        replicas stay, and the operator empties them, as after the same edit of a running cluster. A
-        change made with `kubectl` continues as it began."""
+        """Commit the set of broker ids that an edited file asks for, except that brokers which hold
+        replicas stay; the operator then empties them, as after the same edit of a running cluster.
+        Do nothing if the file was not edited: a change made with `kubectl` continues."""
         while True:
             cluster = self._documents.cluster
             members = controller.image.members
@@ -202,8 +209,9 @@ class Start:
             await self._look_again()
 
     async def _all_unfenced(self) -> None:
-        """Wait for the present incarnations of all members: after a crash the log still shows the
-        former ones as active. A leaving broker may disappear meanwhile."""
+        """Wait until every member is active with a broker epoch other than in the log before this
+        start: after a crash that log still shows the former processes as active. A leaving broker
+        may disappear meanwhile."""
         earlier_epochs = {id_: b.broker_epoch for id_, b in self._image.brokers.items()}
         while True:
             image = (await self._led()).controller.image
@@ -218,8 +226,8 @@ class Start:
             await self._look_again()
 
     async def _listeners_open(self) -> None:
-        """Wait for every declared listener on every active broker; an external one only where it
-        has an address."""
+        """Wait until every active broker has opened every declared listener; an external listener
+        counts only where it has an address. Raises CannotRun if a listener cannot be opened."""
         wanted = committed(self._documents.cluster.listeners)
         while wanted and self._is_edited:
             leader = await self._led()
@@ -240,7 +248,8 @@ class Start:
             await self._look_again()
 
     async def _inside_closed(self) -> None:
-        """Wait until brokers and the controller use the declared mode of internal connections."""
+        """Wait until the committed mode of TLS between brokers and controller is the declared one.
+        Raises CannotRun if it cannot be reached."""
         wanted = local_cluster(self._documents.cluster).stated_inside
         while (leader := await self._led()).controller.image.inside.mode is not wanted:
             cause = leader.term.shown.stall_causes.get(StallSource.INSIDE)
@@ -249,7 +258,8 @@ class Start:
             await self._look_again()
 
     async def _look_again(self) -> None:
-        """Sleep before the next check. Raises CannotRun if the cluster needs the user's action."""
+        """Sleep for `LOOK_MS`, before a condition is checked again. Raises CannotRun if it can no
+        longer come true: the cluster is stalled, or a broker has exited for good."""
         stalled = self._stalled()
         if stalled is not None:
             raise CannotRun(stalled)
@@ -258,7 +268,8 @@ class Start:
         await asyncio.sleep(LOOK_MS / 1000)
 
     def _stalled(self) -> str | None:
-        """Return the reason why the cluster cannot serve until the user acts, or None."""
+        """Return the reason why the cluster cannot serve clients until the user acts; None if there
+        is none."""
         leader = self._parts.leaders.get(self._key)
         if leader is not None:
             if leader.controller.stalled is not None:
@@ -275,8 +286,8 @@ class Start:
     # --- everything else --------------------------------------------------------------------------
 
     async def _settled(self) -> None:
-        """Wait until moves of undeclared objects are dropped, since they would block their
-        topics."""
+        """Wait until the controller has dropped the moves of Reassignments and Rebalances that no
+        longer exist; they would block changes of their topics."""
         while True:
             leader = await self._led()
             image = leader.controller.image
@@ -287,7 +298,8 @@ class Start:
             await self._look_again()
 
     async def _apply(self) -> None:
-        """Apply topics first, then the objects that move their replicas."""
+        """Apply the objects of the files and wait for their reconciliation: topics first, then the
+        objects that may refer to them. Raises CannotRun if a topic is refused."""
         topics = [one for one in self._documents.others if isinstance(one, Topic)]
         for topic, generation in zip(topics, self._applied(topics), strict=True):
             await self._topic(topic, generation)
@@ -297,7 +309,8 @@ class Start:
                 await self._looked_at(KIND_OF[type(other).__name__], other.key, generation)
 
     def _applied(self, resources: Sequence[Resource]) -> list[int]:
-        """Apply objects and return their generations."""
+        """Apply objects and return the `metadata.generation` of each. Raises CannotRun if one is
+        invalid."""
         try:
             return [self._objects.apply(one).metadata["generation"] for one in resources]
         except NotApplied as error:
@@ -318,7 +331,7 @@ class Start:
             await self._look_again()
 
     async def _looked_at(self, kind: resources.Kind, key: Key, generation: int) -> None:
-        """Wait until the object's status reflects its present generation."""
+        """Wait until the object's `status.observedGeneration` is `generation`."""
         while True:
             stored = found(self._objects.server, kind, *key)
             status = {} if stored is None else stored.body.get("status") or {}
@@ -328,7 +341,7 @@ class Start:
 
 
 def _cluster_id(stored: StoredObject) -> UUID | None:
-    """Return the cluster id of the LogCluster; None if it is unreadable."""
+    """Return the cluster id of a stored LogCluster; None if the object cannot be decoded."""
     try:
         return cluster_id_of(from_object(stored.body, LogCluster))
     except Unreadable:

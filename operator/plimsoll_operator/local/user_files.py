@@ -1,7 +1,7 @@
-"""Writes users' credentials as files: DIR/users/<user>/ holds the content of each User's Secret.
+"""Writes users' credentials to files: DIR/users/<user>/ holds the content of each User's Secret.
 
-For clients on this machine; only the owner can read them. Written when a Secret changes, removed
-when it is deleted. Called by the store of the API server in memory.
+Clients on this machine read them; only the owner can. They are written when a Secret changes and
+removed when it is deleted. Called by the store of the API server in memory.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ checks that the authority, which signs only this cluster's brokers, signed the c
 
 
 class UserFiles:
-    """`observe` is the store's callback."""
+    """Keeps the files below `directory` equal to the Secrets of Users. `observe` is called with
+    every change of the API server's store."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
