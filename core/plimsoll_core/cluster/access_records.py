@@ -15,13 +15,14 @@ from plimsoll_core.security.tokens import TokenIssuer
 
 
 class AuthorizationConfigured(Record, frozen=True, kw_only=True):
-    """The mode of authorization, and the super users."""
+    """Replaces the cluster's authorization: its mode and its super users."""
 
     authorization: Authorization
 
 
 class ScramCredentialSet(Record, frozen=True, kw_only=True):
-    """A user may log in with a password; replaces what there was for the mechanism."""
+    """Sets the SCRAM credential with which a user may log in. It replaces the user's credential for
+    the same mechanism."""
 
     credential: ScramCredential
 
@@ -32,79 +33,85 @@ class ScramCredentialRemoved(Record, frozen=True, kw_only=True):
 
 
 class AclsAdded(Record, frozen=True, kw_only=True):
-    """An owner declares these rules. `owner`: the uid of a User object; empty for a client."""
+    """Adds ACLs, and `owner` to the owners of each. `owner` is the uid of the User object that
+    declares them, or empty for ACLs that a client created."""
 
     acls: tuple[Acl, ...]
     owner: str = ""
 
 
 class AclsRemoved(Record, frozen=True, kw_only=True):
-    """An owner withdraws these rules; a rule without owners is removed."""
+    """Takes `owner` from the owners of these ACLs. An ACL without owners is removed."""
 
     acls: tuple[Acl, ...]
     owner: str = ""
 
 
 class UserDeclared(Record, frozen=True, kw_only=True):
-    """An object declares a user: the whole row."""
+    """Sets the row of a user that a User object declares. It replaces the user's former row."""
 
     user: DeclaredUser
 
 
 class UserRemoved(Record, frozen=True, kw_only=True):
-    """The user has no object any more. `now_ms` (wall clock, milliseconds) counts the removal among
-    those of the last hour; None: it does not count."""
+    """Removes a declared user, because its User object is gone. `now_ms` (wall clock, milliseconds)
+    counts the removal among those of the last hour; with None it is not counted."""
 
     user_name: str
     now_ms: int | None = None
 
 
 class TokenIssuersConfigured(Record, frozen=True, kw_only=True):
-    """The trusted issuers, with all keys; clients that logged in by another one are cut off."""
+    """Sets the trusted issuers of tokens, with all their keys. Brokers close the connections of
+    clients that logged in by a token of an issuer that is not listed any more."""
 
     issuers: tuple[TokenIssuer, ...]
 
 
 class ClientAuthoritiesConfigured(Record, frozen=True, kw_only=True):
-    """The trusted authorities of clients' certificates; clients that logged in by another one are
-    cut off."""
+    """Sets the certificate authorities that are trusted for clients' certificates. Brokers close
+    the connections of clients that logged in by a certificate of another authority."""
 
     authorities: tuple[ClientAuthority, ...]
 
 
 class UserCertificatesSet(Record, frozen=True, kw_only=True):
-    """The user's accepted certificates; the row replaces the former one."""
+    """Sets the client certificates by which a user may log in. It replaces the user's former
+    row."""
 
     row: UserCertificates
 
 
 class UserCertificatesRemoved(Record, frozen=True, kw_only=True):
-    """The user may log in by none any more."""
+    """Removes the user's row of client certificates: the user cannot log in by a certificate any
+    more."""
 
     user: str
 
 
 class QuotasSet(Record, frozen=True, kw_only=True):
-    """The quotas of one entity: the whole row."""
+    """Sets all quotas of one entity (user, client id, IP address). It replaces the entity's former
+    row."""
 
     row: QuotaRow
 
 
 class QuotasRemoved(Record, frozen=True, kw_only=True):
-    """The entity has no row any more."""
+    """Removes all quotas of one entity."""
 
     entity: QuotaEntity
 
 
 class InsideModeSet(Record, frozen=True, kw_only=True):
-    """The mode of connections between brokers and controllers."""
+    """Sets the TLS mode of the connections among brokers and controllers."""
 
     mode: InsideMode
 
 
 class CertificatesAllowed(Record, frozen=True, kw_only=True):
-    """The certificates that a broker may present inside the cluster, by SHA-256, newest first;
-    empty: the broker is removed. Connections with any other certificate end."""
+    """Sets the certificates that a broker may present to other brokers and controllers, as SHA-256
+    fingerprints, newest first. Empty means that the broker is removed. Connections with any other
+    certificate of this broker are closed."""
 
     broker_id: BrokerId
     sha256: tuple[str, ...]

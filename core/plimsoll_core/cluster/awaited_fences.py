@@ -24,20 +24,21 @@ not fenced; after this time answers name it again."""
 
 
 def awaited(image: ClusterImage, lost_for_ms: Mapping[BrokerId, int]) -> frozenset[BrokerId]:
-    """Return the lost leaders that an answer should wait for until they are fenced. `lost_for_ms`:
-    leaders that this broker follows and cannot reach, with the duration in milliseconds."""
+    """Return the lost leaders that a Metadata answer should wait for until they are fenced.
+    `lost_for_ms` maps each leader that this broker follows and cannot reach to the milliseconds
+    since it was lost. Leaders lost for `AWAITED_MS` or longer are left out."""
     recent = (broker_id for broker_id, ms in lost_for_ms.items() if ms < AWAITED_MS)
     return not_fenced(image, recent)
 
 
 def not_fenced(image: ClusterImage, lost: Iterable[BrokerId]) -> frozenset[BrokerId]:
-    """Return the leaders that may still be fenced."""
+    """Return those of the brokers in `lost` that are registered and not fenced."""
     brokers = image.brokers
     return frozenset(b for b in lost if b in brokers and not brokers[b].fenced)
 
 
 def led_topics(image: ClusterImage, lost: Iterable[BrokerId]) -> frozenset[UUID]:
-    """Return the topics for which an answer would name one of these brokers as leader."""
+    """Return the ids of the topics with a partition that is led by one of the brokers in `lost`."""
     partitions = image.partitions
     return frozenset(
         key.topic_id

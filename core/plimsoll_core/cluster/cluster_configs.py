@@ -51,21 +51,24 @@ BROKER_DEFAULTS = {
     "message.max.bytes": "max.message.bytes",
     UNCLEAN_RECOVERY: UNCLEAN_RECOVERY,
 }
-"""The broker's config that stands in where a topic does not say: Kafka's pairs."""
+"""Maps each of Kafka's broker configs that is a default for topics to the topic config for which it
+stands in."""
 
 _COARSER = (
     ("log.retention.minutes", "log.retention.ms", 60_000),
     ("log.retention.hours", "log.retention.ms", 3_600_000),
     ("log.roll.hours", "log.roll.ms", 3_600_000),
 )
-"""Kafka's names for the same config in longer units; the finer unit wins."""
+"""Kafka's names for the same config in a longer unit: (name, name in milliseconds, factor). If both
+are given, the one in milliseconds applies."""
 
 
 RETENTION_CHECK = "log.retention.check.interval.ms"
 
 
 def _bytes(name: str, doc: str) -> ConfigKey:
-    """Return a key for a size of memory that can hold anything at all, or -1."""
+    """Return a config key for an amount of memory: a number of bytes that is at least 4 MiB, or -1,
+    the default."""
     plain = integer(name, -1, -1, INT64_MAX, doc)
     least = 4 * 2**20
 
@@ -275,14 +278,15 @@ OWN_KEYS = {
         ),
     )
 }
-"""The broker's own configs: no topic's."""
+"""The configs of the broker itself, by name. They are no defaults of topic configs."""
 
 OWN_DEFAULTS = {name: key.default for name, key in OWN_KEYS.items()}
-"""Defaults of the broker's own configs."""
+"""The default of each of the broker's own configs, as text, by name."""
 
 
 def own_integer(configs: Mapping[str, str], name: str) -> int:
-    """Return one of the broker's own configs, or its default. `configs` has been validated."""
+    """Return the value of one of the broker's own configs (`OWN_KEYS`), or its default if `configs`
+    does not set it. `configs` has been validated."""
     key = OWN_KEYS[name]
     value = key.parse(configs.get(name, key.default))
     assert isinstance(value, int), f"{name} was not checked"
@@ -290,8 +294,8 @@ def own_integer(configs: Mapping[str, str], name: str) -> int:
 
 
 def broker_configs(configs: Mapping[str, str]) -> dict[str, str] | Refusal:
-    """Return a cluster's configs in the form in which its brokers read them, or the reason why one
-    is invalid."""
+    """Return a LogCluster's configs with every duration in milliseconds, as its brokers read them.
+    Return a Refusal if a name is unknown or a value invalid."""
     found = dict(configs)
     for coarse, fine, factor in _COARSER:
         text = found.pop(coarse, None)

@@ -17,12 +17,13 @@ INT64_MAX = 2**63 - 1
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 Parse = Callable[[str], int | str | None]
-"""The value of a text, or None when it is none."""
+"""Parses the text of a config: returns its value, or None if the text is invalid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigKey:
-    """One config key. `wants` completes the sentence "… must be"."""
+    """One config key: its name, default, parser and documentation. `wants` describes the valid
+    values; it completes the sentence "NAME must be …"."""
 
     name: str
     default: str

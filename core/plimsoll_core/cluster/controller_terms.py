@@ -14,12 +14,14 @@ from plimsoll_core.cluster.model import ControllerTerm
 from plimsoll_core.ids import MetadataOffset
 
 TERMS_MAX = 1_000
-"""The number of terms that an image keeps.  A position of an older one is refused: it cannot be
-told from a position of another history."""
+"""The number of terms that an image keeps. A broker's log that ends in an older term is refused: it
+cannot be told from a log with another history."""
 
 
 class Ancestry(Enum):
-    """The relation of a position to a log, by the position's term."""
+    """The answer to whether a broker's metadata log is a part of the controller's. WITHIN: it is.
+    DIFFERENT: the logs differ. FORGOTTEN: its last term is older than all that the image keeps, so
+    it cannot be told."""
 
     WITHIN = "within"
     DIFFERENT = "different"
@@ -29,7 +31,8 @@ class Ancestry(Enum):
 def with_term(
     terms: tuple[ControllerTerm, ...], term_id: str, first_offset: MetadataOffset
 ) -> tuple[ControllerTerm, ...]:
-    """Return the terms after one more began; a term without an id is not kept."""
+    """Return the terms with a new one at the end, at most the newest `TERMS_MAX`. Return them
+    unchanged if `term_id` is empty: before metadata version 5 terms have no id."""
     if not term_id:
         return terms
     return (*terms, ControllerTerm(id=term_id, first_offset=first_offset))[-TERMS_MAX:]
@@ -38,10 +41,11 @@ def with_term(
 def ancestry(
     terms: tuple[ControllerTerm, ...], offset: MetadataOffset, term_id: str | None
 ) -> Ancestry:
-    """Return how the position after `offset` records relates to a log that is longer.
+    """Tell whether a broker's metadata log of `offset` records is a part of a longer one, which has
+    `terms`.
 
-    `term_id` is that of the last term in those records: empty if none had an id, None if the
-    broker's release does not send it.
+    `term_id` is the id of the last term in the broker's records. It is empty if none of them has an
+    id, and None if the broker's release does not send it; then the broker's log counts as a part.
     """
     if term_id is None or not terms:
         return Ancestry.WITHIN

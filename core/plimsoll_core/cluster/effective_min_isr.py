@@ -14,5 +14,6 @@ from plimsoll_core.ids import BrokerId
 def effective_min_isr(
     min_isr: int, replicas: Sequence[BrokerId], adding: Sequence[BrokerId]
 ) -> int:
-    """Return the min ISR that applies: at most the number of settled replicas, at least 1."""
+    """Return the min ISR that applies to a partition now: `min_isr`, but at most the number of
+    replicas that are not being added, and at least 1."""
     return max(1, min(min_isr, len(set(replicas) - set(adding))))

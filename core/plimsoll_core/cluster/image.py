@@ -40,14 +40,14 @@ HOUR_MS = 3_600_000
 
 
 def apply(image: ClusterImage, record: r.Record) -> ClusterImage:
-    """Return the image after `record`, at offset `image.next_offset`."""
+    """Return the image after `record`, which has the offset `image.next_offset`."""
     changed = _APPLIERS[type(record)](image, record)
     return replace(changed, next_offset=MetadataOffset(image.next_offset + 1))
 
 
 def append(image: ClusterImage, record: r.Record) -> ClusterImage:
-    """Apply a record that is about to be written. Every write passes through here: a record newer
-    than the finalised metadata version fails an assert."""
+    """Return the image after a record that is about to be written to the log. Writers call this
+    instead of `apply`: it asserts that the finalised metadata version knows the record."""
     newer = newer_than(record, image.metadata_version)
     assert newer is None, newer
     return apply(image, record)

@@ -39,7 +39,8 @@ from plimsoll_core.security.state import NOTHING
 
 
 class _Rest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The rest of a Rebalance; `active` are numbers of `moves`."""
+    """The moves of a Rebalance that are not done, as stored. `active` holds the numbers of the
+    moves that run now."""
 
     uid: str
     moves: tuple[RebalanceMove, ...]
@@ -47,13 +48,15 @@ class _Rest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class _Head(msgspec.Struct, frozen=True, kw_only=True):
-    """The versions that tell if the rest can be read."""
+    """The format of a snapshot, decoded first: it tells whether this software can decode the
+    snapshot."""
 
     format: int
 
 
 class _Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An image as rows: what is derived (`topic_ids` and `image_indexes`) is not stored."""
+    """A snapshot of an image, as its JSON is laid out. Derived values (`topic_ids`, the indexes)
+    are not stored."""
 
     format: Annotated[int, Meta(ge=1)]
     cluster_id: UUID
@@ -123,7 +126,7 @@ def encode_image(image: ClusterImage) -> bytes:
 
 
 def decode_image(data: bytes) -> ClusterImage:
-    """Decode the image of a snapshot. Raises MetadataTooNew if its metadata version is unknown, and
+    """Decode the image of a snapshot. Raise MetadataTooNew if its metadata version is unknown, and
     `msgspec.DecodeError` if it is malformed."""
     check_known(msgspec.json.decode(data, type=_Head).format)
     snapshot = msgspec.json.decode(data, type=_Snapshot, dec_hook=_typed)
@@ -166,7 +169,7 @@ def decode_image(data: bytes) -> ClusterImage:
 
 
 def _quota_rows(image: ClusterImage) -> tuple[QuotaRow, ...]:
-    """Return the quota rows in canonical order."""
+    """Return the image's quota rows in canonical order, so that equal images give equal bytes."""
     return tuple(sorted(image.quotas.rows.values(), key=lambda row: row.entity.order))
 
 

@@ -21,8 +21,8 @@ def move_hosted(
     gone: dict[BrokerId, list[PartitionKey]],
     new: dict[BrokerId, list[PartitionKey]],
 ) -> Hosted:
-    """Return the index after some replicas went and others came. A broker without replicas has no
-    entry."""
+    """Return `ClusterImage.hosted` after brokers lost the replicas in `gone` and got those in
+    `new`. A broker without replicas has no entry."""
     for broker_id in sorted({*gone, *new}):
         before: Map[PartitionKey, None] = hosted.get(broker_id, Map())
         keys = before.mutate()
@@ -36,8 +36,8 @@ def move_hosted(
 
 
 def count_preferred(preferred: Map[BrokerId, int], change: Counter[BrokerId]) -> Map[BrokerId, int]:
-    """Return the counts after a change of first replicas. A broker that is first of no partition
-    has no entry."""
+    """Return `ClusterImage.preferred` (partitions per broker that is their preferred leader) with
+    `change` added. A broker with a count of 0 has no entry."""
     for broker_id in sorted(change):
         count = preferred.get(broker_id, 0) + change[broker_id]
         assert count >= 0, "more first replicas went than there were"
@@ -51,7 +51,8 @@ def count_preferred(preferred: Map[BrokerId, int], change: Counter[BrokerId]) ->
 def all_behind(
     topics: Mapping[TopicId, Topic], partitions: Iterable[Partition]
 ) -> Map[TopicId, int]:
-    """Compute `ClusterImage.min_isr_behind` from scratch."""
+    """Compute `ClusterImage.min_isr_behind` from scratch: per topic, the number of partitions with
+    a min ISR other than the topic's. A topic without such partitions has no entry."""
     wanted = {topic_id: topic.min_isr for topic_id, topic in topics.items()}
     return Map(
         Counter(p.topic_id for p in partitions if p.min_isr != wanted.get(p.topic_id, p.min_isr))
@@ -59,8 +60,8 @@ def all_behind(
 
 
 def count_behind(behind: Map[TopicId, int], topic_id: TopicId, count: int) -> Map[TopicId, int]:
-    """Return the counts once so many partitions of a topic have another min ISR than the topic. A
-    topic without any has no entry."""
+    """Return `ClusterImage.min_isr_behind` with the topic's count set to `count`. A topic with a
+    count of 0 has no entry."""
     if count:
         return behind.set(topic_id, count)
     return behind.delete(topic_id) if topic_id in behind else behind

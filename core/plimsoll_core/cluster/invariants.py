@@ -17,7 +17,8 @@ Predicate = Callable[[ClusterImage], Iterator[str]]
 
 
 def set_shape(image: ClusterImage) -> Iterator[str]:
-    """I11: isr, elr, lkelr within replicas, disjoint, without duplicates; likewise the moves."""
+    """I11: `isr`, `elr` and `last_known_elr` are disjoint subsets of `replicas` without duplicates;
+    so are `adding` and `removing`."""
     for p in image.partitions.values():
         members = (*p.isr, *p.elr, *p.last_known_elr)
         moving = (*p.adding, *p.removing)
@@ -29,23 +30,25 @@ def set_shape(image: ClusterImage) -> Iterator[str]:
 
 
 def elr_rule(image: ClusterImage) -> Iterator[str]:
-    """I12: an ISR that is large enough needs no ELR."""
+    """I12: a partition with at least min ISR members in its ISR has an empty ELR and last known
+    ELR."""
     for p in image.partitions.values():
         if len(p.isr) >= p.effective_min_isr and (p.elr or p.last_known_elr):
             yield f"ELRRule: {_name(p)} has isr {p.isr}, elr {p.elr}, lkelr {p.last_known_elr}"
 
 
 def leader_shape(image: ClusterImage) -> Iterator[str]:
-    """I13: a leader is in the ISR; an empty ISR has no leader."""
+    """I13: a partition's leader is in its ISR; a partition with an empty ISR has no leader."""
     for p in image.partitions.values():
         if p.leader is not None and p.leader not in p.isr:
             yield f"LeaderShape: {_name(p)} is led by {p.leader} outside isr {p.isr}"
 
 
 def isr_active(image: ClusterImage) -> Iterator[str]:
-    """I14: members of an ISR are registered, not fenced, not shutting down.
+    """I14: members of an ISR are registered, not fenced and not shutting down.
 
-    Holds after whole decisions; between their records a member may be on its way out.
+    It holds after all records of a decision. Between two records of a decision an ISR may still
+    hold a broker that the next record takes out.
     """
     for p in image.partitions.values():
         for member in p.isr:
@@ -55,8 +58,8 @@ def isr_active(image: ClusterImage) -> Iterator[str]:
 
 
 def always_led(image: ClusterImage) -> Iterator[str]:
-    """A replica that may lead does lead. Holds after whole decisions; the one-step form of
-    liveness."""
+    """A partition has a leader if a member of its ISR (or of its ELR, if the ISR is empty) is
+    active. It holds after all records of a decision."""
     for p in image.partitions.values():
         if p.leader is None:
             for member in p.isr or p.elr:
@@ -66,7 +69,7 @@ def always_led(image: ClusterImage) -> Iterator[str]:
 
 
 def reassign(image: ClusterImage) -> Iterator[str]:
-    """I26: a move is over as soon as its target is within the ISR."""
+    """I26: a reassignment ends as soon as all target replicas are in the ISR."""
     for p in image.partitions.values():
         target = set(p.replicas) - set(p.removing)
         if (p.adding or p.removing) and target and target <= set(p.isr):
@@ -74,8 +77,8 @@ def reassign(image: ClusterImage) -> Iterator[str]:
 
 
 def reassigned_in_sync(before: ClusterImage, after: ClusterImage) -> Iterator[str]:
-    """I26: a reassignment never takes a partition's last ISR member, nor its min ISR; every added
-    replica is in sync when the move ends."""
+    """I26: a change of a partition's replicas neither removes the last ISR member, nor shrinks the
+    ISR below min ISR. When a reassignment ends, every added replica is in the ISR."""
     for key, new in after.partitions.items():
         old = before.partitions.get(key)
         if old is None or old is new or new.replicas == old.replicas:
@@ -90,8 +93,8 @@ def reassigned_in_sync(before: ClusterImage, after: ClusterImage) -> Iterator[st
 
 
 def rebalances(image: ClusterImage) -> Iterator[str]:
-    """At most one plan runs at a time. Its remaining moves are consistent, and none remain after
-    its end."""
+    """At most one Rebalance runs at a time. Its counts and remaining moves agree, and an ended
+    Rebalance has no remaining moves."""
     running = [uid for uid, row in image.rebalances.items() if row.phase == "Running"]
     if len(running) > 1:
         yield f"OneRebalance: {sorted(running)} run at the same time"
@@ -110,7 +113,8 @@ def rebalances(image: ClusterImage) -> Iterator[str]:
 
 
 def indexes(image: ClusterImage) -> Iterator[str]:
-    """Derived values equal what they are derived from; partitions have no gaps."""
+    """Each index of the image equals what is computed from its partitions and topics, and
+    partitions are numbered 0 to n-1 in each topic."""
     hosted: dict[BrokerId, set[PartitionKey]] = {}
     for key, p in image.partitions.items():
         if key != p.key:
@@ -131,7 +135,8 @@ def indexes(image: ClusterImage) -> Iterator[str]:
 
 
 def membership(image: ClusterImage) -> Iterator[str]:
-    """I26: a broker with a replica is registered and a member; only a known one can leave."""
+    """I26: a broker with a replica is registered and a member. `leaving` and `newcomers` name known
+    brokers only, and no registered broker's volume is released."""
     for broker_id in image.hosted:
         if broker_id not in image.brokers:
             yield f"Membership: broker {broker_id} holds replicas but is not registered"
@@ -148,8 +153,8 @@ def membership(image: ClusterImage) -> Iterator[str]:
 
 
 def epochs_monotone(before: ClusterImage, after: ClusterImage) -> Iterator[str]:
-    """I10: the partition epoch grows by one per change, the leader epoch never falls and grows
-    with every new leader; broker epochs are unique and grow."""
+    """I10: each change of a partition adds 1 to its partition epoch. The leader epoch never falls,
+    and grows with each new leader. Broker epochs are unique and never fall."""
     for key, new in after.partitions.items():
         old = before.partitions.get(key)
         if old is None or old is new:
@@ -170,12 +175,13 @@ def epochs_monotone(before: ClusterImage, after: ClusterImage) -> Iterator[str]:
 
 
 Full = frozenset[PartitionKey]
-"""The partitions with a reliable recovery set: the ISR was large enough once."""
+"""The partitions that have had at least min ISR members in the ISR since their min ISR was last
+raised. Only for them is it known which replicas hold all acknowledged records."""
 
 
 def full_after(full: Full, before: ClusterImage, after: ClusterImage) -> Full:
-    """Return the ghost variable `full`: set by a large enough ISR, cleared when min ISR rises above
-    the ISR."""
+    """Return the set `Full` after a change from `before` to `after`. A partition enters it when its
+    ISR reaches min ISR, and leaves it when min ISR rises above the size of its ISR."""
     kept = set(full & set(after.partitions))
     for key, p in after.partitions.items():
         old = before.partitions.get(key)
@@ -189,7 +195,8 @@ def full_after(full: Full, before: ClusterImage, after: ClusterImage) -> Full:
 
 
 def recovery_quorum(image: ClusterImage, full: Full) -> Iterator[str]:
-    """I15: the replicas that may hold what was acknowledged are never fewer than min ISR."""
+    """I15: for each partition in `full`, the ISR, ELR and last known ELR together have at least min
+    ISR members: these are the replicas that may hold all acknowledged records."""
     for key in full:
         p = image.partitions[key]
         if len({*p.isr, *p.elr, *p.last_known_elr}) < p.effective_min_isr:

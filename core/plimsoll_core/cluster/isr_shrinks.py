@@ -32,13 +32,14 @@ class ShrinkCause(Enum):
     """Kubernetes removed the broker's pod: node pressure, preemption, a taint, or the Eviction
     API."""
     DISK = "disk"
-    """The disk does not take this log any more."""
+    """The broker cannot write the partition's log: the disk failed."""
     UNKNOWN = "unknown"
 
 
 PLANNED = frozenset({ShrinkCause.ROLL, ShrinkCause.REASSIGN})
-"""The causes that a committed request covers.  A pod that the Eviction API removed was also
-requested (`kubectl drain`), within a disruption budget: only the operator can tell that."""
+"""The causes that count as planned: a committed restart, drain or move covers them. The removal of
+a pod by the Eviction API may have been requested too (`kubectl drain`), but only the operator can
+tell that."""
 
 _PREFIXES = (
     ("fenced", ShrinkCause.FENCED),
@@ -53,14 +54,15 @@ _PREFIXES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """A broker left an ISR."""
+    """A broker that left a partition's ISR, and the cause."""
 
     broker_id: BrokerId
     cause: ShrinkCause
 
 
 def cause_of_record(text: str) -> ShrinkCause:
-    """Return the cause that the record's text states."""
+    """Return the cause of a shrink by the beginning of the `cause` text of its record, UNKNOWN for
+    any other text."""
     lowered = text.lower()
     return next((c for start, c in _PREFIXES if lowered.startswith(start)), ShrinkCause.UNKNOWN)
 
@@ -68,11 +70,11 @@ def cause_of_record(text: str) -> ShrinkCause:
 def covered_by(
     image: ClusterImage, partition: Partition, broker_id: BrokerId
 ) -> ShrinkCause | None:
-    """Return the committed request of this broker, or of this partition, that covers the shrink, or
-    None.
+    """Return ROLL if the broker's restart was granted, REASSIGN if the broker is being removed or
+    the partition moves off it, None if no committed request explains that it left the ISR.
 
-    The end of its process proves nothing: a node under pressure, a preemption, a liveness probe and
-    a manual kill all send the same SIGTERM.
+    That the broker's process ended proves no request: a node under pressure, a preemption, a
+    liveness probe and a manual kill all send the same SIGTERM.
     """
     covered = covered_as_broker(image, broker_id)
     if covered is None and broker_id not in partition.target:
@@ -81,7 +83,8 @@ def covered_by(
 
 
 def covered_as_broker(image: ClusterImage, broker_id: BrokerId) -> ShrinkCause | None:
-    """Return the request that covers the broker's absence, whichever partition it is about."""
+    """Return ROLL if the broker's restart was granted, REASSIGN if it is drained or no member any
+    more, None otherwise. Moves of single partitions are not considered."""
     if broker_id in image.grants:
         return ShrinkCause.ROLL
     gone = bool(image.members) and broker_id not in image.members
@@ -91,8 +94,9 @@ def covered_as_broker(image: ClusterImage, broker_id: BrokerId) -> ShrinkCause |
 def seen_in_images(
     old: ClusterImage, new: ClusterImage, before: Partition, after: Partition
 ) -> Iterator[Left]:
-    """Yield the brokers that left a partition's ISR, and why as far as its images tell: a broker
-    does not see the records in between."""
+    """Yield the brokers that are in the ISR of `before` and not in that of `after`, with the cause.
+    A broker sees only the images `old` and `new`, not the records in between, so the cause may be
+    UNKNOWN. A broker that is no replica any more is left out."""
     for broker_id in before.isr:
         if broker_id in after.isr or broker_id not in after.replicas:
             continue

@@ -18,15 +18,17 @@ CLUSTER = "cluster"
 
 
 class Limit(NamedTuple):
-    """A rate limit. `name`: its owner, as shown to users. A rate of 0 bytes per second means that
-    the move is paused."""
+    """A rate limit for copies to new replicas. `name` is the object that sets it, as shown to
+    users, or "cluster". A rate of 0 bytes per second means that the move is paused."""
 
     name: str
     bytes_per_second: int
 
 
 def limit_of(mover: Mover | None, cluster_limit: int) -> Limit:
-    """Return the rate limit of an object's moves; None: moves of topics and clients."""
+    """Return the rate limit of the copies that `mover` (a Reassignment or Rebalance) causes: its
+    own, or the cluster's if it has none. With None, which stands for moves by clients or topics,
+    return the cluster's."""
     if mover is None:
         return Limit(CLUSTER, cluster_limit)
     if not mover.paused and mover.bytes_per_second is None:
@@ -35,5 +37,5 @@ def limit_of(mover: Mover | None, cluster_limit: int) -> Limit:
 
 
 def is_limited(partition: Partition, broker_id: BrokerId) -> bool:
-    """Return True if this broker's copy is being added and not in sync yet."""
+    """Return True if the broker is a replica that a move adds and that is not in the ISR yet."""
     return broker_id in partition.adding and broker_id not in partition.isr

@@ -17,12 +17,13 @@ from plimsoll_core.ids import BrokerId
 CLIENTS = "PLAINTEXT"
 REPLICATION = "REPLICATION"
 IMPLICIT = Listener(name=CLIENTS, port=0)
-"""The clients' listener of a cluster that declares none; each broker knows its own port."""
+"""The listener of a cluster that declares no listeners. Its port is in each broker's own
+configuration."""
 
 
 class Port(Enum):
-    """The peers that a listener serves.  EVERYBODY: all peers, on the only listener of a broker
-    without a replication port, as in version 0.1."""
+    """The kind of peers that connect to a listener. EVERYBODY: clients and followers, on the only
+    listener of a broker without a replication port, as in version 0.1."""
 
     CLIENTS = "Clients"
     REPLICATION = "Replication"
@@ -30,14 +31,17 @@ class Port(Enum):
 
 
 def endpoint(broker: Broker, name: str) -> Endpoint | None:
-    """Return the broker's endpoint of that name."""
+    """Return the broker's endpoint with the name `name`, or None."""
     return next((found for found in broker.endpoints if found.name == name), None)
 
 
 def for_clients(broker: Broker, listener: Listener = IMPLICIT) -> Endpoint | None:
-    """Return the address at which clients of a listener reach the broker; answers to clients name
-    no other. A listener declared on the port of the implicit one continues it: until the broker has
-    registered it by name, the implicit listener's endpoint is returned."""
+    """Return the address at which clients that use `listener` reach the broker, or None if the
+    broker has not registered one. Metadata answers name this address only.
+
+    A listener that is declared on the port of the implicit one continues it: until the broker has
+    registered it by name, the implicit listener's endpoint is returned.
+    """
     own = endpoint(broker, listener.name)
     if own is not None or listener.tls or listener.authentication or listener.external:
         return own
@@ -46,9 +50,8 @@ def for_clients(broker: Broker, listener: Listener = IMPLICIT) -> Endpoint | Non
 
 
 def open_to_all(listeners: tuple[Listener, ...]) -> Listener | None:
-    """Return a listener that a client inside can use without certificates and credentials: the
-    first that is plaintext without authentication, or None. If no listener is declared, it is the
-    implicit one."""
+    """Return the first listener that a client inside the cluster can use without TLS and
+    credentials, or None if there is none. Return the implicit listener if none is declared."""
     if not listeners:
         return IMPLICIT
     inside = (one for one in listeners if not one.external)
@@ -56,19 +59,20 @@ def open_to_all(listeners: tuple[Listener, ...]) -> Listener | None:
 
 
 def for_followers(broker: Broker) -> Endpoint | None:
-    """Return the replication address: followers connect there, and the process listens there for
-    its whole life."""
+    """Return the address at which followers connect to the broker, None if the broker registered no
+    endpoint. A broker of version 0.1 has no replication endpoint: its first endpoint is
+    returned."""
     first = broker.endpoints[0] if broker.endpoints else None
     return endpoint(broker, REPLICATION) or first
 
 
 def may_ask(port: Port, replica_id: int | None, brokers: Mapping[BrokerId, Broker]) -> bool:
-    """Return True if a request that names `replica_id` (None: a client's) is answered on the port.
+    """Return True if a listener of kind `port` serves a fetch by `replica_id`, None for a client.
 
-    Followers fetch on the replication port, and no other peer does.  On the clients' port only a
-    broker counts as a follower that is registered without a replication endpoint, as those of
-    version 0.1 are: it cannot do otherwise.  So after the last upgrade no follower is served on
-    clients' ports, and a broker that goes back to 0.1 is served there under its own id alone.
+    The replication port serves followers only, a clients' port clients only, with one exception: a
+    clients' port also serves a follower that is registered without a replication endpoint, since a
+    broker of version 0.1 can fetch nowhere else. After the upgrade of the last broker this
+    exception applies to none.
     """
     if port is Port.EVERYBODY:
         return True

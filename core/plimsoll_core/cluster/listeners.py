@@ -18,7 +18,7 @@ class Advertised(
     kw_only=True,
     forbid_unknown_fields=True,
 ):
-    """The address at which a listener's clients outside the pods' network reach a broker."""
+    """The host and port at which clients outside the pods' network reach one broker."""
 
     broker_id: BrokerId
     host: str
@@ -32,16 +32,17 @@ class Listener(
     omit_defaults=True,
     forbid_unknown_fields=True,
 ):
-    """A port that clients connect to, on every broker, as committed.
+    """A port for clients on every broker, as committed from the LogCluster.
 
-    `tls_version_min`: the oldest version of TLS that it speaks, "1.2" or "1.3"; None: it is
-    plaintext.  `authentication`: the ways in which clients prove their user name, of which
-    each client has to use one; none: no name is required.  `connections_max` None: the
-    brokers' own limit.  `connections_max_reauth_ms`: after so long clients have to log in again;
-    None: when what they logged in with ends.  `advertised`: the brokers' addresses for clients
-    outside, as far as they are known, in the order of the brokers; None: clients are inside, and
-    each broker names itself.  `bootstrap_servers`: where clients outside begin, as Kafka's clients
-    take it; None: nowhere yet, or they are inside.
+    `tls_version_min` is the oldest TLS version that it accepts, "1.2" or "1.3", or None for
+    plaintext. `authentication` lists the mechanisms by which a client may log in; a client must use
+    one, and no login is required if the tuple is empty. `connections_max` None means the broker's
+    own limit. `connections_max_reauth_ms` is the time after which a client must log in again, None
+    if only the end of its credential (token, certificate) limits it. `advertised` holds the
+    addresses of the brokers for clients outside the pods' network, sorted by broker, as far as they
+    are known; None means that clients are inside and each broker advertises its own address.
+    `bootstrap_servers` is the value of Kafka's `bootstrap.servers` for clients outside, None if not
+    known yet or if clients are inside.
     """
 
     name: str
@@ -55,14 +56,15 @@ class Listener(
 
     @property
     def tls(self) -> bool:
-        """True if what is sent here is encrypted."""
+        """Return True if connections to this listener are encrypted."""
         return self.tls_version_min is not None
 
     @property
     def external(self) -> bool:
-        """True if its clients are outside the pods' network."""
+        """Return True if the listener is for clients outside the pods' network."""
         return self.advertised is not None
 
     def advertised_of(self, broker_id: int) -> Advertised | None:
-        """Return None if no address of the broker is known, or its clients are inside."""
+        """Return the address of a broker for clients outside the pods' network. Return None if it
+        is not known, or if the listener is for clients inside."""
         return next((one for one in self.advertised or () if one.broker_id == broker_id), None)

@@ -32,30 +32,34 @@ from plimsoll_core.security.inside import NOTHING_INSIDE, Inside
 from plimsoll_core.security.state import NOTHING, Security
 
 MOVEMENT_BYTES_PER_SECOND = 50 * 2**20
-"""The default rate limit of a broker for replicas that are moved to it."""
+"""The default rate, in bytes per second, at which one broker copies replicas that are moved to
+it."""
 
 
 class Recovery(Enum):
-    """The state of a partition after an unclean election."""
+    """RECOVERING after the unclean election of a leader, until that leader reports that it has
+    recovered. RECOVERED otherwise."""
 
     RECOVERED = "Recovered"
     RECOVERING = "Recovering"
 
 
 UncleanRecovery = Literal["Balanced", "Proactive", "Manual"]
-"""The recovery of a partition that no replica may lead cleanly.
+"""The strategy for a partition without any replica that is sure to hold all committed records.
 
-Balanced: waits for all that may be complete.  Proactive: for those that answer soon.  Manual:
-a human names a leader.
+Balanced: wait for all replicas that may hold them, then elect the most complete one. Proactive:
+elect among the replicas that answer soon. Manual: a person names the leader.
 """
 
 
 class _Stored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A part of a record or of a snapshot: a reader must know every field of it."""
+    """The base of all parts of records and snapshots. Decoding fails on an unknown field, so that a
+    reader never drops one."""
 
 
 class AnnouncedEndpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A listener's address, as its broker reports it; a newer broker may report more."""
+    """A listener's address, as a broker registers it. Unknown fields are ignored: a newer broker
+    may send more."""
 
     name: str
     host: str
@@ -67,18 +71,19 @@ class Endpoint(AnnouncedEndpoint, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class PartitionKey(NamedTuple):
-    """A partition's name inside the image."""
+    """The key of a partition in the image: the id of its topic and its index in the topic."""
 
     topic_id: TopicId
     index: int  # type: ignore[assignment]  # shadows tuple.index, which is not needed here
 
 
 class Partition(_Stored, frozen=True, kw_only=True):
-    """One partition, as committed.  Only `kernel.partition_change` makes new ones.
+    """The committed state of a partition. Only `kernel.partition_change` makes new values of it.
 
-    `replicas` is ordered: the first is the preferred leader.  `leader` is None when no replica may
-    lead.  `elr` holds replicas that left the ISR while it was below `min_isr` and are complete;
-    `last_known_elr` those that may be complete but are no longer trusted (KIP-966).
+    The first of `replicas` is the preferred leader. `leader` is None when no replica may lead.
+    `elr` holds the replicas that left the ISR while it was below `min_isr` and that still hold all
+    committed records. `last_known_elr` holds former ELR members of which this is no longer sure
+    (KIP-966).
     """
 
     topic_id: TopicId
@@ -101,8 +106,8 @@ class Partition(_Stored, frozen=True, kw_only=True):
 
     @property
     def needs_recovery(self) -> bool:
-        """Return True if there is no leader, and no replica that certainly holds every committed
-        record."""
+        """Return True if the partition has no leader, and no replica is sure to hold all committed
+        records: ISR and ELR are empty."""
         return self.leader is None and not self.isr and not self.elr
 
     @property
@@ -111,17 +116,19 @@ class Partition(_Stored, frozen=True, kw_only=True):
 
     @property
     def target(self) -> tuple[BrokerId, ...]:
-        """Return the replicas after the move, or the present ones if none is under way."""
+        """Return the replicas that the partition has after its move, or has now if none is under
+        way."""
         return tuple(r for r in self.replicas if r not in self.removing)
 
     @property
     def settled(self) -> tuple[BrokerId, ...]:
-        """Return the replicas without those that a move adds."""
+        """Return the replicas without those that a move is adding."""
         return tuple(r for r in self.replicas if r not in self.adding)
 
     @property
     def effective_min_isr(self) -> int:
-        """Return the protocol's m(p): never above the number of settled replicas, never below 1."""
+        """Return the min ISR that applies now: at most the number of settled replicas, at least 1
+        (m(p) in docs/protocol.md)."""
         return effective_min_isr(self.min_isr, self.replicas, self.adding)
 
 
@@ -142,7 +149,7 @@ class ReassignmentObject(_Stored, frozen=True, kw_only=True):
 
 
 MovePhase = Literal["Running", "Completed", "Cancelled", "Failed"]
-"""The last three are final."""
+"""The phase of a Reassignment. The last three are final."""
 
 
 class MovedPartitions(_Stored, frozen=True, kw_only=True):
@@ -162,12 +169,14 @@ class MovedPartitions(_Stored, frozen=True, kw_only=True):
 
 
 class Reassignment(_Stored, frozen=True, kw_only=True):
-    """A Reassignment object that was begun, as committed: it is never begun twice.
+    """The committed state of a Reassignment object since it began. An object with a row here is not
+    begun again.
 
-    How far it is says each partition by itself; `partitions` is empty once the phase is final.
-    `rolled_back`: how many of them a cancel took back.
-    `bytes_per_second` None: the cluster's limit.  `reason` and `message`: why it failed.  Times are
-    the operator's wall clock.
+    `partitions` are those that it moves, empty once the phase is final; the progress of each is in
+    its own `Partition`. `total` counts them. `rolled_back` counts those that went back to their old
+    replicas after a cancel. `bytes_per_second` None means the cluster's limit. `reason` and
+    `message` tell why it failed. `started_ms` and `ended_ms` are instants of the operator's wall
+    clock in milliseconds.
     """
 
     object: ReassignmentObject
@@ -183,7 +192,7 @@ class Reassignment(_Stored, frozen=True, kw_only=True):
     ended_ms: int | None = None
 
     def named(self) -> Iterator[PartitionKey]:
-        """Return the partitions that it moves, one by one."""
+        """Yield the keys of the partitions that it moves."""
         for moved in self.partitions:
             yield from moved.named()
 
@@ -198,13 +207,14 @@ class RebalanceObject(_Stored, frozen=True, kw_only=True):
 
 RebalanceMode = Literal["Full", "AddBrokers", "RemoveBrokers", "PreferredLeaders"]
 RebalancePhase = Literal["Beginning", "Running", "Completed", "Cancelled", "Failed"]
-"""The phase of a Rebalance. Beginning: its plan is being committed, and nothing moves yet. The last
-three are final."""
+"""The phase of a Rebalance. Beginning: the records of its plan are being committed, and no
+partition moves yet. The last three are final."""
 
 
 class RebalanceMove(_Stored, frozen=True, kw_only=True):
-    """One partition's move in a plan. `number`: its position in the plan; `size`: bytes of one
-    replica when the plan was made, if known; `wave`: the wave in which it was expected to begin."""
+    """One partition's move in the plan of a Rebalance: its replicas `before` and `after`. `number`
+    is its position in the plan. `size` is the size of one replica in bytes when the plan was made,
+    None if unknown. `wave` is the wave in which the plan expected it to begin."""
 
     number: int
     topic_id: TopicId
@@ -228,16 +238,20 @@ class RebalanceMove(_Stored, frozen=True, kw_only=True):
 
     @property
     def copied_bytes(self) -> int:
-        """Return the bytes to copy, as far as known."""
+        """Return the number of bytes that the move copies to new replicas, 0 if the size is
+        unknown."""
         return len(self.adding) * (self.size or 0)
 
 
 class Rebalance(_Stored, frozen=True, kw_only=True):
-    """A Rebalance object with a plan that was begun, as committed: it is never begun twice.
+    """The committed state of a Rebalance object since it began. An object with a row here is not
+    begun again.
 
-    `total` and `moved` count partitions, `replicas` and `replicas_moved` what is copied; `dropped`
-    partitions that were left alone, because they changed meanwhile.  `lowest_isr_margin`: the
-    smallest len(isr) - m seen on the way.  Times are the operator's wall clock.
+    `total` and `moved` count partitions, in the plan and moved. `replicas` and `replicas_moved`
+    count the replicas to copy, in the plan and copied. `dropped` counts partitions that were not
+    moved, because they changed after the plan was made. `lowest_isr_margin` is the least value of
+    ISR size minus min ISR of a partition during its moves, None if none was seen. `started_ms` and
+    `ended_ms` are instants of the operator's wall clock in milliseconds.
     """
 
     object: RebalanceObject
@@ -261,26 +275,29 @@ class Rebalance(_Stored, frozen=True, kw_only=True):
 
 
 class RebalanceRest(msgspec.Struct, frozen=True, kw_only=True):
-    """The rest of a Rebalance, by number; `active`: the partitions that it moves now."""
+    """The moves of a Rebalance that are not done, by their numbers in the plan. `active` maps each
+    partition that is moving now to the number of its move."""
 
     moves: Map[int, RebalanceMove] = Map()
     active: Map[PartitionKey, int] = Map()
 
 
 class PendingDeletion(_Stored, frozen=True, kw_only=True):
-    """A topic without its object; its data is kept until then.  Times are the API server's."""
+    """The deletion of a topic after its Topic object is gone: the object went at `since_ms`, and
+    the data is kept until `until_ms`. Both are instants of the API server's clock in
+    milliseconds."""
 
     since_ms: int
     until_ms: int
 
 
 class Topic(_Stored, frozen=True, kw_only=True, omit_defaults=True):
-    """A topic, as committed.
+    """The committed state of a topic.
 
-    `object` is None for a topic that a client made, or that was detached; `detached_from` then says
-    which object may take it back.  `compacted`: its configs have once said that only the last
-    record of each key stays: its logs may have gaps, for ever.  `owner`: the principal that its
-    partitions are charged to; empty: none.
+    `object` is the Topic object that declares it, None if a client created the topic or it was
+    detached from its object; `detached_from` then names the one object that may declare it again.
+    `compacted` is True once the configs have included compaction; the logs may have gaps from then
+    on. `owner` is the principal against which its partitions are counted, empty if there is none.
     """
 
     id: TopicId
@@ -299,7 +316,8 @@ class Topic(_Stored, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Broker(_Stored, frozen=True, kw_only=True):
-    """A registered broker, as committed.  `revision`: which pod template its process runs in."""
+    """The committed state of a registered broker. `revision` is the revision of the pod template
+    from which its pod was made."""
 
     id: BrokerId
     broker_epoch: BrokerEpoch
@@ -314,16 +332,16 @@ class Broker(_Stored, frozen=True, kw_only=True):
 
     @property
     def active(self) -> bool:
-        """Return True if the broker is registered, not fenced and not shutting down."""
+        """Return True if the broker is neither fenced nor shutting down."""
         return not self.fenced and not self.shutting_down
 
 
 class Grant(_Stored, frozen=True, kw_only=True):
-    """A broker may be restarted: its template written, its pod deleted, once, by the active
-    controller.
+    """A committed permission to restart a broker: the active controller may write its pod template
+    and delete its pod, once.
 
-    `broker_epoch`: the lifetime that ends, None when the broker never registered.  `pod_uid`: the
-    pod that goes.  `revision`: what its successor runs.
+    `broker_epoch` is that of the process to be stopped, None if the broker never registered.
+    `pod_uid` names the pod to be deleted. `revision` is the pod template revision of the next pod.
     """
 
     broker_id: BrokerId
@@ -333,29 +351,36 @@ class Grant(_Stored, frozen=True, kw_only=True):
 
 
 class ControllerTerm(_Stored, frozen=True, kw_only=True):
-    """A controller's term in the log: its random id, and the offset of its first record."""
+    """The term of one controller in the metadata log: its random id, and the offset of its first
+    record."""
 
     id: str
     first_offset: MetadataOffset
 
 
 class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
-    """A cluster's committed state after `next_offset` records.
+    """A cluster's committed state after `next_offset` records of the metadata log.
 
-    `hosted` is an index over `partitions` by replica, so that what a broker's change touches is
-    found without a scan; `preferred` counts them by first replica, so that a new topic begins where
-    the fewest are; `min_isr_behind` counts, for each topic with a min ISR that has not reached all
-    of its partitions, those that have another one.  `name` is empty until the cluster is declared.
-    `reassignments` and `rebalances`: by the uids of their objects, until those are gone;
-    `rebalance_rests`: of those that have not ended.  `grants`: restarts under way.
-    `proven_revision`: what the last broker that came back from one runs; another revision is tried
-    on one broker first.  `leaving`: brokers that are being emptied.  `newcomers`: members that were
-    added to those that there were, until they have joined.  `released`: volumes that may be
-    deleted, by the uids of their claims, with their brokers.  `metadata_version`: what the log may
-    hold (`record_versions`).  `listeners`: where clients connect; none: to the one that the
-    brokers' own configuration names.  `security`: credentials, users, rules.  `quotas`: what
-    clients may use.  `inside`: whether brokers and controllers talk with TLS, and their
-    certificates.  `terms`: the newest terms of controllers, oldest first (`controller_terms`).
+    `name` is empty until the cluster is declared. `metadata_version` is the finalised one: the log
+    holds no newer record (`record_versions`). `terms` are the newest controller terms, oldest first
+    (`controller_terms`). `members` are the broker ids that the cluster is meant to have,
+    `newcomers` those members that were added later and have not joined yet, and `leaving` the
+    brokers that are being emptied.
+
+    `hosted` is an index of partitions by broker with a replica. `preferred` counts partitions by
+    preferred leader; new topics begin at the broker with the fewest. `min_isr_behind` counts per
+    topic the partitions with a min ISR other than the topic's. So none of these needs a scan.
+
+    `removals_ms` holds the instants at which topics were removed in the last hour. `reassignments`
+    and `rebalances` have a row for each object, by its uid, until the object is gone;
+    `rebalance_rests` has the moves that are not done. `grants` are the restarts under way.
+    `proven_revision` is the pod template revision with which the last restarted broker came back;
+    any other revision is tried on one broker first. `released` maps the uid of each volume claim
+    that may be deleted to its broker.
+
+    `security` holds credentials, users and ACLs. `quotas` holds the clients' quotas. `listeners`
+    are those of clients; if empty, clients use the one in the brokers' own configuration. `inside`
+    holds the TLS mode and the certificates of connections among brokers and controllers.
     """
 
     cluster_id: UUID
@@ -390,15 +415,17 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def term_id(self) -> str:
-        """The id of the last controller term, empty if it has none."""
+        """Return the id of the last controller term, empty if it has none."""
         return self.terms[-1].id if self.terms else ""
 
     def topic_of(self, holder: TopicObject) -> Topic | None:
-        """Return the topic that this very object (by uid) declares."""
+        """Return the topic that is declared by the object `holder` (compared with its uid), or
+        None."""
         return next((topic for topic in self.topics.values() if topic.object == holder), None)
 
     def restart_granted(self, broker_id: BrokerId) -> bool:
-        """Return True if this very pod of a broker will be deleted: it joins no ISR any more."""
+        """Return True if a grant covers the broker's present pod, which will therefore be deleted.
+        Such a broker is not added to any ISR."""
         grant, broker = self.grants.get(broker_id), self.brokers.get(broker_id)
         if grant is None or broker is None:
             return False
@@ -407,6 +434,7 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def takes_replicas(self, broker_id: BrokerId) -> bool:
-        """Return True if a registered broker may be given replicas that it does not have."""
+        """Return True if new replicas may be placed on the broker: it is registered, a member, and
+        not being emptied."""
         stays = not self.members or broker_id in self.members
         return stays and broker_id in self.brokers and broker_id not in self.leaving

@@ -20,7 +20,8 @@ from plimsoll_core.cluster.model import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mover:
-    """An object that moves partitions.  `bytes_per_second` None: the cluster's limit."""
+    """A Reassignment or Rebalance object that is moving partitions. `moves` returns True for the
+    partitions that it moves. `bytes_per_second` None means the cluster's limit."""
 
     kind: Literal["Reassignment", "Rebalance"]
     name: str
@@ -34,12 +35,13 @@ class Mover:
 
 
 def mover_name(row: Reassignment | Rebalance) -> str:
-    """Return `str` of the object's mover, also if nothing is left to move."""
+    """Return the name of a Reassignment or Rebalance as `str(Mover)` gives it; the object may have
+    ended."""
     return str(_mover(row, lambda _: False))
 
 
 def running(image: ClusterImage) -> list[Mover]:
-    """Return the objects that move partitions now."""
+    """Return the Reassignment and Rebalance objects that are moving partitions now."""
     found = [_mover(row, _holds(row)) for row in image.reassignments.values() if row.partitions]
     for uid, rest in image.rebalance_rests.items():
         if rest.active:
@@ -48,7 +50,7 @@ def running(image: ClusterImage) -> list[Mover]:
 
 
 def mover_of(movers: Iterable[Mover], key: PartitionKey) -> Mover | None:
-    """Return the mover of a partition, or None."""
+    """Return the object that is moving the partition, or None if none of `movers` is."""
     return next((mover for mover in movers if mover.moves(key)), None)
 
 

@@ -22,8 +22,8 @@ def noted(image: ClusterImage, record: r.RebalanceNoted) -> ClusterImage:
 
 
 def moves_added(image: ClusterImage, record: r.RebalanceMovesAdded) -> ClusterImage:
-    """Add moves to a running plan; they count in its total. The moves of a beginning plan have been
-    counted."""
+    """Add moves to the plan of a Rebalance. If it is running, `total` grows by the new partitions;
+    while it is beginning, `total` includes them already."""
     uid, row = record.uid, image.rebalances[record.uid]
     rest = image.rebalance_rests[uid]
     moves = rest.moves.mutate()

@@ -27,13 +27,16 @@ _NONE: frozenset[BrokerId] = frozenset()
 
 
 class RecentFences:
-    """One broker's record of recent fences; fences before its first image are unknown to it."""
+    """The brokers that were fenced within the last `LISTED_MS` milliseconds, as one broker saw it
+    in the images that it applied. It lists them in Metadata answers. Fences before the first image
+    are not known."""
 
     def __init__(self) -> None:
         self._until_ms: dict[BrokerId, int] = {}
 
     def update(self, old: ClusterImage, new: ClusterImage, now_ms: int) -> None:
-        """Take note of the next applied image."""
+        """Record the brokers that the step from image `old` to image `new` fenced, at `now_ms`
+        (monotonic milliseconds). Forget those that it unfenced or unregistered."""
         if new.brokers is old.brokers:
             return
         for broker_id, broker in new.brokers.items():
@@ -46,7 +49,8 @@ class RecentFences:
             del self._until_ms[broker_id]
 
     def listed(self, now_ms: int) -> frozenset[BrokerId]:
-        """Return the recently fenced brokers that answers still list; all are registered."""
+        """Return the recently fenced brokers that a Metadata answer at `now_ms` still lists. All of
+        them are registered."""
         if not self._until_ms:
             return _NONE
         for broker_id in [one for one, until_ms in self._until_ms.items() if now_ms >= until_ms]:
@@ -55,7 +59,7 @@ class RecentFences:
 
 
 def _is_missed(image: ClusterImage, broker: Broker) -> bool:
-    """Return True unless the broker had handed over all its leaderships before it stopped."""
+    """Return True unless the broker was shutting down and led no partition any more."""
     return not broker.shutting_down or _leads(image, broker.id)
 
 

@@ -31,17 +31,18 @@ NEWEST = 5
 UNDERSTOOD = (OLDEST, NEWEST)
 
 OWNERS_SINCE = 4
-"""The metadata version from which on the creator of a topic is committed."""
+"""The first metadata version in which a topic has an owner."""
 
 TERMS_SINCE = 5
-"""The metadata version from which on controller terms have ids."""
+"""The first metadata version in which controller terms have ids."""
 
 RELEASES = {1: "0.1", 2: "0.2", 3: "0.2", 4: "0.2", 5: "0.2"}
-"""Releases by metadata version. A version is named after the release that introduced it; of several
-versions with one name, the published release understands the newest one."""
+"""The release that introduced each metadata version. If a release introduced several versions, the
+published release understands the newest of them."""
 
 Row = dict[int, str]
-"""The fields of a kind by the version that introduced them; the kind is as old as its oldest."""
+"""The names of a struct's fields, separated by blanks, by the metadata version that introduced
+them. The struct itself is as old as its oldest field."""
 
 TABLE: dict[type[msgspec.Struct], Row] = {
     r.ControllerChanged: {1: "cause controller_epoch identity", TERMS_SINCE: "term_id"},
@@ -167,28 +168,29 @@ TABLE: dict[type[msgspec.Struct], Row] = {
 
 
 def introduced(kind: type[msgspec.Struct]) -> int:
-    """Return the metadata version that introduced a kind of record."""
+    """Return the metadata version that introduced the record type `kind`."""
     return min(TABLE[kind])
 
 
 def release_of(metadata_version: int) -> str:
-    """Return a metadata version's name."""
+    """Return the release that introduced a metadata version, or "#" and the number if it is
+    unknown."""
     return RELEASES.get(metadata_version, f"#{metadata_version}")
 
 
 def newest_of(release: str) -> int:
-    """Return the newest metadata version that a release understands."""
+    """Return the newest metadata version that a release understands, 0 if it understands none."""
     known = (version for version, name in RELEASES.items() if numbers(name) <= numbers(release))
     return max(known, default=0)
 
 
 def numbers(release: str) -> tuple[int, ...]:
-    """Return a release's name in sortable form."""
+    """Return the numbers in a release's name as a tuple, which sorts by age."""
     return tuple(int(part) for part in release.split(".") if part.isdigit())
 
 
 def structs_in(kind: Any) -> Iterator[type[msgspec.Struct]]:
-    """Return the structs that a type mentions, itself included."""
+    """Yield the msgspec structs that a type annotation names, at any depth of its arguments."""
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         yield kind
     for part in get_args(kind):
@@ -196,7 +198,8 @@ def structs_in(kind: Any) -> Iterator[type[msgspec.Struct]]:
 
 
 def parts_of(kind: type[msgspec.Struct]) -> dict[type[msgspec.Struct], None]:
-    """Return the struct and all structs in its fields."""
+    """Return the struct `kind` and all structs in its fields, recursively, as the keys of a
+    dict."""
     found: dict[type[msgspec.Struct], None] = {}
     waiting = [kind]
     while waiting:
@@ -216,10 +219,10 @@ _NEWEST_ROW = {
 
 
 def newer_than(record: r.Record, metadata_version: int) -> str | None:
-    """Return what is newer in a record than the finalised version, in a sentence, or None if it may
-    be written.
+    """Return a sentence that names the first kind or field of the record that `metadata_version`
+    does not know. Return None if the record may be written.
 
-    A record that finalises a version is the first one of that version.
+    A MetadataVersionFinalized record is checked against the version that it finalises.
     """
     if isinstance(record, r.MetadataVersionFinalized):
         metadata_version = record.metadata_version

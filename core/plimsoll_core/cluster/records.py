@@ -48,8 +48,8 @@ from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch
 
 
 class ControllerChanged(_Record, frozen=True, kw_only=True):
-    """The first record of every term, alone in its batch.  `term_id` is random, empty before
-    metadata version 5."""
+    """Starts a controller's term: the first record of each term, alone in its batch. `term_id` is
+    random, or empty before metadata version 5."""
 
     controller_epoch: ControllerEpoch
     identity: str
@@ -57,39 +57,42 @@ class ControllerChanged(_Record, frozen=True, kw_only=True):
 
 
 class ClusterDeclared(_Record, frozen=True, kw_only=True):
-    """The first record but one of a log: the cluster that owns it."""
+    """Names the cluster to which the log belongs. It is the second record of a log."""
 
     cluster_id: UUID
     name: str
 
 
 class MetadataVersionFinalized(_Record, frozen=True, kw_only=True):
-    """Every registered broker understands this metadata version. From this record on the log may
-    hold what the version introduced, beginning with this record. Never reverted."""
+    """Raises the cluster's metadata version; every registered broker understands it. From this
+    record on, itself included, the log may hold the records and fields of that version. It is never
+    lowered."""
 
     metadata_version: int
 
 
 class MembersChanged(_Record, frozen=True, kw_only=True):
-    """The broker ids that the cluster is meant to have."""
+    """Sets the broker ids that the cluster is meant to have."""
 
     broker_ids: tuple[BrokerId, ...]
 
 
 class NewcomersSettled(_Record, frozen=True, kw_only=True):
-    """These members have joined, and their rebalance has been arranged or declined."""
+    """Takes brokers from `newcomers`: they have joined, and a rebalance for them has been arranged
+    or declined."""
 
     broker_ids: tuple[BrokerId, ...]
 
 
 class BrokersLeaving(_Record, frozen=True, kw_only=True):
-    """The brokers that are being emptied: they take no new replicas."""
+    """Sets the brokers that are being emptied. They take no new replicas."""
 
     broker_ids: tuple[BrokerId, ...]
 
 
 class BrokerRegistered(_Record, frozen=True, kw_only=True):
-    """A new incarnation; fenced until it has caught up.  Its offset is the broker epoch."""
+    """Registers a new incarnation (process) of a broker. It is fenced until it has caught up with
+    the metadata log. The offset of this record is its broker epoch."""
 
     broker_id: BrokerId
     incarnation_id: UUID
@@ -101,7 +104,8 @@ class BrokerRegistered(_Record, frozen=True, kw_only=True):
 
 
 class BrokerUpdated(_Record, frozen=True, kw_only=True):
-    """A new registration of the same incarnation, with other listeners, rack or directories."""
+    """Updates a registered broker with other listeners, rack or directories. Incarnation and broker
+    epoch stay."""
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
@@ -123,7 +127,8 @@ class BrokerUnfenced(_Record, frozen=True, kw_only=True):
 
 
 class BrokerShutdownStarted(_Record, frozen=True, kw_only=True):
-    """The broker asked to leave.  Durable: only a new incarnation clears it (KIP-841)."""
+    """Marks a broker that asked for a controlled shutdown. Only the registration of a new
+    incarnation clears the mark (KIP-841)."""
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
@@ -135,14 +140,15 @@ class BrokerUnregistered(_Record, frozen=True, kw_only=True):
 
 
 class VolumeReleased(_Record, frozen=True, kw_only=True):
-    """The volume of a broker that is gone may be deleted: this very claim, by its uid."""
+    """Permits the deletion of the volume of an unregistered broker: of the claim with this uid
+    only."""
 
     broker_id: BrokerId
     pvc_uid: str
 
 
 class VolumeForgotten(_Record, frozen=True, kw_only=True):
-    """A released volume's claim is gone."""
+    """Removes a released volume from the image, because its claim is gone."""
 
     pvc_uid: str
 
@@ -163,8 +169,8 @@ class TopicCreated(_Record, frozen=True, kw_only=True):
 
 
 class PartitionsCreated(_Record, frozen=True, kw_only=True):
-    """Partitions `first`, `first + 1`, … were created. Their leader epoch is 0 and their leader is
-    the first member of the ISR."""
+    """Creates partitions `first`, `first + 1`, … of a topic, with one entry each in `replicas` and
+    `isr`. Their leader epoch is 0, and their leader is the first member of the ISR."""
 
     topic_id: UUID
     first: int
@@ -173,9 +179,9 @@ class PartitionsCreated(_Record, frozen=True, kw_only=True):
 
 
 class PartitionsChanged(_Record, frozen=True, kw_only=True):
-    """One change to every partition in `ranges` ([first, last], inclusive).
+    """Makes the same change to every partition of a topic in `ranges` ([first, last], inclusive).
 
-    Unset fields stay as they are.  The partition epoch grows by one, the leader epoch by
+    Unset fields stay as they are. The partition epoch of each grows by 1, the leader epoch by
     `leader_epoch_step`.
     """
 
@@ -209,8 +215,9 @@ PARTITION_FIELDS = (
 
 
 class TopicConfigured(_Record, frozen=True, kw_only=True):
-    """A topic's whole set of configs, from now on; the others are what new partitions start with,
-    and how the topic is placed."""
+    """Replaces all configs of a topic, and sets those of the other fields that are given. The new
+    `min_isr` and `replication_factor` apply to partitions created from now on; `strategy` is the
+    placement strategy."""
 
     topic_id: UUID
     configs: dict[str, str]
@@ -220,11 +227,11 @@ class TopicConfigured(_Record, frozen=True, kw_only=True):
 
 
 TOPIC_FIELDS = ("min_isr", "replication_factor", "strategy")
-"""The fields of `TopicConfigured` besides the configs."""
+"""The optional fields of `TopicConfigured`; an unset one leaves the topic's value as it is."""
 
 
 class TopicBound(_Record, frozen=True, kw_only=True):
-    """The object that declares the topic; also ends a pending deletion."""
+    """Sets the object that declares the topic, or None for none. It ends a pending deletion."""
 
     topic_id: UUID
     object: TopicObject | None
@@ -232,16 +239,18 @@ class TopicBound(_Record, frozen=True, kw_only=True):
 
 
 class TopicOrphaned(_Record, frozen=True, kw_only=True):
-    """The topic's object is gone; the data stays until the grace has passed."""
+    """Begins the grace period of a topic after its object is gone. Its data stays until the period
+    has passed."""
 
     topic_id: UUID
     pending: PendingDeletion
 
 
 class TopicRemoved(_Record, frozen=True, kw_only=True):
-    """The topic is gone; brokers delete its data.
+    """Removes a topic and its partitions. Brokers delete the data.
 
-    `now_ms` feeds the mass-deletion counter; it is None when a client asked for the deletion.
+    `now_ms` (wall clock, milliseconds) counts the removal towards the limit on deletions per hour.
+    It is None when a client asked for the deletion, which is not counted.
     """
 
     topic_id: UUID
@@ -254,36 +263,39 @@ class ProducerIdsAllocated(_Record, frozen=True, kw_only=True):
 
 
 class ReassignmentNoted(_Record, frozen=True, kw_only=True):
-    """A Reassignment object is under way, or has ended: the whole row."""
+    """Sets the row of a Reassignment object that is under way or has ended. It replaces the former
+    row."""
 
     reassignment: Reassignment
 
 
 class ReassignmentForgotten(_Record, frozen=True, kw_only=True):
-    """The object is gone, and nothing moves for it any more."""
+    """Removes the row of a Reassignment: its object is gone, and it moves no partition any more."""
 
     uid: str
 
 
 class RebalanceNoted(_Record, frozen=True, kw_only=True):
-    """A Rebalance object is about to begin, under way, or has ended: the whole row.
+    """Sets the row of a Rebalance object that is about to begin, under way, or ended. It replaces
+    the former row.
 
-    Beginning empties what it has to do; the plan follows.  An end drops what was not done.
+    With the phase Beginning the list of its moves starts empty, and RebalanceMovesAdded records
+    fill it. With a final phase the moves that were not done are dropped.
     """
 
     rebalance: Rebalance
 
 
 class RebalanceMovesAdded(_Record, frozen=True, kw_only=True):
-    """A part of a Rebalance's plan; a number that is there already gets another target."""
+    """Adds moves to the plan of a Rebalance. A move replaces the one with the same number."""
 
     uid: str
     moves: tuple[RebalanceMove, ...]
 
 
 class RebalanceAdvanced(_Record, frozen=True, kw_only=True):
-    """Progress of a Rebalance, by numbers of moves. `begun`: about to begin; `moved`: carried out;
-    `dropped`: given up. `moved` and `dropped` moves leave the plan."""
+    """Records the progress of a Rebalance, by numbers of moves. `begun` are about to begin, `moved`
+    are complete, `dropped` are given up. `moved` and `dropped` moves leave the plan."""
 
     uid: str
     begun: tuple[int, ...] = ()
@@ -292,29 +304,30 @@ class RebalanceAdvanced(_Record, frozen=True, kw_only=True):
 
 
 class RebalanceForgotten(_Record, frozen=True, kw_only=True):
-    """The object is gone, and nothing moves for it any more."""
+    """Removes the row of a Rebalance: its object is gone, and it moves no partition any more."""
 
     uid: str
 
 
 class MovementLimited(_Record, frozen=True, kw_only=True):
-    """The default rate limit of a broker for replicas that are moved to it."""
+    """Sets the cluster's rate limit, in bytes per second, at which one broker copies replicas that
+    are moved to it."""
 
     bytes_per_second: int
 
 
 class ListenersConfigured(_Record, frozen=True, kw_only=True):
-    """All listeners for clients; replaces the former ones. Empty: only the listener of the brokers'
-    configuration. Each broker opens and closes its own accordingly, and registers the endpoint of
-    each that it has opened."""
+    """Sets all listeners for clients. With none, brokers open only the listener of their own
+    configuration. Each broker opens and closes its ports accordingly, and registers the endpoint of
+    each listener that it has opened."""
 
     listeners: tuple[Listener, ...]
 
 
 class RestartGranted(_Record, frozen=True, kw_only=True):
-    """The broker may be restarted into `revision`.  The active controller carries it out; it
-    counts as away until the grant ends, whatever happens meanwhile.  Replaces the broker's earlier
-    grant."""
+    """Permits the restart of a broker with the pod template `revision`; the active controller
+    carries it out. The broker counts as away until RestartEnded. It replaces an earlier grant of
+    the broker."""
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch | None = None
@@ -323,14 +336,16 @@ class RestartGranted(_Record, frozen=True, kw_only=True):
 
 
 class RestartEnded(_Record, frozen=True, kw_only=True):
-    """The broker is back, or will not come back.  `proven`: it came back with this revision."""
+    """Ends the grant of a broker's restart: the broker is back, or will not come back. `proven` is
+    the pod template revision with which it came back, None otherwise."""
 
     broker_id: BrokerId
     proven: str | None = None
 
 
 class SnapshotTaken(_Record, frozen=True, kw_only=True):
-    """A snapshot at `end_offset` is complete: slots below it may be used again."""
+    """States that a snapshot of all records before offset `end_offset` is complete. The log's slots
+    with older records may be written again."""
 
     end_offset: int
     name: str

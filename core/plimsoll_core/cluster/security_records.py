@@ -131,7 +131,8 @@ APPLIERS: dict[type, Callable[[ClusterImage, Any], ClusterImage]] = {
 
 
 class StoredSecurity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The security rows of a snapshot, in canonical order; `acls` include their owners."""
+    """The security state of an image as a snapshot stores it, in canonical order. Each entry of
+    `acls` is an ACL with its owners."""
 
     authorization: Authorization
     credentials: tuple[ScramCredential, ...]

@@ -33,7 +33,7 @@ COMPLETED: Stage = "completed"
 
 
 class StateChange(NamedTuple):
-    """One requested state change of one replica."""
+    """A change of one replica's role that a committed change of its partition requests."""
 
     kind: StateChangeKind
     key: PartitionKey
@@ -42,8 +42,9 @@ class StateChange(NamedTuple):
 
 
 class ReachedStage(NamedTuple):
-    """A stage that a state change has reached, for reports. `controller_epoch`: of the controller
-    that requested the change, or of a later one."""
+    """A state change and the stage that it has reached (requested, received, completed), for the
+    log and for metrics. `controller_epoch` is that of the controller that requested the change, or
+    of a later one."""
 
     stage: Stage
     change: StateChange
@@ -54,9 +55,10 @@ class ReachedStage(NamedTuple):
 def asked_of(
     broker_id: BrokerId, before: Partition | None, after: Partition | None
 ) -> tuple[StateChangeKind, ...]:
-    """Return the changes of one replica, in order.  None: there is no such partition.
+    """Return the state changes that the step from `before` to `after` requests of the broker's
+    replica, in order; empty if its role stays. A partition is None where it does not exist.
 
-    A replica that starts as a follower follows: that is not reported again.
+    A new follower is asked to start only: starting includes following.
     """
     was = before is not None and broker_id in before.replicas
     if after is None or broker_id not in after.replicas:
@@ -75,8 +77,8 @@ def asked_of(
 def requested(
     old: ClusterImage, new: ClusterImage, records: Iterable[Record]
 ) -> Iterator[StateChange]:
-    """Yield the state changes that a committed batch requests, each partition once, as it is after
-    the batch."""
+    """Yield the state changes that a committed batch requests. `old` and `new` are the images
+    before and after the batch: a partition that several records change is compared once."""
     seen: set[PartitionKey] = set()
     for key in _touched(old, records):
         if key in seen:
@@ -109,7 +111,7 @@ def _touched(old: ClusterImage, records: Iterable[Record]) -> Iterator[Partition
 
 
 def fields(told: ReachedStage) -> dict[str, object]:
-    """Return the fields of `sentence` by name."""
+    """Return the parts of `sentence` as fields of a structured log line."""
     change = told.change
     return {
         "stateChange": change.kind,
@@ -123,8 +125,8 @@ def fields(told: ReachedStage) -> dict[str, object]:
 
 
 def sentence(told: ReachedStage, *, leads: bool) -> str:
-    """Return a log line in the words of the design document. `leads`: True if the replica is, or
-    will be, the leader."""
+    """Return the log line for a stage that a state change reached, in the words of the design
+    document. `leads`: True if the replica is, or will be, the leader."""
     change = told.change
     what = f"{change.kind} for topic {told.topic} partition {change.key.index}"
     at = f"at epoch {change.leader_epoch}"

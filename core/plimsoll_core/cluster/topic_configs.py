@@ -36,7 +36,8 @@ MAX_LAG, MIN_LAG = "max.compaction.lag.ms", "min.compaction.lag.ms"
 MIN_ISR = "min.insync.replicas"
 UNCLEAN_RECOVERY = "unclean.recovery.strategy"
 UNCLEAN_ENABLE = "unclean.leader.election.enable"
-"""Kafka's older name: true is Proactive, false is Balanced."""
+"""Kafka's older config for unclean elections. Its value true means the strategy Proactive, false
+means Balanced."""
 SEGMENT_BYTES = "segment.bytes"
 CLIENT_SEGMENT_BYTES_MIN = 2**20
 """Kafka's least segment size, in bytes, for clients' topics. Topic objects may state less; a client
@@ -171,7 +172,8 @@ LISTS = frozenset(
         "leader.replication.throttled.replicas",
     }
 )
-"""The keys with lists as values: a client may add and take away items."""
+"""The keys with a list as value. A client may append items to it and subtract items from it
+(IncrementalAlterConfigs)."""
 
 _MIN_ISR_KEY = integer(
     MIN_ISR, 1, 1, INT32_MAX, "Number of in-sync replicas that a write with acks=all needs."
@@ -183,7 +185,8 @@ NAME_SHOWN_MAX = 249
 
 
 def check_configs(configs: Mapping[str, str]) -> Refusal | None:
-    """Refuse unknown keys and values that are not of their type."""
+    """Return a Refusal for the first config with an unknown name or an invalid value, or None if
+    all are valid."""
     for name, text in sorted(configs.items()):
         key = BY_NAME.get(name)
         if name == MIN_ISR:
@@ -201,28 +204,33 @@ def check_configs(configs: Mapping[str, str]) -> Refusal | None:
 
 
 def similar_to(name: str, known: Iterable[str]) -> str:
-    """Return the configs that an unknown name may mean."""
+    """Return a clause for an error message that lists the known configs with a name similar to
+    `name`, or says that there is none."""
     similar = get_close_matches(name[:NAME_COMPARED_MAX], list(known))
     return f"similar are {', '.join(similar)}" if similar else "none of Kafka's is similar"
 
 
 def compacts(configs: Mapping[str, str]) -> bool:
-    """Return True if only the last record of each key stays."""
+    """Return True if `cleanup.policy` includes compact: only the last record of each key is
+    kept."""
     return "compact" in configs.get(CLEANUP_POLICY, "")
 
 
 def deletes(configs: Mapping[str, str]) -> bool:
-    """Return True if old segments go, by age and size."""
+    """Return True if `cleanup.policy` includes delete, the default: old segments are deleted by age
+    and size."""
     return "delete" in configs.get(CLEANUP_POLICY, "delete")
 
 
 def keeps_everything(configs: Mapping[str, str]) -> bool:
-    """Return True if nothing happens to old segments: the list of policies is empty (KIP-1161)."""
+    """Return True if `cleanup.policy` is the empty list: segments are neither deleted nor compacted
+    (KIP-1161)."""
     return not compacts(configs) and not deletes(configs)
 
 
 class ClientConfigs(NamedTuple):
-    """A client's configs, checked, as they are kept; and the min ISR among them."""
+    """A client's checked configs. `kept` is what the topic stores; `min_isr` is the value of
+    `min.insync.replicas`, None if the client did not set it."""
 
     kept: dict[str, str]
     min_isr: int | None
@@ -231,8 +239,9 @@ class ClientConfigs(NamedTuple):
 def client_configs(
     configs: Mapping[str, str], before: Mapping[str, str] | None = None
 ) -> ClientConfigs | Refusal:
-    """Return the configs of a topic without an object; `before`: its present ones, which may
-    stay."""
+    """Check the configs that a client sets for a topic and return them as they are stored, or a
+    Refusal. `before` holds the topic's present configs: a segment size below the minimum for
+    clients is accepted if it does not change."""
     split = split_min_isr(configs)
     if isinstance(split, Refusal):
         return split
@@ -259,7 +268,8 @@ def _trimmed(text: str) -> str:
 
 
 def split_min_isr(configs: Mapping[str, str]) -> tuple[dict[str, str], int | None] | Refusal:
-    """Return a client's configs without `min.insync.replicas`, and its value."""
+    """Return a client's configs without `min.insync.replicas`, and its value or None. Return a
+    Refusal if the value is invalid."""
     rest = {name: text for name, text in configs.items() if name != MIN_ISR}
     text = configs.get(MIN_ISR)
     if text is None:
@@ -271,7 +281,8 @@ def split_min_isr(configs: Mapping[str, str]) -> tuple[dict[str, str], int | Non
 
 
 def canonical(configs: Mapping[str, str]) -> dict[str, str] | Refusal:
-    """Return a client's configs by the names and in the spelling that are kept."""
+    """Return a client's configs with older names replaced and values spelled as they are stored.
+    Return a Refusal if an older name contradicts its newer one."""
     found = dict(configs)
     text = found.pop(UNCLEAN_ENABLE, None)
     strategy = BY_NAME[UNCLEAN_RECOVERY].parse(found.get(UNCLEAN_RECOVERY, ""))
@@ -291,7 +302,8 @@ def canonical(configs: Mapping[str, str]) -> dict[str, str] | Refusal:
 
 
 def unclean_recovery(configs: Mapping[str, str], default: UncleanRecovery) -> UncleanRecovery:
-    """Return a topic's own strategy, or else the cluster's."""
+    """Return the unclean recovery strategy in a topic's configs, or `default`, the cluster's, if
+    they do not set one."""
     match configs.get(UNCLEAN_RECOVERY, default):
         case "Manual":
             return "Manual"
@@ -302,7 +314,8 @@ def unclean_recovery(configs: Mapping[str, str], default: UncleanRecovery) -> Un
 
 
 def value_of(configs: Mapping[str, str], name: str) -> int | str:
-    """Return a config's value, or its default; `configs` has been checked."""
+    """Return the parsed value of a config, or its default if `configs` does not set it. `configs`
+    has been checked."""
     key = BY_NAME[name]
     value = key.parse(configs.get(name, key.default))
     assert value is not None, f"{name} was not checked"

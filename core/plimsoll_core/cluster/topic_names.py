@@ -14,13 +14,13 @@ from plimsoll_core.errors import Reason, Refusal
 NAME_LENGTH_MAX = 249
 
 CLUSTER_METADATA = "__cluster_metadata"
-"""Kafka's name for its metadata log. No topic here has it."""
+"""The name of Kafka's metadata log. No topic may have this name."""
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def check_form(name: str) -> Refusal | None:
-    """Check the characters and length of a topic name. Refusals use Kafka's wording, which clients'
-    users search for."""
+    """Return a Refusal if a topic name has invalid characters or an invalid length, or None. The
+    message is worded as Kafka's, which users search for."""
     shown = f"'{name[:NAME_LENGTH_MAX]}'"
     if not name:
         why = "the empty string is not allowed"

@@ -15,7 +15,8 @@ from plimsoll_core.release import RELEASE
 
 
 class MetadataTooNew(Exception):
-    """A newer version wrote this: it is not guessed at.  A sentence for the user."""
+    """Raised for a record or a snapshot that a newer release wrote and this one does not
+    understand. Its message is a sentence for the user."""
 
 
 class _Typed(msgspec.Struct, frozen=True):
@@ -32,8 +33,8 @@ _KNOWN = {kind.__name__ for kind in r.Record.__args__}
 
 
 def read_records(data: bytes) -> tuple[r.Record, ...]:
-    """Decode a batch's records from JSON. Raises MetadataTooNew for an unknown kind, field, value
-    or metadata version; nothing is ever skipped."""
+    """Decode a batch's records from JSON. Raise MetadataTooNew for an unknown kind, field, value or
+    metadata version; nothing is ever skipped."""
     try:
         found = _records.decode(data)
     except msgspec.DecodeError as error:
@@ -45,7 +46,7 @@ def read_records(data: bytes) -> tuple[r.Record, ...]:
 
 
 def check_known(metadata_version: int) -> None:
-    """Raises MetadataTooNew when this software cannot read what such a cluster writes."""
+    """Raise MetadataTooNew if this software does not understand the metadata version."""
     if metadata_version > NEWEST:
         raise MetadataTooNew(
             f"metadata version {release_of(metadata_version)} is finalised, and this is release"
