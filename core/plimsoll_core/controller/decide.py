@@ -39,7 +39,8 @@ _RULES: Mapping[type, Rule] = {
 def decide(
     image: ClusterImage, soft: VolatileState, request: m.Request, now_ms: int, settings: Settings
 ) -> Decision:
-    """Return the records to commit for a request, and the answer to send after that."""
+    """Decide a request: return the records to commit, and the answer to send once they are
+    committed. If the request is refused, the answer is the refusal and there are no records."""
     turn = DecisionContext(image=image, soft=soft, now_ms=now_ms, settings=settings)
     answer = refused_again(image, request) or _RULES[type(request)](turn, request)
     if isinstance(answer, Refusal):
@@ -57,5 +58,5 @@ def decide(
 
 
 def refused(refusal: Refusal) -> m.Refused:
-    """Return a refusal as an answer for the wire."""
+    """Return the answer message for a refusal."""
     return m.Refused(reason=refusal.reason.name, code=refusal.reason.code, message=refusal.message)

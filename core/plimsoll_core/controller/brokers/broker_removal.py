@@ -32,7 +32,8 @@ from plimsoll_core.planner.placement import EXPLICIT
 
 
 def set_leaving(turn: DecisionContext, request: SetLeaving) -> Answer | Refusal:
-    """Set the brokers that are leaving. Keeping a broker after all is always possible."""
+    """Set the brokers that are being emptied for removal. Refuse a new one that the cluster cannot
+    lose. To take a broker off the list is always possible."""
     image = turn.image
     known = {*image.members, *image.brokers}
     leaving = tuple(sorted(known.intersection(request.broker_ids)))
@@ -46,7 +47,7 @@ def set_leaving(turn: DecisionContext, request: SetLeaving) -> Answer | Refusal:
 
 
 def all_stay(image: ClusterImage, brokers: Iterable[BrokerId]) -> Refusal | None:
-    """Return a refusal if one of these registered brokers takes no new replicas."""
+    """Return a refusal if one of these brokers is registered but takes no new replicas, or None."""
     going = [b for b in sorted(set(brokers)) if b in image.brokers and not image.takes_replicas(b)]
     if not going:
         return None
@@ -79,7 +80,8 @@ def _check(turn: DecisionContext, leaving: tuple[BrokerId, ...]) -> Refusal | No
 
 
 def _held(image: ClusterImage, leaving: Iterable[BrokerId]) -> list[Partition]:
-    """Return the partitions that have to move."""
+    """Return the partitions of which a target replica is on a leaving broker: they have to be
+    moved."""
     keys = {key: None for b in leaving for key in sorted(image.hosted.get(b, ()))}
     found = (image.partitions[key] for key in keys)
     return [p for p in found if not set(leaving).isdisjoint(p.target)]
@@ -113,8 +115,8 @@ def _too_many_replicas(
 def _stated(
     image: ClusterImage, held: Iterable[Partition], leaving: tuple[BrokerId, ...]
 ) -> Refusal | None:
-    """Refuse if a leaving broker is in a stated assignment: only its owner changes the placement of
-    an Explicit topic."""
+    """Refuse if a leaving broker is named in the stated assignment of an Explicit topic. Only the
+    topic's owner changes that assignment."""
     for p in held:
         topic = image.topics[p.topic_id]
         if topic.strategy == EXPLICIT:
@@ -132,7 +134,8 @@ def _stated(
 def _rack_lost(
     turn: DecisionContext, held: list[Partition], members: list[BrokerId], survivors: list[BrokerId]
 ) -> Refusal | None:
-    """Refuse to leave a single rack where racks are required and there are two."""
+    """Refuse if racks are required and the brokers that would remain are all in one rack, while the
+    members now have two."""
     if turn.settings.rack_policy != "Required":
         return None
     brokers = turn.image.brokers
@@ -151,7 +154,8 @@ def _rack_lost(
 
 
 def unregister(turn: DecisionContext, request: UnregisterBroker) -> Answer | Refusal:
-    """Unregister a broker without replicas. Its id is then free, and its volume may be removed."""
+    """Unregister a broker without replicas. Its id is then free, and the volume of `pvc_uid`, if
+    given, is released for deletion. A broker that is not registered needs nothing."""
     broker = turn.image.brokers.get(request.broker_id)
     if broker is None:
         return Done()

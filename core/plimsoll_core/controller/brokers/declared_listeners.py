@@ -24,7 +24,7 @@ SINCE = 3
 LISTENERS_MAX = 8
 PORT_MIN, PORT_MAX = 1024, 65_535
 HOST_MAX = 253
-"""Bound on the characters of a host: that of DNS names."""
+"""The greatest length of a host name, in characters: that of DNS names."""
 RESERVED_PORTS = frozenset({9091, 9093, 9100, 9101})
 """Ports that listeners must not use: replication, controllers, metrics, health."""
 

@@ -17,8 +17,8 @@ from plimsoll_core.messages.requests import Answer, BrokerProvenDead, Done
 
 
 def leave(turn: DecisionContext, broker_id: BrokerId, cause: str, *, lost: bool = False) -> bool:
-    """Remove a broker from a bounded number of ISRs, and if `lost` also of ELRs. Return False if
-    partitions remain."""
+    """Remove a broker from the ISRs of at most one slice of partitions, and if `lost` also from
+    their ELRs. Return True if none is left, False if the caller has to call again for more."""
     affected = [
         p for p in turn.hosted(broker_id) if broker_id in (*p.isr, *(p.elr if lost else ()))
     ]
@@ -41,8 +41,9 @@ def leave(turn: DecisionContext, broker_id: BrokerId, cause: str, *, lost: bool 
 
 
 def fence(turn: DecisionContext, broker: Broker, cause: str) -> bool:
-    """Fence a broker. The fence itself is recorded last: after a crash before it, the broker is
-    fenced again."""
+    """Fence a broker: take it out of all ISRs, then record the fence. Return False if partitions
+    remain for a later turn; the fence is not recorded yet. It comes last, so that a controller that
+    takes over in between fences the broker again."""
     if not leave(turn, broker.id, cause):
         return False
     turn.add(BrokerFenced(cause=cause, broker_id=broker.id, broker_epoch=broker.broker_epoch))
@@ -51,8 +52,8 @@ def fence(turn: DecisionContext, broker: Broker, cause: str) -> bool:
 
 
 def unfence(turn: DecisionContext, broker: Broker) -> None:
-    """Unfence a broker. It joins no ISR by this, but is elected for leaderless partitions of which
-    it is a complete replica."""
+    """Unfence a broker and elect it for the leaderless partitions that it may lead. It is added to
+    no other ISR by this."""
     turn.add(
         BrokerUnfenced(cause="caught-up", broker_id=broker.id, broker_epoch=broker.broker_epoch)
     )
@@ -64,8 +65,8 @@ def unfence(turn: DecisionContext, broker: Broker) -> None:
 
 
 def proven_dead(turn: DecisionContext, request: BrokerProvenDead) -> Answer | Refusal:
-    """Fence a broker on proof of death. Proof of an earlier registration does not affect the
-    present one."""
+    """Fence a broker on proof that its process ended. Refuse a proof about another broker epoch:
+    the broker has restarted since."""
     broker = turn.image.brokers.get(request.broker_id)
     if broker is None or broker.broker_epoch != request.broker_epoch:
         return Refusal(

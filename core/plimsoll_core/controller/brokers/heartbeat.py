@@ -27,10 +27,11 @@ from plimsoll_core.messages.requests import Answer, Heartbeat, HeartbeatAnswer
 
 
 def others_know_more(turn: DecisionContext, broker: Broker, request: Heartbeat) -> bool:
-    """Return True if this broker cannot decode committed metadata but another active broker can.
+    """Return True if this broker cannot decode committed metadata and another active broker has
+    applied more of it.
 
-    The other broker then leads in its place.  While no broker can decode it, all serve with the
-    metadata they have, and fencing would only take that away.
+    The broker is then fenced, and the others lead. While no broker can decode the metadata, all
+    keep serving by what they have applied; to fence them would only end that.
     """
     if not request.unknown_metadata:
         return False
@@ -43,7 +44,7 @@ def others_know_more(turn: DecisionContext, broker: Broker, request: Heartbeat) 
 
 
 def leads(turn: DecisionContext, broker_id: BrokerId) -> bool:
-    """Return True if it leads any partition: one that leads none may stop at once."""
+    """Return True if the broker leads a partition. One that leads none may stop at once."""
     return any(p.leader == broker_id for p in turn.hosted(broker_id))
 
 
@@ -57,8 +58,8 @@ def begin_shutdown(turn: DecisionContext, broker: Broker, request: Heartbeat) ->
 
 
 def go_on_shutting_down(turn: DecisionContext, broker: Broker, request: Heartbeat) -> bool:
-    """Return True if the broker may stop now: every active one has applied that it leads
-    nothing."""
+    """Continue a controlled shutdown. Return True if the broker may stop: it is in no ISR, and
+    every active broker that can decode the metadata has applied that."""
     if any(broker.id in p.isr for p in turn.hosted(broker.id)):
         _hand_leaderships_over(turn, broker, request)
         return False
@@ -105,8 +106,8 @@ def heartbeat(turn: DecisionContext, request: Heartbeat) -> Answer | Refusal:
 
 
 def _caught_up(request: Heartbeat) -> bool:
-    """Return True if the broker has applied its own registration (`applied_offset` counts
-    records)."""
+    """Return True if the broker has applied the record of its own registration. `applied_offset` is
+    the number of records that it has applied; its broker epoch is the offset of that record."""
     return request.position.applied_offset > request.broker_epoch
 
 

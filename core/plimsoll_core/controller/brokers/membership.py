@@ -29,7 +29,8 @@ from plimsoll_core.phrasing import brokers_text, sentence_start
 def next_members(
     current: Collection[BrokerId], count: int, excluded: Collection[int]
 ) -> tuple[BrokerId, ...]:
-    """Return the `count` ids to have from now on, given those that are there."""
+    """Return the ids of a cluster with `count` members: the present ones that are not excluded,
+    without the highest if they are too many, and the lowest free ids if they are too few."""
     kept = sorted(set(current) - set(excluded))[:count]
     free = (BrokerId(n) for n in numbers() if n not in excluded and n not in kept)
     return tuple(sorted([*kept, *(next(free) for _ in range(count - len(kept)))]))
@@ -52,7 +53,7 @@ def set_members(turn: DecisionContext, request: SetMembers) -> Answer | Refusal:
 
 
 def _check_dropped(turn: DecisionContext, wanted: Collection[BrokerId]) -> Refusal | None:
-    """Refuse to drop a member that still holds replicas."""
+    """Refuse if a broker that still holds replicas is not among the wanted members."""
     holding = sorted(broker_id for broker_id in turn.image.hosted if broker_id not in wanted)
     if not holding:
         return None
@@ -67,9 +68,9 @@ def _check_dropped(turn: DecisionContext, wanted: Collection[BrokerId]) -> Refus
 
 
 def _check_new(turn: DecisionContext, wanted: Collection[BrokerId]) -> Refusal | None:
-    """Refuse an id with a volume that is still being deleted: a broker starts on the volume of its
-    name.  Refuse an id that is still being removed: its StatefulSet may be deleted at any moment,
-    also by an operator that was paused since it looked."""
+    """Refuse a new member with the id of a broker that is still being removed, as its StatefulSet
+    may be deleted at any moment. Refuse also if the volume of an earlier broker with that id is
+    still being deleted: the new broker would start on it."""
     image = turn.image
     going = sorted(set(image.brokers).intersection(wanted) - set(image.members))
     if going and image.members:

@@ -18,10 +18,10 @@ from plimsoll_core.ids import BrokerId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finalization:
-    """Metadata versions. `finalised`: the present one. `finalizable`: the newest that could be
-    finalised now. `wanted`: the pinned one, or the newest that this release knows. `waits`: reasons
-    why `wanted` is not finalised, by broker (None: no particular broker); each completes a sentence
-    after "until"."""
+    """The state of a cluster's metadata version. `finalised` is the present version. `finalizable`
+    is the newest that could be finalised now. `wanted` is the version pinned in the spec, else the
+    newest that this release understands. `waits` tells why `wanted` is not finalised, as pairs of a
+    broker (None if no particular broker is the reason) and the end of a sentence after "until"."""
 
     finalised: int
     finalizable: int
@@ -30,7 +30,8 @@ class Finalization:
 
 
 def finalize(turn: DecisionContext) -> None:
-    """Finalise the pinned version, else the newest that every broker understands."""
+    """Finalise the pinned metadata version, or without one the newest that every broker
+    understands. Do nothing while it cannot be finalised, or while a restart is granted."""
     found = finalization(turn)
     pinned = turn.settings.metadata_version is not None
     # Do not finalise part of the way to the pinned version: a rollback stays possible until then.
@@ -69,8 +70,8 @@ def finalization(turn: DecisionContext) -> Finalization:
 
 
 def _understands(turn: DecisionContext, broker_id: BrokerId) -> tuple[int, str]:
-    """Return the newest metadata version that a broker certainly understands, and what would change
-    that."""
+    """Return the newest metadata version that a broker is known to understand, and a clause that
+    says what has to happen before that can be a newer one."""
     finalised = turn.image.metadata_version
     broker = turn.image.brokers.get(broker_id)
     if broker is None:

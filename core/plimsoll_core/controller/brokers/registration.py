@@ -28,9 +28,9 @@ from plimsoll_core.phrasing import brokers_text
 
 
 def empty_volume_is_no_last_copy(turn: DecisionContext, request: RegisterBroker) -> Refusal | None:
-    """Refuse an empty volume while it may replace the last complete copy: a failed mount looks like
-    an empty disk. A process that has started on an empty volume states that at each registration,
-    also after other listeners opened; any last copy that it holds was written since."""
+    """Refuse a new process with an empty volume if the broker may hold the only complete copy of a
+    partition: a failed mount looks like an empty disk. A process that is registered already is not
+    refused: what it holds was written after it started."""
     known = turn.image.brokers.get(request.broker_id)
     begun = known is not None and known.incarnation_id == request.incarnation_id
     if begun or not request.volume_is_empty:
@@ -53,8 +53,8 @@ def empty_volume_is_no_last_copy(turn: DecisionContext, request: RegisterBroker)
 
 
 def _may_be_last(turn: DecisionContext, partition: Partition, broker_id: BrokerId) -> bool:
-    """Return True if no other replica is known to be complete, and no user has given up this
-    broker's records."""
+    """Return True if no other replica is in the partition's ISR or ELR, and no user has given up
+    this broker's records by naming it as leader."""
     given_up = turn.soft.given_up.get(partition.key) == (broker_id, partition.leader_epoch)
     return not given_up and not {*partition.isr, *partition.elr} - {broker_id}
 
@@ -74,8 +74,8 @@ def register(turn: DecisionContext, request: RegisterBroker) -> Answer | Refusal
 
 
 def _same_incarnation(turn: DecisionContext, existing: Broker, request: RegisterBroker) -> Answer:
-    """Update a broker that registers again as the same process: it keeps its epoch, and stays
-    fenced or not."""
+    """Update the registration of a process that registers again. It keeps its broker epoch, and
+    stays fenced or unfenced. Nothing is recorded if nothing changed."""
     record = BrokerUpdated(
         cause="registration",
         broker_id=request.broker_id,
@@ -98,8 +98,9 @@ def _same_incarnation(turn: DecisionContext, existing: Broker, request: Register
 def _new_incarnation(
     turn: DecisionContext, existing: Broker | None, request: RegisterBroker
 ) -> Answer:
-    """Register a new process. The registration is recorded last: after a crash before it, the
-    broker registers again."""
+    """Register a new process of a broker, after its removal from all ISRs, and from ELRs if the
+    former process did not stop cleanly. The registration is recorded last: if the controller fails
+    before it, the broker registers again."""
     clean = (
         existing is not None
         and request.previous_broker_epoch == existing.broker_epoch
@@ -133,7 +134,8 @@ def _new_incarnation(
 
 
 def _heard(turn: DecisionContext, request: RegisterBroker, broker_epoch: BrokerEpoch) -> None:
-    """Update the broker's contact; keep figures reported earlier by the same registration."""
+    """Set the broker's contact to now, with the metadata versions that the request states. Keep
+    what the same registration reported earlier in heartbeats."""
     known = turn.soft.contacts.get(request.broker_id)
     if known is None or known.broker_epoch != broker_epoch:
         known = Contact(broker_epoch=broker_epoch, last_ms=turn.now_ms)
@@ -146,7 +148,7 @@ def _heard(turn: DecisionContext, request: RegisterBroker, broker_epoch: BrokerE
 
 
 def _as_committed(endpoints: tuple[AnnouncedEndpoint, ...]) -> tuple[Endpoint, ...]:
-    """Drop the fields of endpoints that only newer releases know."""
+    """Return the endpoints with the fields that this release knows."""
     return tuple(Endpoint(name=e.name, host=e.host, port=e.port) for e in endpoints)
 
 
@@ -175,8 +177,8 @@ def cluster_id_is_ours(turn: DecisionContext, request: RegisterBroker) -> Refusa
 
 
 def metadata_is_understood(turn: DecisionContext, request: RegisterBroker) -> Refusal | None:
-    """Refuse a broker that cannot use the finalised metadata version: too old, it cannot read the
-    log; too new, it no longer supports that version."""
+    """Refuse a broker that does not support the finalised metadata version. An older broker cannot
+    read the log; a newer one may have dropped support for the version."""
     oldest, newest = request.metadata_versions
     finalised = turn.image.metadata_version
     if oldest <= finalised <= newest:
@@ -194,7 +196,7 @@ def metadata_is_understood(turn: DecisionContext, request: RegisterBroker) -> Re
 
 
 def id_is_a_member(turn: DecisionContext, request: RegisterBroker) -> Refusal | None:
-    """Refuse a broker that is no member. One that is being removed may return until it is
+    """Refuse a broker that is no member. A broker that is being removed may come back until it is
     unregistered."""
     image = turn.image
     if request.broker_id < 0:
@@ -235,8 +237,9 @@ def directories_are_its_own(turn: DecisionContext, request: RegisterBroker) -> R
 
 
 def no_other_process_lives(turn: DecisionContext, request: RegisterBroker) -> Refusal | None:
-    """Refuse while another process of this broker has a session. One with the same directories is
-    certainly gone: this process holds their lock."""
+    """Refuse while another process of this broker has a session. A process with the same
+    directories is excepted: it has certainly ended, since this process holds the lock of the
+    directories."""
     existing = turn.image.brokers.get(request.broker_id)
     if (
         existing is None

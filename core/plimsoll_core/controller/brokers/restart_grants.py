@@ -50,7 +50,8 @@ def request_restart(turn: DecisionContext, request: RequestRestart) -> Answer | 
 
 
 def withdraw_restart(turn: DecisionContext, request: WithdrawRestart) -> Answer:
-    """End a grant that is no longer needed; another grant of the broker stays."""
+    """End the broker's grant if it is the one that the request names by pod and revision. Another
+    grant of the broker stays."""
     grant = turn.image.grants.get(request.broker_id)
     if grant and (grant.pod_uid, grant.revision) == (request.pod_uid, request.revision):
         cause = "its pod runs the wanted revision already"
@@ -82,8 +83,8 @@ def _waits(turn: DecisionContext, request: RequestRestart) -> tuple[tuple[Waits,
 
 
 def _must_be_alone(turn: DecisionContext, request: RequestRestart) -> Waits | None:
-    """Return what the restart must wait for, or None: the first broker of a revision goes alone,
-    and returns before the next goes."""
+    """Return what the restart must wait for, or None. While another broker restarts, a restart
+    waits if either is into a revision with which no broker has come back yet."""
     image = turn.image
     others = [grant for b, grant in sorted(image.grants.items()) if b != request.broker_id]
     if not others:
@@ -97,7 +98,8 @@ def _must_be_alone(turn: DecisionContext, request: RequestRestart) -> Waits | No
 
 
 def _silent(turn: DecisionContext) -> set[BrokerId]:
-    """Return brokers without a heartbeat for half a session timeout: they may be dead."""
+    """Return the brokers without a heartbeat for more than half a session timeout: they may be
+    dead."""
     half_ms = turn.settings.session_timeout_ms // 2
     return {
         broker_id
@@ -107,8 +109,8 @@ def _silent(turn: DecisionContext) -> set[BrokerId]:
 
 
 def _failed(turn: DecisionContext, broker_id: BrokerId) -> set[PartitionKey]:
-    """Return the partitions with a log that is offline on the broker: only a restart brings it
-    back."""
+    """Return the partitions of which the broker's log is offline. Only its restart brings them
+    back, so they do not hold it back."""
     broker = turn.image.brokers.get(broker_id)
     epoch = None if broker is None else broker.broker_epoch
     return {key for key, by in turn.soft.failed.items() if by.get(broker_id) == epoch}
@@ -118,7 +120,8 @@ def _failed(turn: DecisionContext, broker_id: BrokerId) -> set[PartitionKey]:
 
 
 def end_restarts(turn: DecisionContext) -> None:
-    """End the grants of brokers that have returned, or that are no longer registered."""
+    """End the grants of brokers that are back, and of those that are neither registered nor
+    members."""
     for broker_id, grant in sorted(turn.image.grants.items()):
         broker = turn.image.brokers.get(broker_id)
         if broker is None:
@@ -131,8 +134,8 @@ def end_restarts(turn: DecisionContext) -> None:
 
 
 def is_back(turn: DecisionContext, grant: Grant) -> bool:
-    """Return True if another pod of the broker is active and in sync in all partitions that have a
-    leader."""
+    """Return True if another pod of the broker than the one to be deleted is active, and in the ISR
+    of all its partitions, except those without a leader and those to which a move is adding it."""
     broker = turn.image.brokers.get(grant.broker_id)
     if broker is None or not turn.acceptable(broker.id) or turn.image.restart_granted(broker.id):
         return False

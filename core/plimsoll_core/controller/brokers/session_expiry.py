@@ -16,8 +16,9 @@ from plimsoll_core.messages.requests import Tick
 
 
 def silent_together(turn: DecisionContext, silent: dict[BrokerId, int]) -> set[BrokerId]:
-    """Return the brokers that fell silent within one session timeout, if these are at least two and
-    at least half; otherwise none."""
+    """Return the brokers that fell silent within one session timeout, if they are at least two and
+    at least half of all unfenced brokers; otherwise return none. `silent` maps each unfenced broker
+    to the milliseconds since its last heartbeat."""
     timeout_ms = turn.settings.session_timeout_ms
     just_fenced = {
         broker_id
@@ -30,10 +31,12 @@ def silent_together(turn: DecisionContext, silent: dict[BrokerId, int]) -> set[B
 
 
 def may_judge_mass_loss(turn: DecisionContext) -> bool:
-    """Return True if this controller may fence most brokers at once. A simultaneous loss more
-    likely means that this controller is cut off, so it hands over first. A successor that sees the
-    same may fence them (`second_opinion_until_ms`); so may this controller if no successor took
-    over within another session timeout."""
+    """Return True if this controller may fence brokers that fell silent together.
+
+    Their loss more likely means that this controller is cut off, so it first hands over to another
+    one. A successor that sees the same may fence them (until `second_opinion_until_ms`). This
+    controller may do so if no successor has taken over within a session timeout.
+    """
     soft = turn.soft
     until = soft.second_opinion_until_ms
     if until is not None and turn.now_ms < until:
@@ -44,8 +47,8 @@ def may_judge_mass_loss(turn: DecisionContext) -> bool:
 
 
 def end_sessions(turn: DecisionContext, late_ms: int) -> None:
-    """Fence one broker with an expired session; the remaining brokers and partitions follow in
-    later turns."""
+    """Fence one broker with an expired session. Other brokers, and the rest of its partitions,
+    follow in later turns. `late_ms` is the delay of this tick in milliseconds."""
     _shift_deadlines(turn, late_ms)
     timeout_ms = turn.settings.session_timeout_ms
     silent = _silence_ms(turn)
@@ -72,15 +75,16 @@ def end_sessions(turn: DecisionContext, late_ms: int) -> None:
 
 
 def _is_being_fenced(turn: DecisionContext, broker_id: BrokerId) -> bool:
-    """Return True if a fence of the broker has begun. Fences are committed in slices, possibly with
-    heartbeats between them; an unfinished fence would leave the broker ineligible in some
-    partitions only."""
+    """Return True if the broker is being fenced in slices, and some of its partitions have yet to
+    follow. A heartbeat does not stop this: the broker would stay ineligible in some partitions
+    only."""
     leaving = broker_id in turn.soft.leaving
     return leaving and not turn.image.brokers[broker_id].shutting_down
 
 
 def _shift_deadlines(turn: DecisionContext, late_ms: int) -> None:
-    """Extend all sessions by the delay of this check: what the brokers sent may still be unread."""
+    """Extend all sessions by the delay of this tick: heartbeats may have arrived that are not read
+    yet."""
     if late_ms <= 0:
         return
     for contact in turn.soft.contacts.values():
@@ -88,7 +92,8 @@ def _shift_deadlines(turn: DecisionContext, late_ms: int) -> None:
 
 
 def _silence_ms(turn: DecisionContext) -> dict[BrokerId, int]:
-    """Return the silence of each unfenced broker, in ms; a new term starts all at 0."""
+    """Return the milliseconds since the last heartbeat of each unfenced broker. It is 0 for a
+    broker of which this term knows no contact; the contact then begins now."""
     silence: dict[BrokerId, int] = {}
     for broker_id, broker in turn.image.brokers.items():
         if broker.fenced:

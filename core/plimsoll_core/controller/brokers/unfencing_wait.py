@@ -28,8 +28,8 @@ def _helps(turn: DecisionContext, p: Partition, broker_id: BrokerId) -> bool:
 
 
 def _may_lead(turn: DecisionContext, p: Partition, broker_id: BrokerId) -> bool:
-    """Return True if the broker may lead the partition, cleanly or by its topic's strategy, with
-    its log online."""
+    """Return True if the broker's log of the leaderless partition is online, and the broker may be
+    elected: as a member of its ISR or ELR, or by the topic's strategy for unclean recovery."""
     if turn.out_of_service(broker_id, p):
         return False
     if p.isr or p.elr:

@@ -28,19 +28,20 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_core.phrasing import brokers_text, is_or_are
 
 ExposedTopics = Literal["Interrupt", "Block"]
-"""The policy for partitions that can spare no broker: interrupt them for a moment, or never."""
+"""The policy for partitions with no more replicas than their min ISR. Interrupt: a restart may make
+them unavailable for a moment. Block: they hold back every restart."""
 
 HOLDS_MAX = 20
-"""Bound on the named partitions of one answer."""
+"""The greatest number of partitions that one answer names."""
 
 NOBODY: frozenset[BrokerId] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """A partition that a broker may not leave now. `spare`: in-sync replicas above the required
-    number if the broker were away; negative. `until`: the end of the hold; completes a sentence
-    after "until"."""
+    """A partition that a broker may not leave now. `spare` is the number of in-sync replicas
+    without the broker, less the required number; it is negative. `until` says when the hold ends,
+    as the end of a sentence after "until"."""
 
     broker_id: BrokerId
     topic: str
@@ -52,7 +53,8 @@ class Hold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holds:
-    """The number of partitions that hold a broker back, and the worst of them."""
+    """The partitions that hold a broker back: their number, and the worst of them (at most
+    `HOLDS_MAX`). It is false if there are none."""
 
     total: int = 0
     worst: tuple[Hold, ...] = ()
@@ -62,13 +64,13 @@ class Holds:
 
 
 def away(image: ClusterImage) -> frozenset[BrokerId]:
-    """Return brokers that count as away although they may be in sync: those with a restart
-    grant."""
+    """Return the brokers with a restart grant. They count as away even while they are in sync."""
     return frozenset(image.grants)
 
 
 def exposed(p: Partition) -> bool:
-    """Return True if no broker can ever leave it without taking it below its min ISR."""
+    """Return True if the partition has no more replicas than its min ISR, so that any broker that
+    leaves takes it below min ISR."""
     return len(p.settled) <= p.effective_min_isr
 
 
@@ -79,8 +81,9 @@ def holds(
     policy: ExposedTopics = "Interrupt",
     failed: Container[PartitionKey] = (),
 ) -> Holds:
-    """Return the partitions that hold a broker back, the worst first.  `absent`: the other brokers
-    that are away; `failed`: partitions with an offline log on the broker."""
+    """Return the partitions that hold back a broker's restart, those with the least `spare` first.
+    `absent` are the other brokers that are away. `failed` are partitions of which this broker's log
+    is offline."""
     broker = image.brokers.get(broker_id)
     active = broker is not None and broker.active and not image.restart_granted(broker_id)
     found = []
@@ -104,18 +107,20 @@ def may_leave(
     *,
     joins: bool = True,
 ) -> bool:
-    """Return True if one broker may leave one partition, while all of `absent` are away.  `joins`:
-    it is in sync or could soon be."""
+    """Return True if the broker may leave the partition while all brokers in `absent` are away.
+    `joins` is False if the replica cannot get into the ISR before a restart; outside the ISR it may
+    then leave."""
     return _held(p, broker_id, absent, policy, joins=joins) is None
 
 
 def may_become(
     p: Partition, isr: Sequence[BrokerId], target: Sequence[BrokerId], absent: AbstractSet[BrokerId]
 ) -> bool:
-    """Return True if a move may take a partition to this ISR now and to `target` when it ends
-    (empty: the move is taken back), while all of `absent` are away.
+    """Return True if the partition keeps its margin while all brokers in `absent` are away, both
+    with this ISR now and with the replicas `target` at the end of its move. `target` is empty if
+    the move is rolled back.
 
-    A partition without an absent replica is not judged here: the rules of moves suffice.
+    A partition without a replica in `absent` is not judged here: the rules for moves suffice.
     """
     shrinks = not set(p.isr) <= set(isr)
     if shrinks and not absent.isdisjoint(isr) and _left(isr, absent) < p.effective_min_isr:
@@ -131,7 +136,8 @@ def _held(
     *,
     joins: bool,
 ) -> int | None:
-    """Return the margin with this broker away (below 0), or None if the broker may leave."""
+    """Return the partition's in-sync replicas without the broker, less the required number (below
+    0). Return None if the broker may leave."""
     if not joins and broker_id not in p.isr:
         return None  # it is away already; its move waits for it, and it may need the restart
     gone = {*absent, broker_id}
@@ -146,8 +152,9 @@ def _held(
 
 
 def _may_interrupt(p: Partition, absent: AbstractSet[BrokerId], policy: ExposedTopics) -> bool:
-    """Return True if the partition is exposed, now or at its move's end, and nothing else prevents
-    a restart."""
+    """Return True if the policy permits to interrupt the partition: it is exposed, now or at the
+    end of its move, all its settled replicas are in sync, and none of its replicas is in
+    `absent`."""
     if policy != "Interrupt" or not absent.isdisjoint(p.replicas):
         return False
     if not set(p.settled) <= set(p.isr):
@@ -160,7 +167,7 @@ def _left(members: Sequence[BrokerId], gone: AbstractSet[BrokerId]) -> int:
 
 
 def _needed(p: Partition, target: Sequence[BrokerId]) -> int:
-    """Return the effective min ISR once the partition has exactly these replicas."""
+    """Return the effective min ISR that the partition has with exactly the replicas `target`."""
     return max(1, min(p.min_isr, len(target)))
 
 

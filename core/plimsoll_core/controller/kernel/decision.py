@@ -27,12 +27,14 @@ from plimsoll_core.messages.requests import Answer, Request
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The records to commit, and the answer to send once they are committed.
+    """The result of `decide`: the records to commit, and the answer to send once they are
+    committed.
 
-    `image`: with `records` applied, so that the caller need not apply them again.  `again`: the
-    decision was too long for one turn; submit this request again, after everything else that waits,
-    and give *its* answer to the sender (`answer` is void).  `hand_over`: most brokers fell silent
-    at once, so this controller may be the one that is cut off: let another one lead.
+    `image` is the image with `records` applied, so that the caller need not apply them again.
+    `again` is set if the decision was too long for one turn: the caller submits that request after
+    all others that wait, and sends its answer instead (`answer` is void). `hand_over` is True if
+    most brokers fell silent at once: this controller may be cut off, and should let another one
+    lead.
     """
 
     records: tuple[Record, ...] = ()
@@ -44,7 +46,8 @@ class Decision:
 
 @dataclass(slots=True, kw_only=True)
 class DecisionContext:
-    """The inputs of one decision, and the records that it has added so far."""
+    """The inputs of one decision (image, volatile state, time, settings), and the records that it
+    has added so far. `image` includes these records."""
 
     image: ClusterImage
     soft: VolatileState
@@ -68,7 +71,8 @@ class DecisionContext:
         *,
         without: AbstractSet[BrokerId] = frozenset(),
     ) -> None:
-        """Change partitions, each at most once a call. Brokers in `without` are not elected."""
+        """Add the records that change partitions as `wishes` say; each partition may occur once.
+        `cause` is the cause in the records. Brokers in `without` are not elected."""
 
         absent = away(self.image)
 
@@ -82,17 +86,19 @@ class DecisionContext:
             self.soft.saw(new, self.now_ms)
 
     def acceptable(self, broker_id: BrokerId) -> bool:
-        """Return True if a broker may be in an ISR, and lead."""
+        """Return True if a broker may be in an ISR and lead: it is registered and active, and no
+        fence or registration of it is under way."""
         broker = self.image.brokers.get(broker_id)
         return broker is not None and broker.active and broker_id not in self.soft.leaving
 
     def may_lead(self, broker_id: BrokerId, partition: Partition) -> bool:
-        """Return True if the replica may be elected and its log is online."""
+        """Return True if the broker may be elected for the partition: it is acceptable, and its log
+        of the partition is online."""
         return self.acceptable(broker_id) and not self.out_of_service(broker_id, partition)
 
     def out_of_service(self, broker_id: BrokerId, partition: Partition) -> bool:
-        """Return True if a registered broker's present incarnation lost its log of the
-        partition."""
+        """Return True if the broker has reported, in its present registration, that its log of the
+        partition is offline."""
         failed = self.soft.failed.get(partition.key) if self.soft.failed else None
         if not failed:
             return False
@@ -102,11 +108,12 @@ class DecisionContext:
         return {broker_id for broker_id in self.image.brokers if self.acceptable(broker_id)}
 
     def receivers(self) -> set[BrokerId]:
-        """Return the active brokers that may be given replicas."""
+        """Return the active brokers on which new replicas may be placed."""
         return {broker_id for broker_id in self.active() if self.image.takes_replicas(broker_id)}
 
     def has_session(self, broker: Broker) -> bool:
-        """Return True if this very lifetime was heard of within the session timeout."""
+        """Return True if the broker's present registration was heard of within the session
+        timeout."""
         contact = self.soft.contacts.get(broker.id)
         return (
             contact is not None
@@ -121,13 +128,14 @@ class DecisionContext:
 
 
 Rule = Callable[[DecisionContext, Any], Answer | Refusal]
-"""A rule: decides one kind of request. A refusal must leave no record behind."""
+"""Decides one kind of request: adds records to the context and returns the answer. Or returns a
+Refusal, and then has added no record."""
 
 
 def stale_epoch(
     turn: DecisionContext, broker_id: BrokerId, broker_epoch: BrokerEpoch
 ) -> Refusal | None:
-    """Return a refusal if the broker epoch in the request is not the registered one, else None."""
+    """Return a refusal if the broker is not registered with this broker epoch, or None."""
     broker = turn.image.brokers.get(broker_id)
     if broker is not None and broker.broker_epoch == broker_epoch:
         return None
@@ -139,8 +147,8 @@ def stale_epoch(
 
 
 def too_old(turn: DecisionContext, since: int, needing: str) -> Refusal | None:
-    """Return a refusal if the finalised metadata version is below `since`.  `needing`: the subject
-    and the verb of the sentence: "spec.listeners needs"."""
+    """Return a refusal if the finalised metadata version is below `since`, or None. `needing` is
+    the beginning of its message, such as "spec.listeners needs"."""
     finalised = turn.image.metadata_version
     if finalised >= since:
         return None

@@ -22,8 +22,8 @@ from plimsoll_core.controller.kernel.volatile_state import VolatileState
 
 
 def unsee(soft: VolatileState, image: ClusterImage, records: Iterable[Record], now_ms: int) -> None:
-    """Undo the effects of dropped `records` on volatile state. `image`: the committed one, without
-    them."""
+    """Set the volatile state of all partitions that dropped `records` had changed back to what
+    `image` says, the committed one without these records."""
     for record in records:
         for key in _touched(image, record):
             partition = image.partitions.get(key)

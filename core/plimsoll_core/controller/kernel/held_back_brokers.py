@@ -16,14 +16,15 @@ from plimsoll_core.ids import BrokerId
 
 
 def note_flap(turn: DecisionContext, broker_id: BrokerId) -> None:
-    """Note that a broker failed, as opposed to a requested stop."""
+    """Record that a broker failed now. A requested stop is not recorded."""
     kept = _recent(turn.soft, broker_id, turn.now_ms, turn.settings)
     turn.soft.flaps[broker_id] = [*kept[-15:], turn.now_ms]
 
 
 class HoldBack(NamedTuple):
-    """Failures of a broker. `times`: their number within the window; `last_ms`: the last one; the
-    broker is held back for `wait_ms` from then on."""
+    """The reason why a broker is held back. `times` is the number of its failures within the
+    window. `last_ms` is the instant of the last one; from then on the broker is held back for
+    `wait_ms`."""
 
     times: int
     last_ms: int
@@ -33,7 +34,7 @@ class HoldBack(NamedTuple):
 def held_back(
     soft: VolatileState, broker_id: BrokerId, now_ms: int, settings: Settings
 ) -> HoldBack | None:
-    """Return None if the broker is not held back for its recent failures."""
+    """Return why the broker is held back at `now_ms`, or None if it is not."""
     recent = _recent(soft, broker_id, now_ms, settings)
     wait_ms = min(1_000 << len(recent), settings.flap_wait_ms_max)
     if not recent or now_ms >= recent[-1] + wait_ms:
@@ -46,6 +47,7 @@ def is_held_back(turn: DecisionContext, broker_id: BrokerId) -> bool:
 
 
 def _recent(soft: VolatileState, broker_id: BrokerId, now_ms: int, settings: Settings) -> list[int]:
-    """Return the times within the window at which the broker fell out."""
+    """Return the instants (milliseconds) of the broker's failures within the window, oldest
+    first."""
     since = now_ms - settings.flap_window_ms
     return [at for at in soft.flaps.get(broker_id, []) if at > since]

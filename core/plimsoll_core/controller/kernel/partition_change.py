@@ -21,18 +21,19 @@ from plimsoll_core.ids import BrokerId, LeaderEpoch, PartitionEpoch
 
 Ids = tuple[BrokerId, ...]
 Acceptable = Callable[[BrokerId], bool]
-"""True if a broker may lead now: registered, not fenced, not shutting down or about to."""
+"""Returns True if a broker may lead the partition now: it is active, its log is online, and it is
+not being fenced."""
 
 EMPTY: frozenset[BrokerId] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionUpdate:
-    """The wished state of a partition; None leaves a field as it is.
+    """The requested change of a partition. None leaves a field as it is.
 
-    `lost` holds replicas with a log that can no longer be trusted.  `preferred` hands leadership to
-    the first replica if that is possible.  `unclean` names the leader of a recovery: only if the
-    ISR is empty and no member of the ELR may lead.
+    `lost` are replicas with a log that is not trusted any more: they cannot be in the ELR, only in
+    the last known ELR. `preferred` elects the first replica if it may lead. `unclean` is the broker
+    to elect in an unclean recovery: only if the ISR is empty and no member of the ELR may lead.
     """
 
     isr: Iterable[BrokerId] | None = None
@@ -49,8 +50,9 @@ class PartitionUpdate:
 def change(
     p: Partition, wish: PartitionUpdate, ok: Acceptable, absent: AbstractSet[BrokerId] = EMPTY
 ) -> Partition:
-    """Return the partition after `wish`, or `p` itself if nothing differs.  `absent`: brokers that
-    are away for a restart, or may be from now on."""
+    """Return the partition after the change `wish`, or `p` itself if nothing differs. `ok` tells
+    which brokers may lead. `absent` are brokers that are away for a granted restart, or may be from
+    now on."""
     moved = _complete_reassignment(_wished(p, wish), absent)
     shaped = _reshape_elr(p, moved, wish.lost)
     if wish.unclean is None:
@@ -78,11 +80,11 @@ def _wished(p: Partition, wish: PartitionUpdate) -> Partition:
 
 
 def ends_now(p: Partition, absent: AbstractSet[BrokerId] = EMPTY) -> bool:
-    """Return True if a moving partition has reached its end (protocol.md 3.0, step 1).
+    """Return True if the partition's move is complete (protocol.md 3.0, step 1).
 
-    All that it adds is in sync, and the ISR without what it removes keeps its margin: the min ISR
-    that holds then, without the brokers in `absent`, and as many members as the former replicas
-    have in sync now.  A replica that stays and is dead delays no move that keeps both.
+    All added replicas must be in the ISR, and the ISR without the removed replicas must be large
+    enough: at least min ISR members that are not in `absent`, and as many members as there are now
+    among the former replicas. So a dead replica that stays delays no move that keeps both numbers.
     """
     isr = [r for r in p.target if r in p.isr]
     if not isr or not set(p.adding) <= set(isr):
@@ -103,8 +105,8 @@ def _complete_reassignment(p: Partition, absent: AbstractSet[BrokerId]) -> Parti
 
 
 def _reshape_elr(before: Partition, p: Partition, lost: AbstractSet[BrokerId]) -> Partition:
-    """Steps 2 and 3: reshape the ELR. Sets keep the order of the replicas, so that equal sets give
-    equal records."""
+    """Steps 2 and 3: derive ELR and last known ELR from the change of the ISR. Members keep the
+    order of the replicas, so that equal sets give equal records."""
     wanted = set(p.isr)
     isr = tuple(r for r in p.replicas if r in wanted)
     if len(isr) >= p.effective_min_isr:
@@ -117,7 +119,8 @@ def _reshape_elr(before: Partition, p: Partition, lost: AbstractSet[BrokerId]) -
 
 
 def _elect(before: Partition, p: Partition, preferred: bool, ok: Acceptable) -> Partition:
-    """Step 4: keep the leader while it is valid; the ELR leads only when the ISR is empty."""
+    """Step 4: keep the leader if it may still lead, else elect a member of the ISR, or of the ELR
+    if the ISR is empty."""
     candidates = p.isr or p.elr
     order = [r for r in p.replicas if r in candidates]
     keep = [before.leader] if before.leader in order else []
@@ -134,10 +137,10 @@ def _elect(before: Partition, p: Partition, preferred: bool, ok: Acceptable) -> 
 
 
 def _recover(p: Partition, leader: BrokerId) -> Partition:
-    """Step 4 of a recovery: elect the chosen leader. The other last-known replicas stay last known
-    until enough followers have caught up. So do members of the ELR that had not reported: they may
-    be more complete than the new leader, and are asked again if it is lost before a follower has
-    copied its log."""
+    """Step 4 of an unclean recovery: elect `leader`. The other members of the last known ELR stay
+    in it until enough followers have caught up. Members of the ELR join them: they may be more
+    complete than the new leader, and are asked again if it is lost before a follower has copied its
+    log."""
     assert not p.isr, "a member of the ISR is elected cleanly"
     maybe = {*p.elr, *p.last_known_elr} - {leader}
     p = replace(p, leader=leader, isr=(leader,), elr=(), recovery=Recovery.RECOVERING)
@@ -147,8 +150,8 @@ def _recover(p: Partition, leader: BrokerId) -> Partition:
 
 
 def _with_epochs(before: Partition, p: Partition) -> Partition:
-    """Step 5: set the epochs. A new leader or a removed replica starts a new leader epoch; a shrunk
-    or grown ISR does not."""
+    """Step 5: set the epochs of a changed partition. A new leader or a removed replica begins a new
+    leader epoch; a change of the ISR alone does not."""
     if p == before:
         return before
     new_term = p.leader != before.leader or not set(before.replicas) <= set(p.replicas)
@@ -167,8 +170,8 @@ Difference = tuple[tuple[str, Any], ...]
 def as_records(
     changes: Iterable[tuple[Partition, Partition]], cause: str
 ) -> tuple[PartitionsChanged, ...]:
-    """Return one record for all partitions of a topic with equal changes. Each partition occurs
-    once."""
+    """Return the records for these changes, given as pairs (before, after): one record for all
+    partitions of a topic that change alike. Each partition may occur once."""
     groups: dict[tuple[UUID, Literal[0, 1], Difference], list[int]] = {}
     for old, new in changes:
         if new is old:
@@ -197,7 +200,7 @@ def as_records(
 
 
 def ranges(indexes: Iterable[int]) -> tuple[tuple[int, int], ...]:
-    """Return sorted indexes as ranges [first, last], inclusive."""
+    """Return the indexes as ranges [first, last], inclusive. The indexes come sorted."""
     found: list[tuple[int, int]] = []
     for index in indexes:
         if found and found[-1][1] == index - 1:

@@ -21,7 +21,7 @@ from plimsoll_core.planner.placement import Assignment, Located
 
 
 def located(turn: DecisionContext, ids: AbstractSet[BrokerId]) -> list[Located]:
-    """Return the brokers with their racks; without racks if these do not count."""
+    """Return the brokers with their racks. The rack is None if the policy ignores racks."""
     if turn.settings.rack_policy == "Ignored":
         return [(broker_id, None) for broker_id in sorted(ids)]
     return [(broker_id, turn.image.brokers[broker_id].rack) for broker_id in sorted(ids)]
@@ -41,8 +41,8 @@ def broker_has_a_rack(turn: DecisionContext, request: RegisterBroker) -> Refusal
 
 
 def brokers_have_racks(turn: DecisionContext, usable: Iterable[Broker]) -> Refusal | None:
-    """Refuse brokers without a rack where racks are required, except those registered before
-    that."""
+    """Refuse if racks are required and a broker among those usable for a placement has none. It
+    registered before racks were required."""
     if turn.settings.rack_policy != "Required":
         return None
     without = sorted(broker.id for broker in usable if broker.rack is None)
@@ -58,7 +58,8 @@ def brokers_have_racks(turn: DecisionContext, usable: Iterable[Broker]) -> Refus
 
 
 def check_spread(turn: DecisionContext, rows: Assignment) -> Refusal | None:
-    """Refuse a placement of several replicas in one rack if there are more racks."""
+    """Refuse a placement with all replicas of a partition in one rack, if racks are required and
+    the usable brokers have at least two."""
     if turn.settings.rack_policy != "Required":
         return None
     brokers, takes = turn.image.brokers, turn.image.takes_replicas

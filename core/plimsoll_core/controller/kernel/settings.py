@@ -12,7 +12,8 @@ from plimsoll_core.planner.placement import RackPolicy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetsTopic:
-    """The shape of `__consumer_offsets`: Kafka's `offsets.topic.*`."""
+    """The partitions, replication factor and segment size of `__consumer_offsets`: Kafka's
+    `offsets.topic.*`."""
 
     partitions: int = 50
     replication_factor: int = 3
@@ -21,7 +22,7 @@ class OffsetsTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The settings of a LogCluster's spec and of the chart that decisions depend on."""
+    """The settings on which decisions depend, from the LogCluster's spec and the Helm chart."""
 
     session_timeout_ms: int = 6_000
     slice_partitions_max: int = 1_000
@@ -45,4 +46,5 @@ class Settings:
     log_output: LogOutput = AS_STARTED
     """The log format and level that answers to heartbeats carry; no decision uses it."""
     metadata_version: int | None = None
-    """The version that the owner pinned; None: the newest that every broker understands."""
+    """The metadata version that the spec pins, or None for the newest that every broker
+    understands."""

@@ -11,11 +11,12 @@ from plimsoll_core.messages.broker_figures import BrokerFigures
 
 @dataclass(slots=True, kw_only=True)
 class Contact:
-    """The last contact of a broker's current registration, and what it reported.
+    """What a broker's current registration reported, and when (`last_ms`).
 
-    `metadata_versions`: the oldest and the newest that it understands, None if it has not said so
-    in this term.  `unknown_metadata`: why it applies no more.  `groups`: how many it coordinates.
-    `figures`: for people only.
+    `metadata_versions` is the oldest and the newest metadata version that the broker understands,
+    None if it has not reported them in this term. `unknown_metadata` says why it applies no more
+    records, empty if it does. `groups` is the number of groups that it coordinates. `figures` are
+    its reports on disks, memory and load.
     """
 
     broker_epoch: BrokerEpoch
@@ -30,7 +31,8 @@ class Contact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """One replica's report of how complete its log is, from one registration of its broker."""
+    """The report of one replica of a leaderless partition about its log, from one registration of
+    its broker (`broker_epoch`) and for one leader epoch of the partition."""
 
     broker_epoch: BrokerEpoch
     leader_epoch: LeaderEpoch
@@ -39,63 +41,70 @@ class Report:
 
     @property
     def extent(self) -> tuple[int, int]:
-        """Return the sort key of completeness: a later leader epoch outweighs any length."""
+        """Return the sort key by which logs are compared: the last written leader epoch first, then
+        the log end offset."""
         return self.last_written_epoch, self.log_end_offset
 
 
 @dataclass(slots=True, kw_only=True)
 class VolatileState:
-    """Controller state that is not logged and is lost on failover: one term's."""
+    """The state of one controller term that is not in the metadata log. It is lost on failover."""
 
-    # Random, of this process: ids of new topics follow from it, too.  A
-    # client that knows only a topic's name could otherwise compute its id, and learn if it exists.
+    # A random key of this process, from which the ids of new topics are derived.  Without it a
+    # client that knows a topic's name could compute its id, and so learn if the topic exists.
     topic_id_key: bytes = b""
-    # When each broker's registered lifetime was last heard of, and what it said of itself.
+    # The last contact of each broker's present registration, and what it reported.
     contacts: dict[BrokerId, Contact] = field(default_factory=dict)
-    # The offset that every active broker must have applied before a broker that shuts down may go.
+    # For each broker in a controlled shutdown, the metadata offset that every active broker must
+    # have applied before it may stop.
     shutdown_offsets: dict[BrokerId, MetadataOffset] = field(default_factory=dict)
-    # When a broker was fenced without having asked for it, within the flap window.
+    # The instants (ms) at which each broker failed, without a requested stop, in the flap window.
     flaps: dict[BrokerId, list[int]] = field(default_factory=dict)
-    # Brokers with a fence or registration under way in slices.  They are not electable meanwhile.
+    # Brokers of which a fence or registration is not complete, since it is committed in slices.
+    # They are not elected meanwhile.
     leaving: set[BrokerId] = field(default_factory=set)
-    # Brokers that were fenced for silence, and when.
+    # Brokers that were fenced because their session expired, and the instant (ms).
     expired: dict[BrokerId, int] = field(default_factory=dict)
-    # Since when most brokers are silent at once; None while they are not.
+    # The instant (ms) since which most brokers have been silent at once; None if they are not.
     mass_loss_since_ms: int | None = None
-    # The controller before this one saw that too and stepped aside: this one may fence until then.
+    # Until this instant (ms) this controller may fence most brokers at once: the former controller
+    # saw them silent too, and handed over.  None if it did not.
     second_opinion_until_ms: int | None = None
-    # Partitions without a leader, and since when this term knows it.
+    # Partitions without a leader, and the instant (ms) at which this term first saw that.
     leaderless: dict[PartitionKey, int] = field(default_factory=dict)
-    # Reports of the logs of leaderless partitions.
+    # The brokers' reports of their logs of leaderless partitions.
     reports: dict[PartitionKey, dict[BrokerId, Report]] = field(default_factory=dict)
-    # When a Proactive recovery stops waiting for more reports.
+    # The instant (ms) at which a Proactive recovery stops waiting for more reports.
     overdue_ms: dict[PartitionKey, int] = field(default_factory=dict)
-    # Replicas with an offline log, by the broker epoch that reported it; until it
-    # reports that log again or follows with it.
+    # Brokers with an offline log of a partition, and the broker epoch in which each reported it.
+    # The entry goes when the broker reports that log as online, or follows with it.
     failed: dict[PartitionKey, dict[BrokerId, BrokerEpoch]] = field(default_factory=dict)
-    # Brokers that were refused for an empty volume that may stand for the last copy.
+    # Brokers that may not register: their volume is empty and may have held the last complete copy.
     emptied: set[BrokerId] = field(default_factory=set)
-    # The broker with an empty volume that a person named as leader all the same, and when (epoch).
+    # The broker with an empty volume that a user named as leader nevertheless, and the leader epoch
+    # of the partition then.
     given_up: dict[PartitionKey, tuple[BrokerId, LeaderEpoch]] = field(default_factory=dict)
     # Partitions that are led, but not by their preferred leader.
     displaced: dict[PartitionKey, None] = field(default_factory=dict)
-    # When those leaderships go back.
+    # The next instant (ms) at which preferred leaders are elected for `displaced`.
     leaders_due_ms: int | None = None
-    # When it is looked again whether the brokers' own topics may have more replicas.
+    # The next instant (ms) at which the replicas of internal topics are checked.
     internal_due_ms: int | None = None
-    # Partitions that move.
+    # Partitions of which the replicas are being moved.
     moving: dict[PartitionKey, None] = field(default_factory=dict)
-    # Bytes that the leader and the new replicas of a moving partition hold.
+    # For each moving partition, the bytes that its leader and each new replica hold.
     copies: dict[PartitionKey, dict[BrokerId, int]] = field(default_factory=dict)
-    # Bytes that leaders hold of their partitions; reported slowly.
+    # The size of each partition in bytes, as its leader reports it from time to time.
     sizes: dict[PartitionKey, int] = field(default_factory=dict)
-    # By how many records followers are behind, told with the size; without those that are not.
+    # For each partition, the followers that are behind and by how many records (None: unknown), as
+    # its leader reports it with the size.
     behind: dict[PartitionKey, dict[BrokerId, int | None]] = field(default_factory=dict)
-    # Since when this term knows that a broker does not take part.
+    # Inactive brokers, and the instant (ms) at which this term first saw each inactive.
     away_ms: dict[BrokerId, int] = field(default_factory=dict)
 
     def saw(self, partition: Partition, now_ms: int) -> None:
-        """Note a partition's present leader, and whether the partition moves."""
+        """Record the partition's present state: whether it has a leader, whether that is the
+        preferred one, and whether it is being moved."""
         key, leader = partition.key, partition.leader
         if partition.moving:
             self.moving[key] = None
@@ -113,7 +122,7 @@ class VolatileState:
             self.displaced[key] = None
 
     def in_service(self, key: PartitionKey, broker_id: BrokerId) -> bool:
-        """Note that a broker's log of the partition is online. Return True if it was offline
+        """Record that the broker's log of the partition is online. Return True if it was offline
         before."""
         failed = self.failed.get(key)
         if failed is None or failed.pop(broker_id, None) is None:
@@ -123,7 +132,7 @@ class VolatileState:
         return True
 
     def forget_broker(self, broker_id: BrokerId) -> None:
-        """Forget an unregistered broker."""
+        """Drop everything about a broker that was unregistered."""
         self.contacts.pop(broker_id, None)
         self.shutdown_offsets.pop(broker_id, None)
         self.flaps.pop(broker_id, None)
@@ -133,12 +142,12 @@ class VolatileState:
         self.emptied.discard(broker_id)
 
     def forget(self, topic_id: TopicId, partitions: int) -> None:
-        """Forget a deleted topic."""
+        """Drop everything about the partitions of a deleted topic."""
         for index in range(partitions):
             self.forget_partition(PartitionKey(topic_id, index))
 
     def forget_partition(self, key: PartitionKey) -> None:
-        """Forget a partition that does not exist."""
+        """Drop everything about a partition that does not exist any more."""
         gone = (
             self.leaderless,
             self.reports,

@@ -25,12 +25,12 @@ CAUSE = "reassignment by its Topic object"
 
 
 Moves = tuple[list[tuple[Partition, PartitionUpdate]], bool]
-"""The moves that begin in this turn, and True if there are more."""
+"""The changes that begin moves in this turn, and True if more are to follow in later turns."""
 
 
 def declared_moves(turn: DecisionContext, topic: Topic, request: DeclareTopic) -> Moves | Refusal:
-    """Return the changes that the declaration requires, or None if all partitions match it or are
-    moving to it."""
+    """Return the moves that the declaration requires; there are none if all partitions have the
+    declared replicas or are moving to them. Return a Refusal if a target is not possible."""
     keys = (PartitionKey(topic.id, index) for index in range(topic.partitions))
     partitions = [turn.image.partitions[key] for key in keys]
     at_once = turn.settings.slice_partitions_max
@@ -51,8 +51,8 @@ def declared_moves(turn: DecisionContext, topic: Topic, request: DeclareTopic) -
 
 
 def wants_of(turn: DecisionContext, factor: int, partitions: list[Partition]) -> list[Want]:
-    """Return the partitions that need another number of replicas, or another target for a replica
-    that was lost before it was added."""
+    """Return what to change to give all partitions `factor` replicas: partitions with another
+    number, and partitions that are moving to a broker that was lost before it was in sync."""
     wants = [Want(partition=p, size=factor) for p in partitions]
     movers = running(turn.image)
     for p in partitions:

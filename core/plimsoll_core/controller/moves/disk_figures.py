@@ -20,11 +20,12 @@ from plimsoll_core.planner.placement import Row
 
 DISK_FULL = "DiskFull"
 FRESH_MS = 60_000
-"""Greatest age of trusted figures, in milliseconds. Each heartbeat renews them."""
+"""The greatest age of a report that is used, in milliseconds. Each heartbeat brings a new one."""
 
 
 def disk_rooms(image: ClusterImage, soft: VolatileState, now_ms: int) -> dict[BrokerId, DiskRoom]:
-    """Return the known free room by broker, less the rest of running copies."""
+    """Return the free room on the disk of each broker that has reported it lately, less what
+    running copies will still write there."""
     pending: Counter[BrokerId] = Counter()
     for key in soft.moving:
         p = image.partitions.get(key)
@@ -39,7 +40,8 @@ def disk_rooms(image: ClusterImage, soft: VolatileState, now_ms: int) -> dict[Br
 
 
 def check_room(turn: DecisionContext, targets: Iterable[tuple[Partition, Row]]) -> Refusal | None:
-    """Refuse moves that add more than the disks have room for."""
+    """Refuse moves that together add more bytes to a broker than its disk has room for. Unknown
+    sizes count as 0, and brokers without a report have room for all."""
     incoming: Counter[BrokerId] = Counter()
     for p, target in targets:
         for broker in target:
@@ -53,7 +55,8 @@ def check_room(turn: DecisionContext, targets: Iterable[tuple[Partition, Row]]) 
 
 
 def stuck_on_disk(turn: DecisionContext, p: Partition) -> str | None:
-    """Return why the copies of a moving partition would fill a disk, or None."""
+    """Return a sentence if a disk is too full for a copy of this moving partition to end, or
+    None."""
     waiting = [b for b in p.adding if b not in p.isr and turn.acceptable(b)]
     if not waiting:
         return None
@@ -87,7 +90,8 @@ def _disks(soft: VolatileState, now_ms: int) -> Iterable[tuple[BrokerId, DiskRoo
 
 
 def _left(soft: VolatileState, key: PartitionKey, broker: BrokerId) -> int:
-    """Return the bytes that a broker has still to copy, as far as sizes are known."""
+    """Return the number of bytes that the broker has still to copy of the partition, as far as
+    sizes are known."""
     copies = soft.copies.get(key, {})
     size = max([soft.sizes.get(key, 0), *copies.values()])
     return max(0, size - copies.get(broker, 0))

@@ -25,7 +25,7 @@ from plimsoll_core.messages.reassignments import (
 
 
 def note_away(turn: DecisionContext) -> None:
-    """Note when each registered broker was first seen inactive in this term."""
+    """Record when this term first saw each inactive broker inactive, and forget the active ones."""
     away = turn.soft.away_ms
     for broker_id, broker in turn.image.brokers.items():
         if broker.active:
@@ -35,9 +35,9 @@ def note_away(turn: DecisionContext) -> None:
 
 
 def waited_for(turn: DecisionContext, p: Partition) -> list[BrokerId]:
-    """Return the inactive brokers that a move waits for, in the target's order. First these are
-    added replicas. If all added replicas are in sync and the move has not ended, the ISR without
-    the removed replicas would be too small; then these are replicas that stay."""
+    """Return the inactive brokers that the partition's move waits for, in the order of its target.
+    They are added replicas that are not in the ISR. If all added replicas are, they are replicas
+    that stay: without them the ISR is too small for the move to end."""
     added = set(p.adding)
     missing = [b for b in p.target if b not in p.isr]
     needed = [b for b in missing if b in added] or missing
@@ -45,7 +45,8 @@ def waited_for(turn: DecisionContext, p: Partition) -> list[BrokerId]:
 
 
 def lost_targets(turn: DecisionContext, p: Partition) -> frozenset[BrokerId]:
-    """Return the brokers that the move waits for and that have been away for long."""
+    """Return the brokers that the partition's move waits for and that have been inactive for at
+    least `target_lost_ms`."""
     limit_ms = turn.settings.target_lost_ms
     away = turn.soft.away_ms
     return frozenset(
@@ -54,8 +55,8 @@ def lost_targets(turn: DecisionContext, p: Partition) -> frozenset[BrokerId]:
 
 
 def is_lost(turn: DecisionContext, broker: BrokerId) -> bool:
-    """Return True if another target should replace the broker: it was inactive for too long, or
-    takes no replicas."""
+    """Return True if a move should get another target in place of this broker: it takes no new
+    replicas, or has been inactive for at least `target_lost_ms`."""
     if not turn.image.takes_replicas(broker):
         return True
     if turn.acceptable(broker):
@@ -65,7 +66,8 @@ def is_lost(turn: DecisionContext, broker: BrokerId) -> bool:
 
 
 def replans(turn: DecisionContext, request: RunReassignment, p: Partition) -> bool:
-    """Return True if the Reassignment leaves it to the controller to choose another target."""
+    """Return True if the Reassignment permits the controller to choose another target for the
+    partition."""
     name = turn.image.topics[p.topic_id].name
     return any(
         move.replan and move.topic == name and (not move.partitions or p.index in move.partitions)
@@ -74,7 +76,8 @@ def replans(turn: DecisionContext, request: RunReassignment, p: Partition) -> bo
 
 
 def end_moves(turn: DecisionContext) -> None:
-    """End at most one slice of completed moves; later ticks end the rest."""
+    """End the moves that are complete without a change of their ISR. At most one slice of
+    partitions is changed; later ticks change the rest."""
     absent = away(turn.image)
     found = (turn.image.partitions.get(key) for key in turn.soft.moving)
     over = (p for p in found if p is not None and p.moving and ends_now(p, absent))

@@ -23,7 +23,9 @@ CANCELLED = "reassignment cancelled"
 def rolled_back(
     p: Partition, absent: AbstractSet[BrokerId] = frozenset(), *, forced: bool = False
 ) -> PartitionUpdate | Refusal:
-    """Return the change that restores the partition as it was before its move, or a refusal."""
+    """Return the change that gives the partition the replicas it had before its move. Return a
+    refusal if it is not being moved, or if that would drop a replica that may be needed. `absent`
+    are the brokers with a restart grant. `forced` permits fewer than min ISR replicas in sync."""
     if not p.moving:
         return Refusal(
             reason=Reason.NoReassignmentInProgress,
@@ -42,7 +44,8 @@ def rolled_back(
 def check_drop(
     p: Partition, unwanted: AbstractSet[BrokerId], *, forced: bool = False
 ) -> Refusal | None:
-    """Refuse to drop these replicas now if too few stay in sync."""
+    """Refuse to drop the replicas in `unwanted` if no other one is in sync. Refuse it also if fewer
+    than min ISR others are in sync, unless `forced`."""
     left = [r for r in p.isr if r not in unwanted]
     if p.isr and not left:
         return _refuse_drop(p, unwanted, "no other replica is in sync")
@@ -60,7 +63,8 @@ def check_drop(
 def check_absent(
     p: Partition, isr: Sequence[BrokerId], target: Ids, absent: AbstractSet[BrokerId]
 ) -> Refusal | None:
-    """Refuse if too few replicas are in sync without the brokers that may be restarted now."""
+    """Refuse if, without the brokers in `absent`, too few replicas are in sync: either with this
+    ISR now, or with the replicas `target` at the end of the move."""
     if may_become(p, isr, target, absent):
         return None
     return Refusal(

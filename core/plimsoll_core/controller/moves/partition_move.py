@@ -45,7 +45,7 @@ from plimsoll_core.planner.placement import EXPLICIT
 
 CAUSE = "reassignment"
 BY_CLIENT = "reassignment by a client"
-"""The cause of what no object asked for."""
+"""The cause in the records of moves that a client requested."""
 
 
 # --- one partition ------------------------------------------------------------------------------
@@ -54,11 +54,11 @@ BY_CLIENT = "reassignment by a client"
 def begun(
     p: Partition, target: Ids, absent: AbstractSet[BrokerId] = frozenset()
 ) -> PartitionUpdate | Refusal:
-    """Return the change that moves the partition to `target`, from any earlier move.
+    """Return the change that begins the partition's move to `target`, or replaces its present move
+    by that one. Return a refusal if that would drop a replica that may be needed.
 
-    Replicas that an earlier move was adding and that this one does not want are dropped at once, as
-    if that move were cancelled; wanted ones continue to be added.  `absent`: brokers that are away
-    for a restart.
+    Replicas that the present move is adding are dropped at once if they are not in `target`, and go
+    on copying if they are. `absent` are the brokers with a restart grant.
     """
     settled = p.settled
     unwanted = frozenset(p.adding) - frozenset(target)
@@ -76,7 +76,8 @@ def begun(
 
 
 def check_target(turn: DecisionContext, p: Partition, target: Ids) -> Refusal | None:
-    """Refuse brokers that cannot be a partition's replicas."""
+    """Refuse a target that is empty, repeats a broker, names an unregistered broker, or adds a
+    broker that takes no new replicas; also one that violates the rack policy."""
     unknown = sorted(set(target) - set(turn.image.brokers))
     problem = None
     if not target:
@@ -95,7 +96,8 @@ def check_target(turn: DecisionContext, p: Partition, target: Ids) -> Refusal | 
 
 
 def contradicts(topic: Topic, p: Partition, replicas: Ids) -> Refusal | None:
-    """Refuse if the topic's object states other replicas."""
+    """Return a refusal if the Topic object of the topic states another replication factor or other
+    replicas, or None."""
     holder = topic.object
     if holder is None:
         return None
@@ -116,8 +118,8 @@ def contradicts(topic: Topic, p: Partition, replicas: Ids) -> Refusal | None:
 
 
 def note_factors(turn: DecisionContext, topic_ids: Iterable[TopicId]) -> None:
-    """Record the replication factor of topics without an object: the factor that all their
-    partitions will have."""
+    """Record the replication factor of topics that no object declares, once all their partitions
+    have the same number of target replicas."""
     for topic_id in dict.fromkeys(topic_ids):
         topic = turn.image.topics.get(topic_id)
         if topic is None or topic.object is not None:
@@ -140,8 +142,8 @@ def note_factors(turn: DecisionContext, topic_ids: Iterable[TopicId]) -> None:
 
 
 def alter_reassignments(turn: DecisionContext, request: AlterReassignments) -> Answer:
-    """Begin, change or cancel moves, each partition by itself. What exceeds one turn is requested
-    again."""
+    """Begin, change or cancel moves for a client, each partition by itself. Partitions beyond one
+    slice are decided in later turns."""
     now = request.targets[: turn.settings.slice_partitions_max]
     rest = request.targets[len(now) :]
     times = Counter((one.topic, one.index) for one in request.targets)
@@ -185,7 +187,7 @@ def _find(turn: DecisionContext, one: PartitionTarget) -> Partition | Refusal:
 
 
 def _check_free(movers: Sequence[Mover], p: Partition) -> Refusal | None:
-    """Refuse if an object moves the partition."""
+    """Refuse if a Reassignment or Rebalance object is moving the partition."""
     held = mover_of(movers, p.key)
     if held is None:
         return None

@@ -28,7 +28,8 @@ from plimsoll_core.messages.reassignments import (
 from plimsoll_core.phrasing import ids_text
 
 FINAL = frozenset({Reason.InvalidRequest, Reason.PolicyViolation})
-"""Final refusals: the object is wrong, and waiting does not help."""
+"""The reasons of refusals that end a Reassignment as Failed: the object is wrong, and waiting does
+not help."""
 
 
 MISSING_MS = 60_000
@@ -40,8 +41,8 @@ Named = list[tuple[TopicMove, list[Partition]]]
 
 
 def wrong_form(request: RunReassignment) -> Refusal | None:
-    """Return the error that no state of the cluster can cure; checked before anything is waited
-    for."""
+    """Return a refusal for an error in the Reassignment itself, or None. No state of the cluster
+    can cure it, so this is checked before anything is waited for."""
     listed: dict[str, set[int]] = {}
     whole: set[str] = set()
     for move in request.moves:
@@ -64,8 +65,8 @@ def wrong_form(request: RunReassignment) -> Refusal | None:
 
 
 def missing_names(turn: DecisionContext, request: RunReassignment) -> Refusal | None:
-    """Refuse a topic, partition or broker that does not exist; a member that has not joined yet is
-    accepted."""
+    """Refuse a topic, partition or broker that does not exist. A member that has not registered yet
+    is accepted."""
     for move in request.moves:
         partitions = _partitions(turn, move)
         if isinstance(partitions, Refusal):
@@ -80,8 +81,8 @@ def missing_names(turn: DecisionContext, request: RunReassignment) -> Refusal | 
 
 
 def named_partitions(turn: DecisionContext, request: RunReassignment) -> Named | Refusal:
-    """Return the partitions of each entry, or a refusal if one is named twice or is moved by
-    another object. Entries that move replicas away from brokers may have none left."""
+    """Return the partitions that each entry names. Refuse if a partition is named twice or is moved
+    by another object. An entry that moves replicas away from brokers may have no partition left."""
     found: Named = []
     seen: set[PartitionKey] = set()
     movers = running(turn.image)
@@ -145,7 +146,7 @@ def _check_free(movers: Iterable[Mover], move: TopicMove, p: Partition) -> Refus
 
 
 def _check_stated(turn: DecisionContext, move: TopicMove, p: Partition) -> Refusal | None:
-    """Refuse if the topic's object states its replicas."""
+    """Refuse if the topic's object states the replicas of its partitions."""
     replicas: Ids = move.replicas or ()
     if move.replicas is None:
         size = move.replication_factor or len(p.target)

@@ -55,12 +55,12 @@ from plimsoll_core.messages.requests import Answer
 from plimsoll_core.phrasing import brokers_text, down_text, is_or_are
 
 ROWS_MAX = 1_000
-"""Bound on Reassignment objects in the image."""
+"""The greatest number of Reassignment objects in the image."""
 TARGET_DOWN = "TargetDown"
 NO_LEADER = "NoLeader"
 TOPIC_GONE = "TopicGone"
 NAMED_MAX = 5
-"""Bound on the topics that a message names."""
+"""The greatest number of topics that a message names."""
 
 
 def run(turn: DecisionContext, request: RunReassignment) -> Answer | Refusal:
@@ -152,7 +152,8 @@ def _begin_moves(
 def _refused(
     turn: DecisionContext, row: Reassignment, refusal: Refusal, wall_ms: int
 ) -> Answer | Refusal:
-    """Record the refusal of a Reassignment. An error that waiting cannot mend is final."""
+    """Record a refusal for a wrong object as the end of the Reassignment. Return any other refusal
+    unchanged: the Reassignment begins later."""
     if refusal.reason not in FINAL:
         return refusal
     failed = replace(row, reason=refusal.reason.name, message=refusal.message)
@@ -162,8 +163,8 @@ def _refused(
 def _targets(
     turn: DecisionContext, named: Named
 ) -> tuple[list[tuple[Partition, Ids]], bool] | Refusal:
-    """Return the moves that begin in this turn, without those under way, and True if there are
-    more."""
+    """Return the partitions that begin to move in this turn with their targets, without those that
+    move there already, and True if more follow. Return a Refusal if no target can be chosen."""
     targets: list[tuple[Partition, Ids]] = []
     wants: list[Want] = []
     for move, partitions in named:
@@ -197,7 +198,7 @@ def _all_begun(
 
 
 def replace_message(refusal: Refusal, message: str) -> Refusal:
-    """Return a refusal with the same reason and a more specific message."""
+    """Return a refusal with the same reason and another message."""
     return Refusal(reason=refusal.reason, message=message)
 
 
@@ -225,8 +226,8 @@ def _go_on(turn: DecisionContext, row: Reassignment, request: RunReassignment) -
 def _settle(
     turn: DecisionContext, row: Reassignment, request: RunReassignment
 ) -> ReassignmentState:
-    """End a reassignment of which nothing moves any more: Completed, or Failed if some of its
-    partitions no longer exist."""
+    """End a Reassignment of which no partition moves any more: Completed, or Failed if some of its
+    partitions do not exist any more."""
     image, named = turn.image, list(row.named())
     there = [key for key in named if key in image.partitions]
     lead_by_preferred(turn, there, mover_name(row))
@@ -260,7 +261,8 @@ def _moving(turn: DecisionContext, row: Reassignment) -> list[Partition]:
 def _waiting_for(
     turn: DecisionContext, row: Reassignment, keys: Iterable[PartitionKey]
 ) -> ReassignmentState:
-    """Return the Running progress, with the inactive target if there is one."""
+    """Return the state of a running Reassignment. Its message names what a move waits for: a
+    leader, room on a disk, or an inactive broker."""
     missing: dict[BrokerId, list[Partition]] = {}
     for key in keys:
         p = turn.image.partitions[key]
@@ -289,8 +291,8 @@ def _waiting_for(
 def _roll_back(
     turn: DecisionContext, row: Reassignment, request: RunReassignment | ReassignmentObjectGone
 ) -> ReassignmentState:
-    """Roll back the moves that are safe to roll back; the others wait until more replicas are in
-    sync."""
+    """Roll back the moves of a cancelled Reassignment where that is safe. The others wait until
+    more replicas are in sync. End it as Cancelled when none is left."""
     wishes: list[tuple[Partition, PartitionUpdate]] = []
     refusal: Refusal | None = None
     for p in _moving(turn, row):

@@ -20,9 +20,9 @@ from plimsoll_core.messages.requests import Answer
 
 CAUSE = "planned"
 ROWS_MAX = 1_000
-"""Bound on Rebalance objects in the image."""
+"""The greatest number of Rebalance objects in the image."""
 PART_MAX = 1_000
-"""Bound on the moves of one record."""
+"""The greatest number of moves in one record."""
 
 
 def begin(turn: DecisionContext, request: BeginRebalance) -> Answer | Refusal:
@@ -99,7 +99,8 @@ def _check_alone(turn: DecisionContext, request: BeginRebalance) -> Refusal | No
 
 
 def _check_plan(turn: DecisionContext, request: BeginRebalance) -> Refusal | None:
-    """Refuse if a partition has changed since the plan, or may not become what the plan says."""
+    """Refuse if a partition has changed since the plan was made, or may not get the replicas that
+    the plan gives it."""
     stale: list[RebalanceMove] = []
     for number, move in enumerate(request.moves):
         assert move.number == number, "moves are numbered in their order"
@@ -117,8 +118,8 @@ def _check_plan(turn: DecisionContext, request: BeginRebalance) -> Refusal | Non
 
 
 def _holds(turn: DecisionContext, move: RebalanceMove) -> bool:
-    """Return True if the partition is as the plan found it. One that another request moves is
-    planned with its target, and waited for when its turn comes."""
+    """Return True if the move still fits its partition. If another request is moving the partition,
+    the replicas of that target are compared, and the Rebalance waits for that move to end."""
     p = turn.image.partitions.get(move.key)
     if p is None or p.target != move.before or len(move.after) != len(move.before):
         return False

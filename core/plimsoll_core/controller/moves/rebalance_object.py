@@ -102,8 +102,8 @@ def _go_on(turn: DecisionContext, row: Rebalance, request: RunRebalance) -> Reba
 
 
 def _undone(row: Rebalance) -> Rebalance:
-    """Return the row of a plan of which no move could be done, as a failure: it has not succeeded,
-    although no move remains."""
+    """Return the row with the message of a failure, for a plan of which not one move could be
+    done."""
     text = (
         f"None of the {row.total} partitions was moved, because their replicas or topics have "
         "changed since the plan was made. Create another Rebalance."
@@ -116,7 +116,8 @@ def _rest(turn: DecisionContext, row: Rebalance) -> RebalanceRest:
 
 
 def _advance(turn: DecisionContext, row: Rebalance, look: Look) -> None:
-    """Add the records of claims, changes, and moves that these complete at once."""
+    """Add the records of this look: of moves that ended, of moves that begin, and of the changes of
+    their partitions."""
     uid = row.object.uid
     rest = _rest(turn, row)
     active = rest.active
@@ -169,8 +170,8 @@ def _watch_margin(turn: DecisionContext, row: Rebalance) -> Rebalance:
 
 
 def _replan(turn: DecisionContext, row: Rebalance, look: Look) -> Refusal | None:
-    """Replace targets that stay away, except brokers that the plan is meant to fill. Return the
-    first refusal, or None."""
+    """Choose other targets for moves to a broker that stays away. A plan of mode AddBrokers keeps
+    its targets: it is meant to fill them. Return the first refusal, or None."""
     if row.mode == "AddBrokers" or not look.lost:
         return None
     refused: Refusal | None = None
@@ -217,10 +218,9 @@ def _left(row: Rebalance) -> tuple[BrokerId, ...]:
 
 
 def _leftovers(turn: DecisionContext, row: Rebalance, look: Look) -> Refusal | None:
-    """Refuse to finish while the leaving brokers still hold replicas after the plan: others moved
-    them there, or the plan's row was dropped.  A partition that another object moves is waited for,
-    also if it is moving away: that move may be cancelled, and the brokers are not empty before it
-    ends."""
+    """Add moves for the replicas that the removed brokers still hold after the plan, as when
+    another request placed them there. A partition that is moving is waited for, since its move may
+    be cancelled. Return a refusal if no target can be chosen, or None."""
     leaving = frozenset(_left(row))
     if _rest(turn, row).moves or not leaving:
         return None
@@ -258,8 +258,8 @@ def _leftovers(turn: DecisionContext, row: Rebalance, look: Look) -> Refusal | N
 
 
 def _waiting_for(turn: DecisionContext, row: Rebalance, look: Look) -> RebalanceState:
-    """Return the moves that are under way and stalled, or, if none is under way, those that cannot
-    begin."""
+    """Return the state of a running Rebalance. Its message says why moves under way stall; if none
+    is under way, why the others cannot begin."""
     if stuck := _said(turn, look.stuck):
         return _state(row, *stuck)
     going = look.moving or look.begin or row.paused
@@ -292,8 +292,8 @@ def _said(turn: DecisionContext, waits: PendingMoves) -> tuple[str, str] | None:
 def _roll_back(
     turn: DecisionContext, row: Rebalance, request: RunRebalance | RebalanceObjectGone
 ) -> RebalanceState:
-    """Roll back the moves that are safe to roll back; the others wait until more replicas are in
-    sync."""
+    """Roll back the moves of a cancelled Rebalance where that is safe. The others wait until more
+    replicas are in sync."""
     rest = _rest(turn, row)
     wishes: list[tuple[Partition, PartitionUpdate]] = []
     ended: list[int] = []
@@ -331,7 +331,8 @@ def _note(turn: DecisionContext, row: Rebalance, cause: str) -> None:
 
 
 def _with_leaders_left(turn: DecisionContext, row: Rebalance) -> Rebalance:
-    """Return leadership of moved partitions to their preferred replicas where these may lead."""
+    """Return the row with a message about the partitions that another replica than the preferred
+    one leads, unchanged if there are none."""
     count = len(turn.soft.displaced)
     if not count:
         return row

@@ -36,7 +36,9 @@ Row = tuple[RebalanceMove, Partition]
 
 @dataclass(slots=True, kw_only=True)
 class PendingMoves:
-    """The waits of moves; the first of each reason, and how many."""
+    """Moves that wait, for a Rebalance's status. `down` maps each inactive broker to the moves that
+    wait for it. `others` maps any other reason to the sentence of the first such move, and their
+    number."""
 
     down: dict[BrokerId, list[Row]] = field(default_factory=dict)
     others: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -48,10 +50,13 @@ class PendingMoves:
 
 @dataclass(slots=True, kw_only=True)
 class Look:
-    """The moves of a plan, by state. `moving`: under way. `claimed`: claimed but not changed, after
-    a crash. `begin`: may begin now. `moved`, `dropped`: ended, by number. `lost`: with a target
-    that has been away for long. `stuck`: brokers that moves under way wait for; `waits`: reasons
-    why other moves have not begun."""
+    """The moves of a Rebalance by their state, as one pass over the plan found them.
+
+    `moving` are under way. `claimed` were recorded as begun, but their partition was not changed
+    yet. `begin` may begin now. `moved` and `dropped` are the numbers of moves that ended. `lost`
+    have a target that stays away. `stuck` says what moves under way wait for, `waits` why others
+    have not begun. `more` is True if moves are left for the next turn.
+    """
 
     moving: list[Row] = field(default_factory=list)
     claimed: list[RebalanceMove] = field(default_factory=list)
@@ -65,7 +70,7 @@ class Look:
 
 
 def settle(turn: DecisionContext, rest: RebalanceRest, look: Look) -> None:
-    """Record the outcome of the moves that were begun."""
+    """Sort the moves that were begun into `look`, by the present state of their partitions."""
     for number in sorted(rest.active.values()):
         move = rest.moves[number]
         p = turn.image.partitions.get(move.key)
@@ -105,8 +110,8 @@ def choose_next(
     movers: list[Mover],
     limits: MoveLimits,
 ) -> None:
-    """Choose the moves that may begin. `movers`: other objects that move partitions; `limits`:
-    bounds on concurrent moves."""
+    """Add the moves that may begin now to `look.begin`. `movers` are the other objects that are
+    moving partitions. `limits` bounds the moves that run at the same time."""
     room = _Room(limits)
     space = _Space(turn)
     for move in (*(move for move, _ in look.moving), *look.claimed):
@@ -145,7 +150,8 @@ def choose_next(
 def _judge(
     turn: DecisionContext, move: RebalanceMove, look: Look, movers: list[Mover]
 ) -> Row | None:
-    """Return the move and its partition if it may begin; otherwise note the reason in `look`."""
+    """Return the move with its partition if it may begin. Otherwise record the reason in `look` and
+    return None."""
     p = turn.image.partitions.get(move.key)
     if p is None:
         look.dropped.append(move.number)
@@ -180,7 +186,8 @@ def _judge(
 
 
 def _leaves(turn: DecisionContext, move: RebalanceMove) -> bool:
-    """Return True if a target is leaving or gone: that does not end by waiting."""
+    """Return True if an added broker takes no new replicas, because it is leaving or gone. Waiting
+    does not help."""
     return not all(turn.image.takes_replicas(b) for b in move.adding)
 
 
@@ -210,7 +217,8 @@ def _too_large(turn: DecisionContext, row: Row, max_bytes: int) -> str:
 
 
 def burdened(move: RebalanceMove) -> tuple[BrokerId, ...]:
-    """Return the brokers at which the move counts; none if it copies and drops nothing."""
+    """Return the brokers that the move burdens: those that get or lose a replica, and the first
+    former replica, from which is copied. Return none if the move only reorders replicas."""
     changed = (*move.adding, *move.removing)
     if not changed or move.before[0] in changed:
         return changed
@@ -218,14 +226,15 @@ def burdened(move: RebalanceMove) -> tuple[BrokerId, ...]:
 
 
 class _Space:
-    """The free bytes of the brokers' disks, less the running copies."""
+    """The free bytes on the brokers' disks, less what running copies will still write."""
 
     def __init__(self, turn: DecisionContext) -> None:
         self._sizes = turn.soft.sizes
         self._disks = disk_rooms(turn.image, turn.soft, turn.now_ms)
 
     def lacks(self, move: RebalanceMove) -> str:
-        """Return a sentence that names the broker without room for the move, or ""."""
+        """Return a sentence that names a broker without room for the move, or "" if there is
+        room."""
         size, disks = self._size(move), self._disks
         over = {b: size for b in move.adding if b in disks and size > disks[b].room_bytes}
         return no_room(over, disks).message if over else ""
@@ -240,7 +249,8 @@ class _Space:
 
 
 class _Room:
-    """The moves that may still begin.  `fits` is asked about thousands of moves in each pass."""
+    """The limits on moves that run at the same time, and how far they are used. `fits` is called
+    for thousands of moves in each pass."""
 
     def __init__(self, limits: MoveLimits) -> None:
         self._limits = limits
@@ -269,9 +279,9 @@ class _Room:
 
 
 def moved_by(turn: DecisionContext, p: Partition, held: Mover | None) -> str:
-    """Return the mover of a partition.  `held` is None: a client's request moves it, or the mover
-    is no longer known.  A partition that an object moved belongs to the object until all its moves
-    have ended: it limits and rolls back every move of its partitions."""
+    """Return a sentence that says which mover the Rebalance waits for before it moves the
+    partition. `held` is the object that holds the partition, until all moves of that object have
+    ended. None means that a client is moving it, or that the mover is not known any more."""
     if held is not None and not p.moving:
         return f"{held} holds {name(turn, p)} until it has ended; the Rebalance waits for that."
     mover = "Another request" if held is None else str(held)

@@ -29,14 +29,13 @@ from plimsoll_core.planner.request import (
 )
 
 COMPARED_MAX = 20_000
-"""Bound on the partitions with compared loads. In a larger cluster only the loads of the affected
-topics are compared: a turn must be short."""
+"""The greatest number of partitions of which the loads are compared. In a larger cluster only those
+of the affected topics are, as a turn must be short."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Want:
-    """A partition that should have `size` replicas, or as many as now, none of them on the brokers
-    in `off`."""
+    """A partition that should have `size` replicas, none of them on the brokers in `off`."""
 
     partition: Partition
     size: int
@@ -44,13 +43,14 @@ class Want:
 
     @property
     def fulfilled(self) -> bool:
-        """Return True if the partition has the wanted replicas or is moving to them."""
+        """Return True if the partition has such replicas, or is moving to such replicas."""
         target = self.partition.target
         return len(target) == self.size and self.off.isdisjoint(target)
 
 
 def choose(turn: DecisionContext, wants: Sequence[Want]) -> list[tuple[Partition, Row]] | Refusal:
-    """Return a target for each want, in the same order."""
+    """Return each partition of `wants` with the replicas that the planner chose, in the same order.
+    Return a Refusal if there are too few suitable brokers."""
     if not wants:
         return []
     image, usable = turn.image, turn.receivers()
@@ -85,7 +85,8 @@ def _compared(image: ClusterImage, topics: Iterable[TopicId]) -> Iterable[Partit
 
 
 def _plain(p: Partition, size: int | None) -> PlanPartition:
-    """Return the partition with the replicas of its target."""
+    """Return the partition as the planner's input, with the replicas of its target. `size` is the
+    size of one replica in bytes, None if unknown."""
     return PlanPartition(
         topic_id=p.topic_id,
         index=p.index,
@@ -97,7 +98,7 @@ def _plain(p: Partition, size: int | None) -> PlanPartition:
 
 
 def _changes(wants: Iterable[Want]) -> Iterable[TopicChange]:
-    """Yield one planner change for each topic and wish."""
+    """Yield the changes for the planner: one for all wants of a topic that ask for the same."""
     groups: dict[tuple[TopicId, int | frozenset[BrokerId]], list[int]] = {}
     for want in wants:
         p = want.partition

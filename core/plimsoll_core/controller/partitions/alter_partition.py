@@ -28,7 +28,8 @@ CAUSE_LENGTH_MAX = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One proposed ISR with the facts that its checks need."""
+    """One proposed ISR, with what its checks need: the decision's context, the proposing broker,
+    the partition."""
 
     turn: DecisionContext
     sender: BrokerId
@@ -180,8 +181,8 @@ def members_are_eligible(case: Case) -> Refusal | None:
 
 
 def newcomers_stay(case: Case) -> Refusal | None:
-    """Refuse an added replica with a restart grant: it would leave the ISR again without being
-    counted."""
+    """Refuse to add a replica to the ISR if its broker has a restart grant: it would soon leave the
+    ISR again."""
     image, isr = case.turn.image, case.partition.isr
     if not image.grants:
         return None
@@ -195,8 +196,8 @@ def newcomers_stay(case: Case) -> Refusal | None:
 
 
 def newcomers_are_not_held_back(case: Case) -> Refusal | None:
-    """Refuse an added replica on a broker that is held back, if the ISR has enough members without
-    it."""
+    """Refuse to add a replica to the ISR if its broker is held back after failures and the ISR has
+    at least min ISR members without it."""
     turn, partition = case.turn, case.partition
     if not turn.soft.flaps or len(partition.isr) < partition.effective_min_isr:
         return None

@@ -24,14 +24,16 @@ from plimsoll_core.messages.requests import Answer, Done, ReportFailedReplicas
 
 
 def is_short(turn: DecisionContext, broker_id: BrokerId) -> bool:
-    """Return the state in its last heartbeat; False if none has arrived in this term."""
+    """Return True if the broker's last heartbeat said that its disk is nearly full. Return False if
+    none has arrived in this term."""
     contact = turn.soft.contacts.get(broker_id)
     figures = None if contact is None else contact.figures
     return figures is not None and figures.disk_short
 
 
 def hand_leaders_over(turn: DecisionContext, broker: Broker) -> None:
-    """Hand over one bounded batch of leaderships; each heartbeat continues."""
+    """Move leaderships off a broker with a nearly full disk, to ISR members on brokers with room.
+    At most one slice of partitions is changed; the next heartbeat continues."""
     if not is_short(turn, broker.id):
         return
     short = frozenset(one for one in turn.image.brokers if is_short(turn, one))
@@ -49,8 +51,9 @@ def hand_leaders_over(turn: DecisionContext, broker: Broker) -> None:
 def back_in_service(
     turn: DecisionContext, broker_id: BrokerId, partitions: Iterable[Partition]
 ) -> None:
-    """Note that a broker's reported logs are online, and elect clean leaders for them. This repeats
-    an earlier election that was dropped because the metadata log was full."""
+    """Record that the broker's logs of these leaderless partitions are online again, and elect
+    leaders that are clean. An election that was dropped because the metadata log was full is
+    repeated here."""
     back: list[tuple[Partition, PartitionUpdate]] = []
     late: list[tuple[Partition, PartitionUpdate]] = []
     for partition in partitions:

@@ -19,13 +19,14 @@ from plimsoll_core.ids import BrokerId
 
 BY_ITSELF = f"{PREFERRED}, by itself"
 AFTER_MOVE = f"{PREFERRED}, at the end of its move by "
-"""The cause that records state after a move; the moving object's kind, namespace and name
-follow."""
+"""The beginning of the cause in records of elections after a move. Kind, namespace and name of the
+moving object follow."""
 
 
 def return_leaders(turn: DecisionContext) -> None:
-    """Return one bounded batch of leaderships to preferred replicas, at intervals. Clients follow a
-    moved leadership at once, but all of them together would be noticed."""
+    """Elect the preferred replicas of at most one slice of partitions that others lead, at
+    intervals of `preferred_leader_interval_ms`. All of them at once would disturb clients
+    noticeably."""
     due_ms = turn.soft.leaders_due_ms
     if due_ms is None:
         due_ms = turn.soft.leaders_due_ms = turn.now_ms + turn.settings.preferred_leader_interval_ms
@@ -39,8 +40,8 @@ def return_leaders(turn: DecisionContext) -> None:
 
 
 def lead_by_preferred(turn: DecisionContext, keys: Iterable[PartitionKey], mover: str) -> None:
-    """Return leaderships of partitions that `mover` moved: at most one bounded batch; ticks return
-    the rest."""
+    """Elect the preferred replicas of partitions that the object `mover` has moved. At most one
+    slice is changed here; ticks change the rest."""
     displaced = (key for key in keys if key in turn.soft.displaced)
     batch = islice(_returning(turn, displaced), turn.settings.slice_partitions_max)
     turn.change([(p, PartitionUpdate(preferred=True)) for p in batch], AFTER_MOVE + mover)
@@ -60,8 +61,8 @@ def _returning(turn: DecisionContext, keys: Iterable[PartitionKey]) -> Iterator[
 
 
 def _is_steady(turn: DecisionContext, broker_id: BrokerId) -> bool:
-    """Return True unless the broker failed lately, and could fail again and stall its partitions,
-    or lacks disk space, and would refuse records."""
+    """Return True if leaderships may return to the broker: it has not failed lately, and its disk
+    is not nearly full."""
     if is_short(turn, broker_id):
         return False  # it would refuse what clients write
     fell_out = turn.soft.flaps.get(broker_id)

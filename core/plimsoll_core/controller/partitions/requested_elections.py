@@ -41,7 +41,7 @@ from plimsoll_core.messages.requests import (
 from plimsoll_core.phrasing import replicas_text
 
 PREFERRED = "leadership goes back to the preferred replica"
-"""The first words of the cause of each such election."""
+"""The beginning of the cause in the records of all elections of preferred leaders."""
 PREFERRED_BY_CLIENT = f"{PREFERRED}, as a client asked"
 
 
@@ -197,7 +197,8 @@ def name_leaders(turn: DecisionContext, request: NameLeaders) -> Answer:
 
 
 def _name_one(turn: DecisionContext, topic: Topic, named: NamedLeader) -> ElectionAnswer | None:
-    """Return None if the leader was elected, or if the request is outdated or not needed."""
+    """Elect the leader that a Topic object names for one partition. Return None if the request is
+    outdated or not needed, otherwise the election's result or refusal."""
     name = PartitionName(topic=topic.name, index=named.partition)
     found = _find(turn.image, name)
     if isinstance(found, Refusal):

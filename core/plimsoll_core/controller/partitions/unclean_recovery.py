@@ -37,12 +37,12 @@ POSSIBLE = "possible data loss"
 CERTAIN = "certain data loss: another replica told of records that the leader lacks"
 POSSIBLE_CAUSES = (*CAUSES.values(), ASKED, NAMED)
 UNCLEAN_CAUSES = (*POSSIBLE_CAUSES, *(one.replace(POSSIBLE, CERTAIN) for one in POSSIBLE_CAUSES))
-"""The causes in the records of unclean elections."""
+"""All causes in the records of unclean elections."""
 
 
 def cause_of(turn: DecisionContext, partition: Partition, leader: BrokerId, how: str) -> str:
-    """Return the cause of electing `leader`: one of `POSSIBLE_CAUSES`, or that text with the
-    certain loss."""
+    """Return the cause to record for electing `leader`: `how`, one of `POSSIBLE_CAUSES`, or its
+    variant for certain data loss if another replica has reported a longer log."""
     return how.replace(POSSIBLE, CERTAIN) if _lacks(turn, partition, leader) else how
 
 
@@ -51,15 +51,15 @@ def is_loss_certain(cause: str) -> bool:
 
 
 def how_elected(cause: str) -> str:
-    """Return the cause without the verdict about loss: one of `POSSIBLE_CAUSES`, or `cause`
-    unchanged."""
+    """Return the cause without its verdict about data loss: one of `POSSIBLE_CAUSES`, or `cause`
+    itself if it is no cause of an unclean election."""
     return cause.removesuffix(CERTAIN) + POSSIBLE if is_loss_certain(cause) else cause
 
 
 def _lacks(turn: DecisionContext, partition: Partition, leader: BrokerId) -> bool:
-    """Return True if `leader` certainly lacks records of the longest reported log. Every report in
-    this leader epoch counts, including those of ended registrations. False if `leader` has not
-    reported."""
+    """Return True if `leader` lacks records of a longer log that another replica reported for this
+    leader epoch, even if that replica's broker has registered anew since. Return False if `leader`
+    has not reported."""
     own = told(turn.image, turn.soft, partition, (leader,)).get(leader)
     return own is not None and any(
         log.leader_epoch == partition.leader_epoch and log.extent > own.extent
@@ -68,8 +68,9 @@ def _lacks(turn: DecisionContext, partition: Partition, leader: BrokerId) -> boo
 
 
 def report(turn: DecisionContext, request: ReportReplicaLogs) -> Answer | Refusal:
-    """Note reported logs. Brokers repeat their reports while there is no leader, which restores
-    this volatile state."""
+    """Record the logs that a broker reports, and recover the partitions that can now be decided.
+    Brokers repeat their reports while a partition has no leader, so a new controller gets them as
+    well."""
     refusal = stale_epoch(turn, request.broker_id, request.broker_epoch)
     if refusal:
         return refusal
@@ -91,28 +92,29 @@ def report(turn: DecisionContext, request: ReportReplicaLogs) -> Answer | Refusa
 
 
 def recover_overdue(turn: DecisionContext) -> None:
-    """Decide Proactive recoveries that have waited long enough for reports."""
+    """Decide the Proactive recoveries for which the wait for reports is over."""
     due = sorted((at, key) for key, at in turn.soft.overdue_ms.items() if at <= turn.now_ms)
     found = [turn.image.partitions[key] for _, key in due[: turn.settings.slice_partitions_max]]
     _recover(turn, found)
 
 
 def wake(turn: DecisionContext, broker_id: BrokerId) -> None:
-    """Retry the recoveries that a newly unfenced broker may complete."""
+    """Decide again the recoveries of partitions with a replica on this broker, which was just
+    unfenced."""
     waiting = [p for p in turn.hosted(broker_id) if p.key in turn.soft.reports]
     _recover(turn, waiting[: turn.settings.slice_partitions_max])
 
 
 def strategy_of(image: ClusterImage, partition: Partition, settings: Settings) -> UncleanRecovery:
-    """Return the topic's own strategy, or the cluster's."""
+    """Return the strategy for unclean recovery in the topic's configs, or else the cluster's."""
     return unclean_recovery(image.topics[partition.topic_id].configs, settings.unclean_recovery)
 
 
 def told(
     image: ClusterImage, soft: VolatileState, partition: Partition, members: Iterable[BrokerId]
 ) -> dict[BrokerId, Report]:
-    """Return the reports of `members` from their current registrations, about the present leader
-    epoch, in their order."""
+    """Return the reports of `members` that count: from the present registration of their broker and
+    for the present leader epoch. They come in the order of `members`."""
     reports = soft.reports.get(partition.key, {})
     found: dict[BrokerId, Report] = {}
     for member in members:
@@ -126,14 +128,16 @@ def told(
 
 
 def suspects(partition: Partition) -> tuple[BrokerId, ...]:
-    """Return the replicas that may be complete, in their order. A Balanced recovery waits for
-    reports of all."""
+    """Return the replicas that may hold all committed records, in the order of the replicas: the
+    members of the last known ELR, or all if it is empty. A Balanced recovery waits for reports of
+    all of them."""
     known = partition.last_known_elr
     return tuple(r for r in partition.replicas if r in known) or partition.replicas
 
 
 def most_complete(logs: Mapping[BrokerId, Report]) -> BrokerId | None:
-    """Return the replica with the longest log; of equals the first."""
+    """Return the broker with the longest log, the first one among equals, or None if `logs` is
+    empty."""
     return max(logs, key=lambda broker_id: logs[broker_id].extent, default=None)
 
 
@@ -176,8 +180,9 @@ def _balanced(turn: DecisionContext, partition: Partition) -> BrokerId | None:
 
 
 def _proactive(turn: DecisionContext, partition: Partition) -> BrokerId | None:
-    """Decide a Proactive recovery. A fenced member of the ELR is waited for like any other replica,
-    and no longer."""
+    """Return the leader of a Proactive recovery, or None if there is none yet. It waits for reports
+    of all replicas, but no longer than `unclean_wait_ms`; fenced members of the ELR are no
+    exception."""
     if partition.isr:
         return None  # its last member is just being taken out, slice by slice
     logs = told(turn.image, turn.soft, partition, partition.replicas)

@@ -22,17 +22,18 @@ from plimsoll_core.ids import BrokerId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownLoss:
-    """The known loss of electing `leader` now: how many records of the longest reported log it
-    lacks."""
+    """The loss that electing `leader` now is known to cause: the number of records of the longest
+    reported log that it lacks."""
 
     leader: BrokerId
     records: int
 
 
 def estimated_loss(turn: DecisionContext, partition: Partition) -> KnownLoss | None:
-    """Return the loss if the best available replica were elected now, or None.
+    """Return the loss if the most complete available replica were elected now. Return None if no
+    replica has reported its log.
 
-    All reports of this leader epoch count, including those of former incarnations.
+    Reports for this leader epoch count even if their broker has registered anew since.
     """
     logs = told(turn.image, turn.soft, partition, partition.replicas)
     able = {b: log for b, log in logs.items() if turn.may_lead(b, partition)}
@@ -60,8 +61,9 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """An unhealthy partition explained. `cause`: one word; `why`: a sentence; `waits_for`: brokers
-    that may help by returning."""
+    """The explanation of an unhealthy partition, for status. `cause` is a reason in CamelCase,
+    `why` a sentence. `waits_for` are the brokers that may help by returning. `loss` is what giving
+    up would cost, None if not known."""
 
     cause: str
     why: str
@@ -70,7 +72,7 @@ class Outlook:
 
 
 def outlook(turn: DecisionContext, partition: Partition) -> Outlook:
-    """Return the outlook of a partition without a leader, or with less than a full ISR."""
+    """Explain a partition without a leader, or with replicas outside its ISR."""
     if partition.leader is not None:
         return _led(turn, partition)
     trusted = partition.isr or partition.elr
@@ -103,7 +105,7 @@ def _waits_for_any(
 
 
 def _recovers(turn: DecisionContext, partition: Partition) -> Outlook:
-    """Return True if no remaining replica certainly holds every committed record."""
+    """Explain a leaderless partition of which no replica is sure to hold all committed records."""
     strategy = strategy_of(turn.image, partition, turn.settings)
     asked = partition.replicas if strategy == "Proactive" else suspects(partition)
     logs = told(turn.image, turn.soft, partition, asked)
@@ -145,13 +147,14 @@ def _cause(
     broker_ids: tuple[BrokerId, ...],
     else_: str = "LogUntold",
 ) -> str:
-    """Return the cause of the first absent broker; a merely slow replica comes last."""
+    """Return the reason why the first absent broker of these is absent, or `else_` if all are
+    present and merely behind."""
     states = [_state(turn, partition, broker_id) for broker_id in broker_ids]
     return next((state for state in states if state is not None), else_)
 
 
 def _state(turn: DecisionContext, partition: Partition, broker_id: BrokerId) -> str | None:
-    """Return why a broker cannot lead the partition, or None if it can."""
+    """Return the reason why a broker cannot lead the partition now, or None if it can."""
     broker = turn.image.brokers.get(broker_id)
     if broker is None:
         return "BrokerUnregistered"

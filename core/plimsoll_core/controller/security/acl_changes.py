@@ -21,11 +21,12 @@ from plimsoll_core.security.acl import Acl, malformed
 from plimsoll_core.security.state import BY_CLIENT
 
 CHANGES_MAX = 1_000
-"""Bound on the rules that one request adds or removes."""
+"""The greatest number of rules that one request adds or removes."""
 ACLS_MAX = 10_000
-"""Bound on the rules of a cluster."""
+"""The greatest number of rules in a cluster."""
 RECORD_BYTES_MAX = 256 * 1024
-"""Bound on the rules in one record, as JSON: well below a batch of the metadata log."""
+"""The greatest size of the rules in one record, in bytes of JSON. It is well below that of a batch
+of the metadata log."""
 
 
 def create_acls(turn: DecisionContext, request: CreateAcls) -> Answer | Refusal:
@@ -38,7 +39,8 @@ def create_acls(turn: DecisionContext, request: CreateAcls) -> Answer | Refusal:
 
 
 def add_wanted(turn: DecisionContext, acls: tuple[Acl, ...], owner: str) -> Refusal | None:
-    """Add all rules that the owner does not have yet, or none of them."""
+    """Add the rules that the owner does not have yet. Return a refusal and add none if one is
+    malformed or they are too many."""
     known = turn.image.security.acls
     new = tuple(acl for acl in dict.fromkeys(acls) if owner not in known.get(acl, ()))
     for acl in new:  # what an earlier release took stays, and hinders no other change
@@ -57,7 +59,8 @@ def add_wanted(turn: DecisionContext, acls: tuple[Acl, ...], owner: str) -> Refu
 
 
 def parts(acls: Iterable[Acl]) -> Iterator[tuple[Acl, ...]]:
-    """Split rules into parts that each fit a record: rules that could be added can be removed."""
+    """Split rules into parts that each fit a record, so that any set of rules can also be removed
+    again."""
     part: list[Acl] = []
     size = 0
     for acl in acls:
@@ -92,7 +95,8 @@ def delete_acls(turn: DecisionContext, request: DeleteAcls) -> Answer | Refusal:
 
 
 def _told(turn: DecisionContext, acl: Acl) -> DeletedAcl:
-    """Return the answer for one rule; a rule that an object wants stays."""
+    """Return the answer for one rule that a client deletes: deleted, or an error that names the
+    object that declares it."""
     security = turn.image.security
     owners = [owner for owner in security.acls[acl] if owner != BY_CLIENT]
     if not owners:

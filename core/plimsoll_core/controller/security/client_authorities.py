@@ -18,8 +18,8 @@ from plimsoll_core.security.client_certificates import ClientAuthority
 AUTHORITIES_MAX = 9
 CERTIFICATES_MAX = 16
 BYTES_MAX = 128 * 1024
-"""Bound on all certificates together: they are one record, and each broker reads it at every
-change."""
+"""The greatest size of all certificates together, in bytes. They are one record, which each broker
+reads at every change."""
 NAME_CHARACTERS_MAX = 512
 
 
@@ -37,7 +37,7 @@ def declare_client_authorities(
 
 
 def malformed(authorities: tuple[ClientAuthority, ...]) -> str:
-    """Return why the authorities cannot be committed, or ""."""
+    """Return a sentence that says why the authorities cannot be committed, or "" if they can."""
     names = [one.name for one in authorities]
     if len(names) > AUTHORITIES_MAX or len(set(names)) < len(names):
         return (

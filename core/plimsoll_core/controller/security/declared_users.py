@@ -136,8 +136,8 @@ def _refused_certificates(turn: DecisionContext, request: DeclareUser) -> Refusa
 
 
 def _is_subject(request: DeclareUser) -> bool:
-    """Return True if the user name is the distinguished name of a certificate of another authority,
-    and the object declares no other login."""
+    """Return True if the user name is a certificate's distinguished name and the object declares no
+    other login: the user logs in by a certificate of another authority than the operator's."""
     logins = request.credentials or request.certificates
     return not illegal_subject(request.user_name) and not logins
 
@@ -153,14 +153,14 @@ def _is_account(holder: UserObject, name: str) -> bool:
 
 
 def _succeeds(gone: UserObject, next_one: UserObject) -> bool:
-    """Return True if the name is of an object that is gone, and a new one of its namespace has it
-    now."""
+    """Return True if the former object is gone, and `next_one`, of the same namespace, may take its
+    user name over."""
     return gone.uid == NO_OBJECT and gone.namespace == next_one.namespace
 
 
 def _declare_acls(turn: DecisionContext, request: DeclareUser) -> Refusal | None:
-    """Replace the object's rules. Rules that it no longer states are removed first, which makes
-    room for new ones."""
+    """Replace the rules that the object declares by those of the request. Those that it does not
+    state any more are removed first, which makes room for new ones."""
     uid = request.object.uid
     _give_up(turn, uid, frozenset(request.acls))
     return add_wanted(turn, request.acls, uid)
@@ -175,7 +175,7 @@ def _give_up(turn: DecisionContext, owner: str, kept: frozenset[object] = frozen
 
 
 def _declare_credentials(turn: DecisionContext, request: DeclareUser) -> None:
-    """Replace all credentials of the user by the object's."""
+    """Replace all credentials of the user by those of the request. None leaves them as they are."""
     if request.credentials is None:
         return
     known = turn.image.security.credentials
@@ -189,7 +189,8 @@ def _declare_credentials(turn: DecisionContext, request: DeclareUser) -> None:
 
 
 def _declare_certificates(turn: DecisionContext, request: DeclareUser) -> None:
-    """Replace all certificates of the user by the object's."""
+    """Replace all certificates of the user by those of the request. None leaves them as they
+    are."""
     if request.certificates is None:
         return
     known, name = turn.image.security.certificates.get(request.user_name), request.user_name
@@ -203,8 +204,8 @@ def _declare_certificates(turn: DecisionContext, request: DeclareUser) -> None:
 
 
 def user_object_seen(turn: DecisionContext, request: UserObjectSeen) -> Answer | Refusal:
-    """Note that a User object exists or is missing. The grace period continues under the next
-    controller; after a clock that went back it begins anew."""
+    """Record that a User object exists, or since when it is missing. The grace period is so
+    continued by the next controller. If the clock went back, it begins anew."""
     name, now_ms = _name_of(turn, request.object), request.gone_since_ms
     if name is None or request.object.uid == NO_OBJECT:
         return Done()
@@ -244,9 +245,9 @@ def user_object_gone(turn: DecisionContext, request: UserObjectGone) -> Answer |
 
 
 def _hand_over(turn: DecisionContext, row: DeclaredUser, heir: UserObject) -> None:
-    """Give everything that the object declared to its heir; the heir's next declaration says which
-    of it stays.  The owner of a credential is left as it is: it shows that the password is not from
-    the heir's Secret."""
+    """Make `heir`, another User object, the owner of everything that the missing object declared;
+    the heir's next declaration changes that. The owner of a credential stays: it shows that the
+    password is not from the heir's Secret."""
     cause = "handed over: its object is gone and another one declares it"
     security, former = turn.image.security, row.object.uid
     acls = [acl for acl, owners in security.acls.items() if former in owners]
@@ -264,7 +265,7 @@ def _hand_over(turn: DecisionContext, row: DeclaredUser, heir: UserObject) -> No
 
 
 def _name_of(turn: DecisionContext, holder: UserObject) -> str | None:
-    """Return the user name that the object with this uid owns. Another object of the same name owns
-    nothing yet."""
+    """Return the user name that this very object (by uid) owns, or None. Another object of the same
+    name does not own it."""
     users = turn.image.security.users.values()
     return next((one.user_name for one in users if one.object == holder), None)

@@ -17,7 +17,7 @@ from plimsoll_core.messages.requests import Answer, Done
 from plimsoll_core.security.inside import CERTIFICATES_MAX, ORDER, InsideMode
 
 SINCE = 3
-"""The metadata version that introduced these records."""
+"""The metadata version that introduced the records of this module."""
 
 
 def set_inside_mode(turn: DecisionContext, request: SetInsideMode) -> Answer | Refusal:
@@ -64,7 +64,8 @@ def _a_leap(now: InsideMode, wanted: InsideMode) -> Refusal | None:
 
 
 def _cuts_off(turn: DecisionContext, wanted: InsideMode) -> Refusal | None:
-    """Return a refusal if an active broker would lose its peers."""
+    """Return a refusal if the mode `wanted` would cut an unfenced broker off from its peers, or
+    None."""
     for _, broker in sorted(turn.image.brokers.items()):
         if not broker.fenced and (why := _not_ready(turn, broker, wanted)):
             text = f"{wanted.value} waits: broker {broker.id} {why}."

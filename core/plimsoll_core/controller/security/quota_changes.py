@@ -98,7 +98,7 @@ def _change(turn: DecisionContext, change: QuotaChange) -> None:
 
 
 def declare_quotas(turn: DecisionContext, request: DeclareQuotas) -> Answer | Refusal:
-    """Set the quotas that a LogCluster states: the defaults of users without quotas of their
+    """Set the default quotas that a LogCluster states, which apply to users without quotas of their
     own."""
     wanted = {row.entity: row for row in request.rows}
     if list(turn.image.quotas.of_owner(BY_CLUSTER)) == _in_order(wanted.values()):
@@ -115,8 +115,8 @@ def declare_quotas(turn: DecisionContext, request: DeclareQuotas) -> Answer | Re
 
 
 def settle_user(turn: DecisionContext, user: str, values: QuotaValues | None, owner: str) -> None:
-    """Set the user's row as a User object declares it; a row that a client had made is taken
-    over."""
+    """Set the user's quotas as the User object `owner` declares them, also in place of a client's.
+    Remove the object's quotas if `values` is None or empty."""
     entity = QuotaEntity(user=user)
     found = turn.image.quotas.rows.get(entity)
     if values is not None and values != QuotaValues():

@@ -47,7 +47,8 @@ _NOBODY = Refusal(
 
 
 def refused_again(image: ClusterImage, request: Any) -> Refusal | None:
-    """Return None if the client may, or if the request asks for no client's rights."""
+    """Return a refusal if the client of a forwarded request has no valid login or lacks a right
+    that the request needs. Return None if it may, or if such a request needs no rights."""
     needed = _NEEDED.get(type(request))
     if needed is None:
         return None
@@ -69,8 +70,8 @@ def refused_again(image: ClusterImage, request: Any) -> Refusal | None:
 
 
 def _is_logged_in(image: ClusterImage, behalf: OnBehalf) -> bool:
-    """Return True if the client's login is still valid. Brokers send a mark for every login; a
-    client without one came by a listener without authentication and is anonymous."""
+    """Return True if the client's login is still valid. `behalf.login` identifies the login. It is
+    empty for a client of a listener without authentication, which must be anonymous."""
     if not behalf.login and image.metadata_version >= introduced(ScramCredentialSet):
         open_to_all = (not one.authentication for one in image.listeners)
         return behalf.principal == ANONYMOUS and (not image.listeners or any(open_to_all))

@@ -13,5 +13,6 @@ SINCE = 3
 
 
 def too_old(turn: DecisionContext) -> Refusal | None:
-    """Return a refusal while the metadata version is too old for it."""
+    """Return a refusal if the finalised metadata version does not know the records of users,
+    credentials, rules and quotas, or None."""
     return decision.too_old(turn, SINCE, "Users, rights and quotas need")

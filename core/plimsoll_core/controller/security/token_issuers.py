@@ -41,7 +41,7 @@ def declare_token_issuers(turn: DecisionContext, request: DeclareTokenIssuers) -
 
 
 def malformed(issuer: TokenIssuer) -> str:
-    """Return why the issuer cannot be trusted, or ""."""
+    """Return a sentence that says why the issuer cannot be trusted, or "" if it can."""
     texts = (issuer.name, issuer.issuer, issuer.user_claim, *issuer.audiences)
     if not all(0 < len(one) <= NAME_CHARACTERS_MAX for one in texts) or not issuer.audiences:
         return f"a name, an issuer or an audience must have 1 to {NAME_CHARACTERS_MAX} characters."

@@ -149,7 +149,8 @@ def _delete_one(turn: DecisionContext, topic_id: UUID | None, name: str) -> Topi
 
 
 def add_partitions(turn: DecisionContext, request: AddPartitions) -> Answer:
-    """Add partitions; what exceeds one turn is requested again."""
+    """Add partitions to clients' topics. Topics beyond what fits one turn are decided in later
+    turns."""
     image, records = turn.image, list(turn.records)
     times = Counter(one.topic for one in request.topics)
     times.update(one.topic for one in request.answered)
@@ -172,7 +173,7 @@ def add_partitions(turn: DecisionContext, request: AddPartitions) -> Answer:
 def _grow(
     turn: DecisionContext, room: PartitionRoom, wish: TopicGrowth, times: int
 ) -> Refusal | None:
-    """Return a refusal if nothing was added."""
+    """Add partitions to one topic. Return None, or a refusal if none was added."""
     topic = found(turn, wish.topic, times)
     if isinstance(topic, Refusal):
         return topic

@@ -46,7 +46,8 @@ _OWN_FIELDS = {
 
 
 def alter_configs(turn: DecisionContext, request: AlterTopicConfigs) -> Answer:
-    """Change configs of topics; what exceeds one turn is requested again."""
+    """Change the configs of topics for a client. Topics beyond what fits one turn are decided in
+    later turns."""
     image, records = turn.image, list(turn.records)
     most = turn.settings.slice_partitions_max
     now, rest = request.topics[:most], request.topics[most:]
@@ -64,8 +65,8 @@ def alter_configs(turn: DecisionContext, request: AlterTopicConfigs) -> Answer:
 
 
 def _named(turn: DecisionContext, wishes: tuple[TopicConfigChanges, ...]) -> list[TopicId]:
-    """Return the named topics, including unchanged ones: a client that repeats its request waits
-    for all their partitions."""
+    """Return the ids of the topics that the request names, including unchanged ones: a client that
+    repeats a request waits until the min ISR has reached all their partitions."""
     ids = turn.image.topic_ids
     return [ids[one.topic] for one in wishes if one.topic in ids]
 
@@ -75,7 +76,8 @@ def _answered(turn: DecisionContext, wish: TopicConfigChanges, times: int) -> To
 
 
 def _alter(turn: DecisionContext, wish: TopicConfigChanges, times: int) -> Refusal | None:
-    """Return a refusal if nothing was changed, or None if the topic is as wanted."""
+    """Change the configs of one topic. Return None if it has the wanted configs now, or a refusal
+    if nothing was changed."""
     topic = found(turn, wish.topic, times)
     if isinstance(topic, Refusal):
         return topic
@@ -109,7 +111,8 @@ def _alter(turn: DecisionContext, wish: TopicConfigChanges, times: int) -> Refus
 
 
 def _stated(topic: Topic) -> dict[str, str]:
-    """Return a topic's own configs. A topic with an object always has a stated min ISR."""
+    """Return the configs that are set for the topic itself. If an object declares the topic, they
+    include its min ISR."""
     own = {} if topic.object is None else {MIN_ISR: str(topic.min_isr)}
     return {**topic.configs, **own}
 
@@ -119,7 +122,7 @@ def _forgets_min_isr(wish: TopicConfigChanges) -> bool:
 
 
 def _fields(before: Mapping[str, str], wanted: Mapping[str, str]) -> str:
-    """Return the fields of a Topic object that correspond to the changed configs."""
+    """Return the fields of a Topic object in which the changed configs are set, joined by "and"."""
     names = [n for n in {**before, **wanted} if before.get(n) != wanted.get(n)]
     fields = {_OWN_FIELDS.get(name, "spec.config") for name in names}
     return " and ".join(sorted(fields))
@@ -129,7 +132,8 @@ def _fields(before: Mapping[str, str], wanted: Mapping[str, str]) -> str:
 
 
 def _wanted(wish: TopicConfigChanges, before: Mapping[str, str]) -> dict[str, str] | Refusal:
-    """Return all configs that the topic should have, in their stated form."""
+    """Return all configs that the topic should have after the request, or a Refusal if a change is
+    not possible."""
     changes = {one.name: one for one in wish.changes}
     if len(changes) != len(wish.changes):
         return Refusal(reason=Reason.InvalidRequest, message="Error due to duplicate config keys")

@@ -24,9 +24,10 @@ from plimsoll_core.errors import Refusal
 COMPACTED_SINCE = 2
 """The metadata version that introduced compacted topics."""
 COMPRESSED_SINCE = 3
-"""The one that introduced a codec for all batches of a topic."""
+"""The metadata version that introduced one codec for all batches of a topic
+(`compression.type`)."""
 NO_POLICY_SINCE = 3
-"""The one that introduced topics of which nothing is cleaned."""
+"""The metadata version that introduced topics with an empty `cleanup.policy`."""
 
 
 def check_version(turn: DecisionContext, configs: Mapping[str, str]) -> Refusal | None:

@@ -58,8 +58,8 @@ def declare(turn: DecisionContext, request: DeclareTopic) -> Answer | Refusal:
 
 
 def detach(turn: DecisionContext, request: DetachTopic) -> Answer:
-    """Detach a topic from its object. The topic stays unchanged; only the same object may own it
-    again."""
+    """Detach a topic from its Topic object, which may own it again later; no other object may. The
+    topic itself does not change."""
     topic = turn.image.topic_of(request.object)
     if topic is not None:
         turn.add(

@@ -37,13 +37,15 @@ MIN_ISR_MAX = 2
 
 
 def wanted_replicas(stated: int, brokers: int) -> int:
-    """Return the replication factor: `stated`, bounded by the number of eligible brokers, at least
-    1."""
+    """Return the replication factor of an internal topic: `stated`, but at most the number of
+    eligible brokers, and at least 1."""
     return max(min(stated, brokers), 1)
 
 
 def adjust_replicas(turn: DecisionContext) -> None:
-    """Begin what is missing: a bounded number of moves a look."""
+    """Begin to move the partitions of internal topics that have too few replicas, or too many for
+    the brokers that stay. This is checked every `LOOK_EVERY_MS` milliseconds, for one slice of
+    partitions."""
     due_ms = turn.soft.internal_due_ms
     if due_ms is not None and turn.now_ms < due_ms:
         return
@@ -104,7 +106,8 @@ def _configure(turn: DecisionContext, topic: Topic, factor: int, *, lower: bool)
 
 
 def ensure_internal_topic(turn: DecisionContext, request: EnsureInternalTopic) -> Answer | Refusal:
-    """Create the topic unless it exists, on at most as many brokers as there are, and return it."""
+    """Return the internal topic, created now if it does not exist, with at most one replica per
+    active broker."""
     name = request.name
     if name != GROUP_OFFSETS:
         message = f"There is no internal topic {name[:100]!r}."
@@ -133,7 +136,7 @@ def ensure_internal_topic(turn: DecisionContext, request: EnsureInternalTopic) -
 
 
 def reserved(name: str) -> Refusal | None:
-    """Return a refusal if the name is that of an internal topic."""
+    """Return a refusal if the name is that of an internal topic, or None."""
     if not is_internal(name):
         return None
     message = (

@@ -19,8 +19,8 @@ from plimsoll_core.ids import TopicId
 
 
 def spread_min_isr(turn: DecisionContext, topics: Iterable[TopicId]) -> tuple[TopicId, ...]:
-    """Change at most one slice of partitions. Return the topics with partitions left; deleted
-    topics have none."""
+    """Set the min ISR of these topics in at most one slice of their partitions. Return the topics
+    that have partitions with another min ISR left. A deleted topic has none."""
     behind = [
         topic_id for topic_id in dict.fromkeys(topics) if topic_id in turn.image.min_isr_behind
     ]
@@ -33,12 +33,14 @@ def spread_min_isr(turn: DecisionContext, topics: Iterable[TopicId]) -> tuple[To
 
 
 def finish_min_isr(turn: DecisionContext) -> None:
-    """Change a slice of partitions for which no request is pending."""
+    """Set the min ISR in a slice of partitions of all topics in which it is unfinished. Ticks call
+    this."""
     spread_min_isr(turn, sorted(turn.image.min_isr_behind))
 
 
 def _spread(turn: DecisionContext, topic_id: TopicId, most: int) -> int:
-    """Return the number of changed partitions."""
+    """Set the topic's min ISR in at most `most` of its partitions. Return the number of changed
+    ones."""
     image, topic = turn.image, turn.image.topics[topic_id]
     partitions = (image.partitions[PartitionKey(topic_id, n)] for n in range(topic.partitions))
     now = [p for p in partitions if p.min_isr != topic.min_isr][:most]

@@ -15,7 +15,8 @@ from plimsoll_core.messages.topic_changes import TopicChanged
 
 
 def found(turn: DecisionContext, name: str, times: int) -> Topic | Refusal:
-    """Return the topic, or a refusal. `times`: how often the request names it."""
+    """Return the topic with this name. Return a refusal if there is none, or if the request names
+    it more than once (`times`)."""
     if times > 1:
         return Refusal(
             reason=Reason.InvalidRequest, message="The request names this topic more than once."
@@ -29,7 +30,8 @@ def found(turn: DecisionContext, name: str, times: int) -> Topic | Refusal:
 
 
 def not_a_clients(topic: Topic, instead: str) -> Refusal | None:
-    """Return a refusal if an object declares the topic.  `instead`: what to do then."""
+    """Return a refusal if clients may not change the topic, since it is internal or an object
+    declares it, or None. `instead` says in the message what to do."""
     return reserved(topic.name) or declared_elsewhere(topic, instead)
 
 

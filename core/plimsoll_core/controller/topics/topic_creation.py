@@ -30,7 +30,8 @@ from plimsoll_core.planner.placement import Assignment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPlan:
-    """A topic to be created, with nothing left open."""
+    """Everything that the records of a new topic state; `rows` are the replicas of its
+    partitions."""
 
     name: str
     rows: Assignment
@@ -58,7 +59,7 @@ def place_new(
     replication_factor: int,
     strategy: str = placement.ROUND_ROBIN,
 ) -> Assignment | Refusal:
-    """Return the replicas of all partitions of a new topic."""
+    """Return the replicas of all partitions of a new topic, or a Refusal."""
     refusal = check_partitions(turn, partitions)
     if refusal:
         return refusal
@@ -78,8 +79,9 @@ def place_new(
 def place_more(
     turn: DecisionContext, topic: Topic, extra: int, replication_factor: int, strategy: str
 ) -> Assignment | Refusal:
-    """Return the replicas of added partitions. Growth continues the topic's formula from its first
-    partition. A topic has no formula if its controller stopped after the topic's own record."""
+    """Return the replicas of `extra` partitions that are added to a topic, or a Refusal. They
+    continue the topic's placement formula, which begins at the first replica of partition 0. A
+    topic without partitions, the creation of which was cut off, is placed as a new one."""
     if not topic.partitions:
         return place_new(turn, topic.name, extra, replication_factor, strategy)
     leader = turn.image.partitions[PartitionKey(topic.id, 0)].replicas[0]
@@ -100,9 +102,12 @@ def place_more(
 def among_pools(
     turn: DecisionContext, replication_factor: int, place: placement.Placer
 ) -> Assignment | Refusal:
-    """Return a placement on active or starting brokers, with fenced ones only if there are too few.
-    A starting broker may come first in a row, since it will lead soon; but each row needs one
-    broker that is active now, or the partition would begin leaderless and stay so."""
+    """Return the placement that `place` makes, or a Refusal. It gets active and starting brokers
+    first, then active ones, and also fenced ones only if there are too few.
+
+    A starting broker may come first in a row, since it will lead soon. But each row needs a broker
+    that is active now: otherwise the partition would have no leader, and might never get one.
+    """
     active = turn.receivers()
     takes = turn.image.takes_replicas
     usable = {b.id: b for b in turn.image.brokers.values() if not b.shutting_down and takes(b.id)}
@@ -130,8 +135,8 @@ def _good(turn: DecisionContext, rows: Assignment, active: AbstractSet[BrokerId]
 
 
 def create(turn: DecisionContext, plan: TopicPlan, cause: str) -> Topic:
-    """Add the records of a new topic. Its id derives from its offset in the log and a secret
-    key."""
+    """Add the records of a new topic and return it. Its id is derived from the offset of its first
+    record and a secret key."""
     place = f"{turn.soft.topic_id_key.hex()}{turn.image.next_offset}/{plan.name}"
     topic_id = uuid.uuid5(turn.image.cluster_id, place)
     turn.add(
@@ -173,15 +178,16 @@ def _first_isr(
     held: AbstractSet[BrokerId],
     min_isr: int,
 ) -> tuple[BrokerId, ...]:
-    """Return the active replicas. Those on brokers that are held back join later, if there are
-    enough others."""
+    """Return the first ISR of a new partition: its active replicas. Brokers that are held back
+    after failures are left out if the others are enough for min ISR."""
     present = tuple(broker for broker in row if broker in active)
     steady = tuple(broker for broker in present if broker not in held)
     return steady if len(steady) >= min(min_isr, len(row)) else present
 
 
 def declared_elsewhere(topic: Topic, instead: str) -> Refusal | None:
-    """Return a refusal if an object declares the topic.  `instead`: what to do then."""
+    """Return a refusal if an object declares the topic, or None. `instead` says in the message what
+    to do."""
     holder = topic.object
     if holder is None:
         return None

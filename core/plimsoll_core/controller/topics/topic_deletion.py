@@ -22,8 +22,9 @@ from plimsoll_core.messages.requests import Answer, Done, TopicObjectGone
 def refuse_mass_deletion(
     image: ClusterImage, topic: Topic, request: TopicObjectGone
 ) -> Refusal | None:
-    """Return a refusal if the data of `topic`, which has lost its object, may not be removed
-    now."""
+    """Return a refusal if more Topic objects vanished within an hour than are allowed, so that the
+    data of `topic` may not be removed now. Return None if the deletion is acknowledged or few
+    vanished."""
     if request.acknowledged:
         return None
     since = topic.pending_deletion.since_ms if topic.pending_deletion else request.server_now_ms
@@ -44,8 +45,9 @@ def refuse_mass_deletion(
 
 
 def most_vanished(image: ClusterImage, after_ms: int, now_ms: int) -> int:
-    """Return the number of deletions that count together with one that vanished after that time, or
-    0."""
+    """Return the greatest number of Topic objects that vanished within an hour of one that vanished
+    after `after_ms`, plus the topics removed in the last hour. Return 0 if none vanished after
+    `after_ms`."""
     pending = _pending_since_ms(image)
     waiting = {since for since in pending if since > after_ms}
     if not waiting:
@@ -54,7 +56,8 @@ def most_vanished(image: ClusterImage, after_ms: int, now_ms: int) -> int:
 
 
 def _pending_since_ms(image: ClusterImage) -> list[int]:
-    """Return when the objects of topics with remaining data vanished."""
+    """Return the instants (milliseconds) at which Topic objects vanished of which the data still
+    exists."""
     return [t.pending_deletion.since_ms for t in image.topics.values() if t.pending_deletion]
 
 
@@ -63,13 +66,14 @@ def _together(pending: list[int], since_ms: int) -> int:
 
 
 def _removed_lately(image: ClusterImage, now_ms: int) -> int:
-    """Return the number of topics removed with their data within the last hour."""
+    """Return the number of topics that were removed with their data within the last hour."""
     return sum(at > now_ms - HOUR_MS for at in image.removals_ms)
 
 
 def object_gone(turn: DecisionContext, request: TopicObjectGone) -> Answer | Refusal:
-    """Advance the deletion of a topic without an object; called until the topic is gone. An object
-    with another uid is not the topic's object."""
+    """Advance the deletion of the topic that the missing object declared: begin its grace period,
+    then remove it. It is called repeatedly until the topic is gone. Do nothing if the topic belongs
+    to an object with another uid."""
     topic = turn.image.topic_of(request.object)
     if topic is None:
         return Done()

@@ -31,8 +31,8 @@ from plimsoll_core.security.acl import ANONYMOUS
 
 
 def check_name(turn: DecisionContext, name: str) -> Refusal | None:
-    """Refuse a name that differs from another one only in '.' and '_', which metrics do not
-    distinguish."""
+    """Refuse a name that differs from an existing topic's only in '.' and '_'. Metrics do not
+    distinguish these."""
     if refusal := check_form(name):
         return refusal
     if "." not in name and "_" not in name:
@@ -81,11 +81,12 @@ def too_many_in_namespace(
 
 
 FLOOR = 64
-"""Replicas that every principal may have while the brokers have room."""
+"""The number of replicas that every principal may have while the brokers have room."""
 
 
 def beyond_brokers(turn: DecisionContext, rows: Assignment) -> Refusal | None:
-    """Return a refusal if a broker of these rows is at its limit."""
+    """Return a refusal if this placement gives a broker more replicas than it reported to have
+    memory and file descriptors for, or None."""
     for broker_id, added in sorted(Counter(one for row in rows for one in row).items()):
         most = _most(turn, broker_id)
         there = len(turn.image.hosted.get(broker_id, ()))
@@ -108,8 +109,8 @@ def _most(turn: DecisionContext, broker_id: BrokerId) -> int | None:
 
 
 class PartitionRoom:
-    """The partitions that one client request may create.  `behalf`: the principal that a broker
-    asks for."""
+    """The replicas that one client request may still create: limited by the brokers and by the
+    share of the principal that is charged. `behalf` is the client for which a broker asks."""
 
     def __init__(self, turn: DecisionContext, behalf: OnBehalf | None) -> None:
         self._turn = turn
@@ -117,7 +118,7 @@ class PartitionRoom:
         self._pool: FairPool | None = None
 
     def refusal(self, rows: Assignment) -> Refusal | None:
-        """Return a refusal if these partitions may not be created."""
+        """Return a refusal if the request may not create these partitions, or None."""
         if refusal := beyond_brokers(self._turn, rows):
             return refusal
         pool = self._pool = self._pool or _pool(self._turn)
@@ -134,13 +135,13 @@ class PartitionRoom:
         )
 
     def made(self, rows: Assignment) -> None:
-        """Count replicas that this request creates."""
+        """Charge the replicas of partitions that this request creates."""
         if self._pool is not None:
             self._pool.take(self.owner, sum(map(len, rows)))
 
 
 def _owner(turn: DecisionContext, behalf: OnBehalf | None) -> str:
-    """Return the principal to charge, or "" if none is charged."""
+    """Return the principal that is charged for the request's replicas, or "" if none is."""
     if behalf is None or turn.image.metadata_version < OWNERS_SINCE:
         return ""
     if behalf.principal == ANONYMOUS:
@@ -149,8 +150,9 @@ def _owner(turn: DecisionContext, behalf: OnBehalf | None) -> str:
 
 
 def _pool(turn: DecisionContext) -> FairPool:
-    """Return the pool of replicas that principals share: the capacity of all brokers. A broker that
-    has not reported one counts as an average one. A capacity of 0: none has reported."""
+    """Return the pool of replicas that principals share: the sum of the brokers' limits, less what
+    topics have. A broker that has not reported its limit counts as an average one. The capacity is
+    0 if none has reported."""
     bounds = [_most(turn, broker_id) for broker_id in turn.image.brokers]
     told = [most for most in bounds if most is not None]
     pool = FairPool(sum(told) * len(bounds) // len(told) if told else 0)
