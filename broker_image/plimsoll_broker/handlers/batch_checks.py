@@ -1,19 +1,19 @@
-"""The checks of a client's batch before it is appended.
+"""The checks of a client's batch before it is appended, and its recompression.
 
-Called by the produce handler, on the event loop for short batches and in a thread for others. They
-look at bytes only; the handler applies the partition's configs. A batch that passes can be
-decompressed and holds as many records as its header says; the records' contents are the client's.
-Source: Kafka's LogValidator, as far as a tenth of the throughput pays for it (docs/guarantees.md
-lists what is not checked).
+The produce handler checks short batches on the event loop and others in a thread. The checks look
+at bytes only; the handler applies the partition's configs. A batch that passes can be decompressed
+and holds as many records as its header says; the records' contents are the client's. Source:
+Kafka's LogValidator, as far as a tenth of the throughput pays for it (docs/guarantees.md lists what
+is not checked).
 
-Re-encodes a batch's records in another codec, for topics with a `compression.type` that requires
-one. Everything else of the batch stays: offsets, times, producer and sequence. Source: Kafka's
-LogValidator.
+`recompressed` encodes a batch's records in another codec, for topics with a `compression.type` that
+requires one. Everything else of the batch stays: offsets, times, producer and sequence. Source:
+Kafka's LogValidator.
 
 `InOrder`: produce requests that take long, in sequence for each connection. A large or compressed
-batch is checked in a thread, and recompressed in one if its topic asks for another codec. Later
-requests of the same connection wait behind it (`long_work`): a client's batches must not
-overtake each other, and a client sends those of a partition over one connection.
+batch is checked in a thread, and recompressed in one if its topic requires another codec. Later
+requests of the same connection wait behind it (`long_work`): a client's batches must not overtake
+each other, and a client sends those of a partition over one connection.
 """
 
 from __future__ import annotations
@@ -45,11 +45,12 @@ from plimsoll_wire.produce import ProduceRequest, ProduceTopic
 from plimsoll_wire.records import BadRecords, check_records
 
 RECORD_BYTES_MIN = 7
-"""Length, attributes, time, offset, two lengths and a header count, a byte each."""
+"""The least size of a record: length, attributes, time, offset, two lengths and a header count, a
+byte each."""
 
 _NO_TIME = -1
 _VIEWED_BYTES = 512
-"""Average size of a record from which an uncompressed batch is checked without a copy."""
+"""An uncompressed batch with larger records than this, on average, is checked without a copy."""
 
 _ATTRIBUTES_AND_COUNT = struct.Struct(">h34xi")
 _ATTRIBUTES_AT = 21
@@ -58,7 +59,8 @@ _OLDER_FORMATS = (0, 1)
 
 
 class BadSent(NamedTuple):
-    """The reason to reject a client's batch. `records`: the indexes of the bad records."""
+    """The reason to reject a client's batch. `records`: the indexes of the bad records, if single
+    records are at fault."""
 
     code: Code
     message: str
@@ -66,7 +68,8 @@ class BadSent(NamedTuple):
 
 
 def check_times(header: BatchHeader, limits: TimeLimits, now_ms: int) -> BadSent | None:
-    """Return the error if the batch's first or greatest time is out of range, or None."""
+    """Return the error if the batch's first or greatest timestamp is out of the topic's range, or
+    None."""
     first, newest = header.base_timestamp, header.max_timestamp
     if newest - now_ms <= limits.after_ms and now_ms - min(first, newest) <= limits.before_ms:
         return None
@@ -85,9 +88,9 @@ def check_times(header: BatchHeader, limits: TimeLimits, now_ms: int) -> BadSent
 
 
 def effort(records: memoryview | None) -> tuple[int, int]:
-    """Return the number of records that `check_batch` would walk over, and the bytes that it would
-    decompress. An invalid header counts as no effort.
-    """
+    """Return the cost of checking a batch: the number of records that `check_batch` would walk
+    over, and the number of compressed bytes that it would decompress. Return (0, 0) if the header
+    is incomplete."""
     if records is None or len(records) < HEADER_SIZE:
         return 0, 0
     attributes, count = _ATTRIBUTES_AND_COUNT.unpack_from(records, _ATTRIBUTES_AT)
@@ -95,7 +98,7 @@ def effort(records: memoryview | None) -> tuple[int, int]:
 
 
 def codec_of(records: memoryview | None) -> int | None:
-    """Return the codec in the batch's header, or None if it has no header."""
+    """Return the compression codec in the batch's header, or None if the header is incomplete."""
     if records is None or len(records) < HEADER_SIZE:
         return None
     return records[_ATTRIBUTES_AT + 1] & CODEC_MASK
@@ -104,10 +107,11 @@ def codec_of(records: memoryview | None) -> int | None:
 def check_batch(
     records: memoryview | None, opened_bytes_max: int = OPENED_BYTES_MAX, *, keyed: bool = False
 ) -> BatchHeader | BadSent:
-    """Return the header of the one batch if all checks pass, or the error. `keyed`: every record
-    needs a key, a check that costs ten times as much.
+    """Check that `records` is exactly one valid batch. Return its header if all checks pass, or the
+    error. `keyed`: also check that every record has a key, which costs ten times as much.
 
-    Raises TooLarge if the records decompress to more than `opened_bytes_max`.
+    Raises TooLarge if the records decompress to more than `opened_bytes_max` and that is below the
+    largest allowed size (`OPENED_BYTES_MAX`).
     """
     if not records:
         return BadSent(Code.INVALID_RECORD, "there is no record batch")
@@ -125,8 +129,9 @@ def check_batch(
 
 
 def _code_of(reason: BadBatch, records: memoryview) -> Code:
-    """Return Kafka's error code. Only bytes that look damaged in transit may be retried; a
-    truncated batch, or one of an older format, may not."""
+    """Return Kafka's error code for a batch that cannot be parsed. A client retries only the code
+    for bytes that were damaged in transit; a truncated batch, or one of an older format, gets the
+    other code."""
     spoilt = reason is BadBatch.LENGTH
     if reason is BadBatch.MAGIC:
         spoilt = records[_MAGIC_AT] not in _OLDER_FORMATS
@@ -150,7 +155,8 @@ def _bad_header(header: BatchHeader, size: int) -> BadSent | None:
 
 
 def _bad_attributes(header: BatchHeader) -> BadSent | None:
-    """Return the error of attributes other than a known codec, or None."""
+    """Return the error of a batch with attributes that a producer may not set, or None if it has
+    none."""
     if header.is_control or header.is_transactional:
         return BadSent(Code.INVALID_RECORD, "transactions are not supported")
     if header.attributes & LOG_APPEND_TIME:
@@ -184,15 +190,15 @@ def _bad_records(
 
 
 def _body(header: BatchHeader, records: memoryview, opened_bytes_max: int) -> bytes | memoryview:
-    """Return the records, decompressed. Bytes are faster to walk over than a view, which is worth a
-    copy only for small records."""
+    """Return the batch's records without compression. Small records are copied, since bytes are
+    faster to walk over than a view."""
     if header.codec == NONE and len(records) > _VIEWED_BYTES * header.count:
         return records
     return opened(header.codec, records, opened_bytes_max)
 
 
 class Recompressed(NamedTuple):
-    """The batch to append."""
+    """A batch after recompression, to be appended in place of the original."""
 
     records: memoryview
     header: BatchHeader
@@ -201,8 +207,9 @@ class Recompressed(NamedTuple):
 def recompressed(
     header: BatchHeader, records: memoryview, codec: int, size_max: int
 ) -> Recompressed | BadSent:
-    """Return the new batch, or the error. `size_max`: its size limit in bytes; as in Kafka, the
-    original had to meet it, too."""
+    """Compress a batch's records with `codec`. Return the new batch, or the error. `size_max`: the
+    largest allowed size of the new batch in bytes; as in Kafka, the original had to meet it,
+    too."""
     try:
         plain = opened(header.codec, records[HEADER_SIZE:], OPENED_BYTES_MAX)
     except BadRecords as error:
@@ -219,21 +226,22 @@ def recompressed(
 
 
 RECORDS_AT_ONCE = 10_000
-"""Records walked over on the event loop: a millisecond or two."""
+"""The most records that are walked over on the event loop in one go: a millisecond or two."""
 KEYED_AT_ONCE = 1_000
-"""The same for a compacted topic, where each record's key is checked."""
+"""The same for compacted topics, where the key of each record is checked."""
 BYTES_AT_ONCE = 4 * 2**20
-"""Bytes checked and written without a break."""
+"""The most bytes that are checked and written on the event loop in one go."""
 PARTITIONS_AT_ONCE = 100
 RECORDS_IN_TURN = 100_000
-"""Records walked over in one turn of a thread, some 50 ms; one larger batch is not split."""
+"""The most records that are walked over in one turn of a thread, some 50 ms. A single batch with
+more is not split."""
 OPENING_AS_RECORDS = 10_000
-"""The cost of decompressing a batch of any size, as walked-over records."""
+"""The cost of decompressing a batch of any size, as a number of records walked over."""
 
 OPENING_AT_ONCE = 128 * 2**10
 OPENED_AT_ONCE = 2 * 2**20
-"""Bytes of compressed batches, before and after: a usual request is decompressed on the event loop,
-since a thread costs more."""
+"""Up to these sizes compressed batches, before (`OPENING_AT_ONCE`) and after decompression, are
+handled on the event loop, in bytes: a usual request is, since a thread costs more."""
 
 Checked = BatchHeader | BadSent
 _Where = tuple[int, int]
@@ -246,14 +254,16 @@ ZSTD_VERSION = 7
 _NO_ZSTD = BadSent(Code.UNSUPPORTED_COMPRESSION_TYPE, "")
 
 Wanted = Callable[[str, int, int], Demand | None]
-"""By topic, partition and size; None: the batch may not be accepted here."""
+"""Takes topic, partition and size of a batch. Returns what the topic demands of the batch, or None
+if it may not be accepted here; then it is not checked."""
 _Sent = tuple[_Where, memoryview | None, bool]
-"""True: its records need keys."""
+"""The position of a batch, its bytes, and True if its records need keys."""
 
 
 def check_at_once(request: ProduceRequest, wanted: Wanted) -> Answers | None:
-    """Return the results of `check_batch`, by position, for every batch that is wanted; None if
-    checking, compressing or writing them takes too long for the event loop."""
+    """Check the batches of a short request on the event loop. Return the results of `check_batch`
+    by position, without batches that may not be accepted here (`wanted`). Return None if checking,
+    recompressing or writing the batches takes too long for the event loop."""
     if len(request.topics) == 1 and len(request.topics[0].partitions) == 1:
         return _check_single_batch(request.topics[0], wanted)
     room = _room(request)
@@ -279,8 +289,8 @@ def check_at_once(request: ProduceRequest, wanted: Wanted) -> Answers | None:
 
 
 def _check_single_batch(topic: ProduceTopic, wanted: Wanted) -> Answers | None:
-    """As `check_at_once`, for a request of one batch, as most producers send: one look instead of
-    two halves the overhead."""
+    """As `check_at_once`, for a request with a single batch, which most producers send. It is
+    faster, since the batch is visited once instead of twice."""
     index, records = topic.partitions[0]
     size = 0 if records is None else len(records)
     walked, opening = effort(records)
@@ -301,7 +311,8 @@ def _check_single_batch(topic: ProduceTopic, wanted: Wanted) -> Answers | None:
 
 
 def _room(request: ProduceRequest) -> int | None:
-    """Return how large each compressed batch may become, or None if the request is too long."""
+    """Return how many bytes each compressed batch may decompress to, or None if the request is too
+    long to be checked on the event loop."""
     partitions = records = opening = compressed = size = 0
     for topic in request.topics:
         partitions += len(topic.partitions)
@@ -317,12 +328,13 @@ def _room(request: ProduceRequest) -> int | None:
 
 
 def _is_short(records: int, opening: int, size: int) -> bool:
-    """Return True if all batches of a request are short together."""
+    """Return True if all batches of a request together can be checked on the event loop."""
     return records <= RECORDS_AT_ONCE and opening <= OPENING_AT_ONCE and size <= BYTES_AT_ONCE
 
 
 def by_version(found: Answers, version: int) -> Answers:
-    """Replace the results of zstd batches in a request version that does not allow them."""
+    """Return the results with an error in place of each zstd batch, if the request version does not
+    allow zstd."""
     if version >= ZSTD_VERSION:
         return found
     return {
@@ -332,8 +344,9 @@ def by_version(found: Answers, version: int) -> Answers:
 
 
 class CheckedFor:
-    """The demands of each batch when its check began. Before it is written the name may have passed
-    to another topic, or the topic may now require keys; then the client must send it again."""
+    """What each topic demanded of its batches when their check began. Before a batch is written the
+    topic's name may have passed to another topic, or the topic may have begun to require keys. Then
+    the check no longer applies, and the client must send the batch again."""
 
     def __init__(self, wanted: Wanted, by_name: Callable[[str, int], Hosted | None]) -> None:
         self._wanted = wanted
@@ -348,7 +361,8 @@ class CheckedFor:
         return demand
 
     def still(self, topic: str, index: int) -> bool:
-        """Return True if the check still applies, or if there was none."""
+        """Return True if the check of this partition's batch still applies, or if there was no
+        check."""
         asked, hosted = self._asked.get((topic, index)), self._by_name(topic, index)
         if asked is None or hosted is None:
             return True
@@ -357,14 +371,16 @@ class CheckedFor:
 
 
 class InOrder:
-    """A broker's long produces: each in its connection's line, in threads by `aside`."""
+    """Checks and recompresses the batches of long produce requests in threads. `lines` keeps the
+    requests of each connection in order."""
 
     def __init__(self, aside: Aside) -> None:
         self.lines = ConnectionLines()
         self._aside = aside
 
     async def check_in_threads(self, request: ProduceRequest, wanted: Wanted) -> Answers:
-        """Return what `check_at_once` would return."""
+        """Return the results of `check_batch` by position, as `check_at_once` does for a short
+        request."""
         found: Answers = {}
         some: list[_Sent] = []
         size = walked = 0
@@ -390,8 +406,8 @@ class InOrder:
     async def recompressed(
         self, header: BatchHeader, records: memoryview, codec: int, size_max: int
     ) -> Recompressed | BadSent:
-        """Recompress one batch in a thread, when its append is next. A whole request's decompressed
-        size is not bounded, so it is done batch by batch."""
+        """Recompress one batch in a thread, just before it is appended. The decompressed size of a
+        whole request is not bounded, so batches are not recompressed in advance."""
         return await self._aside.do(partial(recompressed, header, records, codec, size_max))
 
     async def _check_some(self, some: list[_Sent]) -> Answers:

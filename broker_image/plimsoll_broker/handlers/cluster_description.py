@@ -54,7 +54,8 @@ def describe_cluster(view: ClusterView) -> Handler:
 
 
 def _not_here(endpoint_type: int) -> dict[str, Any]:
-    """Return the refusal to a client that took this address for a controller's."""
+    """Return the refusal to a client that asks for controllers' endpoints, or for endpoints of an
+    unknown type."""
     known = endpoint_type == _CONTROLLERS
     return {
         "error_code": Code.MISMATCHED_ENDPOINT_TYPE if known else Code.UNSUPPORTED_ENDPOINT_TYPE,
@@ -127,8 +128,8 @@ def _page(image: ClusterImage, asked_on: AskedOn, request: Any) -> dict[str, Any
 
 
 def _is_wrong(cursor: Any, request: Any) -> bool:
-    """Return True if no reply to this request could have given this cursor. A topic deleted
-    meanwhile is skipped if all topics are requested."""
+    """Return True if no reply to this request could have contained this cursor. If all topics are
+    requested, the cursor's topic may have been deleted meanwhile; then it is skipped."""
     named = {topic.name for topic in request.topics}
     return cursor.partition_index < 0 or bool(named and cursor.topic_name not in named)
 

@@ -1,4 +1,4 @@
-"""ClusterView: what metadata and admin handlers share: the broker's current image and endpoints.
+"""ClusterView: the broker's current cluster image, and what else metadata and admin handlers share.
 
 Made by `handlers.routes`; `ImageWatch` gets every new image. It decides nothing.
 """
@@ -23,17 +23,19 @@ from plimsoll_core.messages.requests import Answer, Forwarded
 from plimsoll_core.security.acl import TOLD_OPERATIONS, operation_bits
 
 WAIT_MS_MAX = 60_000
-"""A request is held no longer than this, however long its client would wait."""
+"""The longest time in ms for which a request is held, even if its client would wait longer."""
 EVERY_OPERATION = {kind: operation_bits(told) for kind, told in TOLD_OPERATIONS.items()}
-"""The operations reported to clients when authorization is off."""
+"""All operations on each type of resource, as bits: what clients are told if authorization is
+off."""
 
 Command = Callable[[Forwarded, int], Awaitable[Answer]]
-"""Ask the controller once, with a timeout in milliseconds; raises NoController."""
+"""Sends a request to the controller once and returns its answer. Takes a timeout in ms; raises
+NoController."""
 
 
 class ImageWatch:
-    """The current image, a way to wait for a condition on it, and the brokers fenced a moment
-    ago."""
+    """The current cluster image of this broker. Handlers wait here until a condition on the image
+    holds. It also knows which brokers were fenced a moment ago."""
 
     def __init__(self, image: ClusterImage) -> None:
         self.image = image
@@ -41,7 +43,8 @@ class ImageWatch:
         self._fences = RecentFences()
 
     def update(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Take a new image; the metadata stream's callback."""
+        """Use a new cluster image, and wake all waiting handlers. Subscribed to the metadata
+        stream."""
         self.image = new
         self._fences.update(old, new, monotonic_ms())
         self._changed.set()
@@ -49,11 +52,12 @@ class ImageWatch:
 
     @property
     def just_fenced(self) -> frozenset[BrokerId]:
-        """Return the fenced brokers that replies still name."""
+        """The brokers that were fenced so recently that Metadata replies still list them."""
         return self._fences.listed(monotonic_ms())
 
     async def wait_for(self, fulfilled: Callable[[ClusterImage], bool], timeout_ms: int) -> bool:
-        """Wait for a condition. Return False if the time ran out first."""
+        """Wait until `fulfilled` returns True for the current image. Return False if that takes
+        longer than `timeout_ms` (at most `WAIT_MS_MAX`)."""
         try:
             async with asyncio.timeout(min(max(timeout_ms, 0), WAIT_MS_MAX) / 1000):
                 while not fulfilled(self.image):
@@ -65,9 +69,11 @@ class ImageWatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
-    """`configs`: the broker's own, by Kafka's names. `aside`: reads and writes long messages.
-    `topic_defaults`: the cluster's; None until a controller has sent them. `lost_leaders`: leaders
-    that this broker follows and cannot reach, with the time in ms."""
+    """What metadata and admin handlers know of the cluster. `watch`: the current image. `command`:
+    sends a request to the controller. `configs`: this broker's own configs, by Kafka's names.
+    `aside`: runs long work in threads. `topic_defaults`: returns the cluster's defaults for new
+    topics; None until a controller has sent them. `lost_leaders`: returns the leaders that this
+    broker follows and cannot reach, each with the duration in ms."""
 
     broker_id: BrokerId
     watch: ImageWatch
@@ -83,20 +89,22 @@ class ClusterView:
 
 
 class AskedOn(NamedTuple):
-    """The listener of a client's connection. `code_known`: the client knows LISTENER_NOT_FOUND."""
+    """The listener of the client's connection, by which a reply chooses brokers' endpoints.
+    `code_known`: True if the client's request version knows the error LISTENER_NOT_FOUND."""
 
     listener: Listener
     code_known: bool = True
 
 
 def endpoint_of(broker: Broker, listener: Listener) -> Endpoint | None:
-    """Return the broker's endpoint for clients of this listener, or None."""
+    """Return the broker's endpoint for clients of this listener, or None if it has none."""
     return listener_peers.for_clients(broker, listener)
 
 
 def admin_target(view: ClusterView) -> int:
-    """Return the broker to name for admin requests: this one if it is active, else the lowest
-    active one, or -1. Any broker forwards them."""
+    """Return the broker id that a reply names as the controller, to which clients send admin
+    requests. It is this broker if it is not fenced, else the lowest id that is not, or -1. Any
+    broker forwards these requests."""
     own = view.image.brokers.get(view.broker_id)
     if own is not None and not own.fenced:
         return view.broker_id
@@ -105,7 +113,8 @@ def admin_target(view: ClusterView) -> int:
 
 
 def leader_code(image: ClusterImage, leader: BrokerId | None, asked: AskedOn) -> int:
-    """Return the error code that a client should see for this leader."""
+    """Return the error code of a partition with this leader (None: no leader), as clients of this
+    listener see it. Return NONE if they can reach the leader."""
     broker = None if leader is None else image.brokers.get(leader)
     if broker is None or broker.fenced:
         return Code.LEADER_NOT_AVAILABLE
@@ -125,12 +134,12 @@ def offline(image: ClusterImage, replicas: tuple[BrokerId, ...]) -> list[int]:
 
 
 def node(broker: Broker, endpoint: Endpoint) -> dict[str, Any]:
-    """Return the fields by which several responses describe a broker."""
+    """Return the response fields that describe a broker and its endpoint."""
     return {"host": endpoint.host, "port": endpoint.port, "rack": broker.rack}
 
 
 def partition(image: ClusterImage, found: Partition, asked: AskedOn) -> dict[str, Any]:
-    """Return the fields that every description of a partition has."""
+    """Return the response fields that every description of a partition has."""
     code = leader_code(image, found.leader, asked)
     return {
         "error_code": code,

@@ -1,20 +1,21 @@
 """The APIs of configs.
 
-The type that DescribeConfigs reports for each config (KIP-569), as in Kafka 4.1. Tools validate
-values by it before they send them.
+`type_of`: the type that DescribeConfigs reports for each config (KIP-569), as in Kafka 4.1. Tools
+validate values by it before they send them.
 
-The value of a topic config that the topic does not set: the broker's own, else Kafka's default.
+`value_without_topic`: the value of a topic config that the topic does not set: the broker's own,
+else Kafka's default.
 
 `DescribeConfigs`: a topic's or a broker's configs, each with the source of its value. Groups have
-none. CreateTopics uses `topic_configs` below for the configs of a new topic.
+none. CreateTopics uses `topic_configs` for the configs of a new topic.
 
 AlterConfigs and IncrementalAlterConfigs: checked for form here, decided by the controller. They are
 answered once this broker sees the change. A broker's configs belong to its LogCluster, and groups
 have none: a request to set one is refused; a request to remove one that was never set here
 succeeds. Source: KIP-133, KIP-339; Kafka's ConfigAdminManager.
 
-`ListConfigResources`: the topics and brokers with configs to describe. Version 0 asks for
-client metrics subscriptions; there are none. Source: KIP-1142.
+`ListConfigResources`: the topics and brokers with configs to describe. Version 0 asks for client
+metrics subscriptions; there are none. Source: KIP-1142.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ NUM_PARTITIONS, DEFAULT_FACTOR = "num.partitions", "default.replication.factor"
 
 
 class ConfigType(IntEnum):
-    """The numbers of types in DescribeConfigs."""
+    """The types of configs, with their numbers in DescribeConfigs."""
 
     BOOLEAN = 1
     STRING = 2
@@ -108,13 +109,14 @@ _NAMES: dict[ConfigType, tuple[str, ...]] = {
     ),
     ConfigType.LIST: (*LISTS, "log.cleanup.policy"),
 }
-"""Configs with a type that does not follow from their default; any other number is a LONG."""
+"""Configs with a type that does not follow from their default. Any other number is a LONG."""
 
 _TYPES = {name: type_ for type_, names in _NAMES.items() for name in names}
 
 
 def type_of(name: str, default: str) -> ConfigType:
-    """Return the config's type; `default` tells booleans, longs and strings apart."""
+    """Return the type of a config. If the name is not listed the type follows from `default`: a
+    boolean, a LONG, or else a STRING."""
     if (found := _TYPES.get(name)) is not None:
         return found
     if default in ("true", "false"):
@@ -123,7 +125,7 @@ def type_of(name: str, default: str) -> ConfigType:
 
 
 BROKER_NAMES = {topic_name: broker_name for broker_name, topic_name in BROKER_DEFAULTS.items()}
-"""The broker config behind each topic config."""
+"""For each topic config, the name of the broker config that is its default."""
 SHOWN_NAMES = BROKER_NAMES | {
     "file.delete.delay.ms": "log.segment.delete.delay.ms",
     "local.retention.bytes": "log.local.retention.bytes",
@@ -131,7 +133,7 @@ SHOWN_NAMES = BROKER_NAMES | {
     "preallocate": "log.preallocate",
     "segment.jitter.ms": "log.roll.jitter.ms",
 }
-"""As BROKER_NAMES, with configs that exist only in Kafka."""
+"""As `BROKER_NAMES`, with the broker configs that exist only in Kafka."""
 TOPICS_ALONE = frozenset(
     {
         "follower.replication.throttled.replicas",
@@ -145,7 +147,8 @@ TOPICS_ALONE = frozenset(
 
 
 def value_without_topic(name: str, broker_configs: Mapping[str, str]) -> str:
-    """Return the value, or "" for an unknown name."""
+    """Return the value that a topic config has if the topic does not set it, or "" for an unknown
+    name."""
     key = BY_NAME.get(name)
     default = "" if key is None else key.default
     return broker_configs.get(BROKER_NAMES.get(name, name), default)
@@ -157,16 +160,17 @@ _GROUP = 32
 
 _SOURCE_TOPIC = 1
 _SOURCE_DYNAMIC_DEFAULT = 3
-"""The source of configs that hold for all brokers."""
+"""The source of configs that are set for all brokers together."""
 _SOURCE_STATIC_BROKER = 4
 _SOURCE_DEFAULT = 5
 
 _MIN_ISR_DEFAULT = "1"
-"""Kafka's default."""
+"""Kafka's default of min.insync.replicas."""
 
 RESOURCES_AT_ONCE = 20
 CONFIGS_MAX = 50_000
-"""Configs in one reply, of all resources together: some two thousand topics with all keys."""
+"""The most configs in one reply, of all resources together: some two thousand topics with all
+configs."""
 
 
 def describe_configs(view: ClusterView) -> Handler:
@@ -193,8 +197,8 @@ def _answer(view: ClusterView, image: ClusterImage, version: int, request: Any) 
 
 
 class _Results:
-    """One result for each distinct resource. Results are made while they are encoded, so that at
-    most one of them is in memory."""
+    """The results of a DescribeConfigs request, one for each distinct resource. Each is made when
+    the encoder asks for it, so that at most one of them is in memory."""
 
     def __init__(self, view: ClusterView, image: ClusterImage, request: Any) -> None:
         self._view = view
@@ -285,9 +289,10 @@ def topic_configs(
     broker_configs: Mapping[str, str],
     declared: bool = False,
 ) -> list[dict[str, Any]]:
-    """Return every config of a topic: its own value, else the broker's, else the default. The min
-    ISR is a topic's own if its client stated it or an object `declared` it; otherwise it is the
-    cluster's, reported as in Kafka 4.1, where the controller sets it for all brokers."""
+    """Return the DescribeConfigs entries of all configs of a topic. A value is the topic's own,
+    else the broker's, else the default. The min ISR counts as the topic's own if its client set it
+    or a Topic object declares it (`declared`); otherwise it is reported as the cluster's, as in
+    Kafka 4.1, where the controller sets it for all brokers."""
     entries = [_topic_entry(key, configs, broker_configs) for key in KEYS]
     source = _SOURCE_TOPIC if declared or MIN_ISR in configs else _SOURCE_DYNAMIC_DEFAULT
     synonyms = [
@@ -300,8 +305,8 @@ def topic_configs(
 
 
 def _older_name(strategy: dict[str, Any]) -> dict[str, Any]:
-    """Return the config by Kafka's older name, for clients that compare requested with returned
-    keys."""
+    """Return the entry of the unclean recovery strategy under Kafka's older name, for clients that
+    compare requested with returned configs."""
     synonyms = [
         {
             "name": UNCLEAN_ENABLE,
@@ -331,7 +336,8 @@ def _topic_entry(
 
 
 def _broker_configs(view: ClusterView) -> list[dict[str, Any]]:
-    """Return the process's own configs, their defaults, and those that topics fall back to."""
+    """Return the entries of all configs of this broker: its own, their defaults, and those that
+    topics fall back to."""
     configs = {**view.configs, **_of_new_topics(view.topic_defaults())}
     shown = {SHOWN_NAMES.get(key.name, key.name): key for key in KEYS}
     documented = {**OWN_KEYS, **{n: key for n, key in shown.items() if n not in TOPICS_ALONE}}
@@ -359,7 +365,8 @@ _DOCS_OF_NEW_TOPICS = {
 
 
 def _of_new_topics(defaults: TopicDefaults | None) -> dict[str, str]:
-    """Return the defaults of new topics, which the LogCluster states and the controller applies."""
+    """Return the cluster's defaults for new topics as broker configs; none if they are not known
+    yet. The LogCluster states them and the controller applies them."""
     if defaults is None:
         return {}
     return {
@@ -370,7 +377,8 @@ def _of_new_topics(defaults: TopicDefaults | None) -> dict[str, str]:
 
 
 def _entry(name: str, synonyms: list[dict[str, Any]], doc: str | None) -> dict[str, Any]:
-    """Return one entry; the first synonym is the effective value."""
+    """Return the DescribeConfigs entry of a config. `synonyms`: its values by source; the first is
+    the effective one."""
     return {
         "name": name,
         "value": synonyms[0]["value"],
@@ -386,20 +394,23 @@ def _entry(name: str, synonyms: list[dict[str, Any]], doc: str | None) -> dict[s
 TOPIC, BROKER, GROUP = 2, 4, 32
 _OPERATIONS: dict[int, ConfigOperation] = {0: "Set", 1: "Delete", 2: "Append", 3: "Subtract"}
 _TIMEOUT_MS = 30_000
-"""These requests carry no timeout of their own."""
+"""How long the controller's answer is awaited, in ms: these requests have no timeout of their
+own."""
 
 _Resource = tuple[int, str]
 
 
 class _AskedChanges(NamedTuple):
-    """`refused`: by resource, in the client's order; None: not refused so far."""
+    """A request's changes, after the checks of this broker. `refused`: each resource with its
+    refusal, in the client's order; None if it is not refused. `topics`: the changes that the
+    controller decides."""
 
     refused: dict[_Resource, Refusal | None]
     topics: tuple[TopicConfigChanges, ...]
 
 
 def alter_configs(view: ClusterView) -> Handler:
-    """Return the handler of both APIs."""
+    """Return the handler of AlterConfigs and IncrementalAlterConfigs."""
 
     async def handle(context: RequestContext) -> bytes:
         key, version, aside = context.api_key, context.api_version, view.aside
@@ -465,7 +476,8 @@ def _not_a_topic(
     changes: tuple[ConfigChange, ...] | Refusal,
     replace: bool,
 ) -> Refusal | None:
-    """Return the refusal for a resource that is not a topic, or None if nothing needs to change."""
+    """Return the refusal of a change to a resource that is not a topic. Return None if the change
+    would change nothing, so that it succeeds."""
     kind, name = resource
     if isinstance(changes, Refusal):
         return changes
@@ -517,7 +529,8 @@ def _reply(key: ApiKey, version: int, asked: _AskedChanges, told: dict[str, Topi
 
 TOPIC, BROKER = 2, 4
 _WITHOUT_ANY = frozenset({8, 16, 32})
-"""Loggers of brokers, client metrics, groups: Kafka's other types, of which there are none here."""
+"""Kafka's other types of resources (loggers of brokers, client metrics, groups), of which there are
+none here."""
 _TYPES_VERSION = 1
 
 

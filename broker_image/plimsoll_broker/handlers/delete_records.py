@@ -50,7 +50,8 @@ def _asked(request: Any) -> tuple[list[_AskedDeletion], _Times]:
 
 
 class _Waiting:
-    """Completes when no deletion is pending."""
+    """Counts the deletions of one request that are not complete yet. `all_answered` returns when
+    there are none."""
 
     def __init__(self) -> None:
         self.left = 1  # one until `all_answered`
@@ -67,7 +68,9 @@ class _Waiting:
 
 
 class _Deletion:
-    """The deletion of one partition, and the token of its waiter. `required`: the new log start."""
+    """The deletion of records of one partition, and the token of its waiter. `code`: the error so
+    far. `hosted`: None if the deletion was refused. `required`: the log start that the replicas in
+    sync must reach."""
 
     __slots__ = ("_waiting", "code", "hosted", "required")
 
@@ -89,21 +92,22 @@ class _Deletion:
             self._waiting.one_less()
 
     def told(self) -> tuple[int, Code]:
-        """Return the low watermark and the error code; -1: not known."""
+        """Return the low watermark and the error code. The low watermark is -1 if there is an
+        error."""
         known = self.hosted is not None and self.code == Code.NONE
         return self.hosted.replica.low_watermark if known and self.hosted else -1, self.code
 
 
 class DeleteRecordsHandler:
-    """`__call__` is the route's handler."""
+    """The handler of DeleteRecords; `__call__` serves a request."""
 
     def __init__(self, manager: ReplicaManager, aside: Aside | None = None) -> None:
         self._manager = manager
         self._aside = aside or Aside()
 
     def __call__(self, context: RequestContext) -> Awaitable[Reply]:
-        """Serve a request. A short one takes effect before any later request of its client is
-        answered, for example ListOffsets."""
+        """Serve a request. The log start of a short request moves in this call, so that any later
+        request of its client (for example ListOffsets) sees it."""
         if not is_short(context):
             return self._long(context)
         request = decode_request(context.api_key, context.api_version, context.body)
@@ -136,7 +140,8 @@ class DeleteRecordsHandler:
         return await self._aside.some(len(asked), partial(_reply, context, asked, told))
 
     def _begin(self, asked: _AskedDeletion, times: _Times) -> _Deletion:
-        """Advance the log start of the local leader."""
+        """Move the start of one partition's log to the requested offset if this broker leads it, or
+        return the refusal."""
         if times[asked.topic, asked.partition] > 1:
             return _Deletion(Code.INVALID_REQUEST)
         if is_internal(asked.topic):
@@ -157,8 +162,8 @@ class DeleteRecordsHandler:
         return _Deletion(Code.NONE, hosted, required)
 
     async def _save(self, deletions: list[_Deletion]) -> None:
-        """Persist the log starts before any client is answered, so that a crash does not undo
-        them."""
+        """Write the new log starts to the disk before any client is answered, so that a crash does
+        not undo them."""
         if not any(each.hosted for each in deletions):
             return
         try:
@@ -185,7 +190,8 @@ class DeleteRecordsHandler:
 def _reply(
     context: RequestContext, asked: list[_AskedDeletion], told: list[tuple[int, Code]]
 ) -> Reply:
-    """Encode the reply. `told`: low watermark and error code of each partition."""
+    """Encode the response. `told`: the low watermark and error code of each partition in
+    `asked`."""
     topics: list[dict[str, Any]] = []
     for each, (low_watermark, code) in zip(asked, told, strict=True):
         if not topics or topics[-1]["name"] != each.topic:

@@ -24,7 +24,8 @@ UNKNOWN = -1
 
 
 class _ReplicaSize(NamedTuple):
-    """One replica. `lag`: committed records that it lacks, as far as it knows."""
+    """One replica on this broker: `size` of its log in bytes, and `lag`, the number of committed
+    offsets that it lacks, by the high watermark that it knows."""
 
     topic: str
     partition: int

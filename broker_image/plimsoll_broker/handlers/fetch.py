@@ -1,9 +1,9 @@
 """Fetch: followers replicate and consumers read; long polls are parked as data.
 
-Called by the sessions. A follower's position is noted once, when its request arrives; reading is
-repeated whenever one of its partitions moves. Followers may use a fetch session (`fetch_session`);
-consumers' sessions are declined, so each of their requests is a full one. Source: the protocol's
-rules for a leader's side of a fetch, KIP-74, KIP-227.
+Called by the sessions. A follower's fetch offset is recorded once, when its request arrives;
+reading is repeated whenever one of its partitions has something new. Followers may use a fetch
+session (`fetch_session`); consumers' sessions are declined, so each of their requests is a full
+one. Source: the protocol's rules for a leader's side of a fetch, KIP-74, KIP-227.
 """
 
 from __future__ import annotations
@@ -42,13 +42,14 @@ _FIRST_EPOCH, _FINAL_EPOCH = 0, -1
 _SESSION_ID_MAX = 2**31 - 1
 _CODE_VERSION = 7
 LONG_BYTES = 16 * 1024
-"""Bytes of a long request: some five hundred partitions."""
+"""A larger request, in bytes, is parsed in a thread. It holds some five hundred partitions."""
 NAMED_MAX = 20_000
-"""Topics and partitions that a client's fetch may name. A follower may name all that it has."""
+"""The most topics and partitions that a client's fetch may name. A follower may name all that it
+has."""
 
 
 class FetchHandler:
-    """`__call__` is the route's handler, on one port."""
+    """The handler of Fetch on one port; `__call__` serves a request."""
 
     def __init__(self, manager: ReplicaManager, port: Port, aside: Aside | None = None) -> None:
         self._manager = manager
@@ -91,8 +92,9 @@ class FetchHandler:
         return self._poll(context, request)
 
     def _turned_away(self, version: int, request: FetchRequest) -> Reply:
-        """Reject a fetch on the wrong port. A follower may have an outdated address of its leader:
-        its code makes it connect again."""
+        """Reject a fetch that may not be served on this port or by this sender. A consumer's
+        connection is closed. A follower may have an outdated address of its leader: its error code
+        makes it connect again."""
         if request.replica_id is None:
             raise CloseConnection("not-a-follower")
         code = Code.CLUSTER_AUTHORIZATION_FAILED
@@ -109,10 +111,11 @@ class FetchHandler:
     def _follower(
         self, context: RequestContext, request: FetchRequest, *, is_registered: bool
     ) -> Reply | Awaitable[Reply | None]:
-        """Continue the follower's session, begin one, or serve without.
+        """Serve a follower's fetch: in its fetch session, in a new one, or without one.
 
-        Only a registered broker in its present lifetime may announce a newer controller, and is
-        outside of the clients' budget.
+        `is_registered`: the request has the sender's registered broker epoch. Only then may it
+        report a newer controller, is it outside of the clients' memory budget, and may it have a
+        session.
         """
         connection = context.connection
         if is_registered:
@@ -134,9 +137,10 @@ class FetchHandler:
     def _go_on(
         self, context: RequestContext, request: FetchRequest, *, is_registered: bool
     ) -> Reply | ReplyLater:
-        """Continue a fetch session. A request for another connection's session, or one that skips
-        an epoch, must begin anew; a position from an earlier process must not count for its
-        successor."""
+        """Serve a fetch in the fetch session of its connection. The session ends, and the follower
+        must begin another one, if the request names another session, skips a session epoch, or is
+        not of the registered broker epoch: a fetch offset of an earlier process of a broker must
+        not count for a later one."""
         session = context.connection.fetch_session
         assert session is None or isinstance(session, FetchSession)
         code = Code.FETCH_SESSION_ID_NOT_FOUND
@@ -149,7 +153,8 @@ class FetchHandler:
         return encode_response(context.api_version, [], code, controller_epoch=epoch)
 
     def _is_registered(self, request: FetchRequest) -> bool:
-        """Return True if the request's broker epoch is the sender's registered one (KIP-903)."""
+        """Return True if the request comes from a broker with its registered broker epoch
+        (KIP-903)."""
         if request.replica_id is None or request.replica_epoch is None:
             return False
         broker_id = BrokerId(request.replica_id)
@@ -181,7 +186,8 @@ class FetchHandler:
     async def _long_poll(
         self, context: RequestContext, request: FetchRequest, follower: FollowerIdentity | None
     ) -> Reply:
-        """Serve a poll of many partitions, in time slices."""
+        """Serve a fetch of many partitions, in time slices, so that it does not hold the event
+        loop."""
         asked: list[tuple[FetchTopic, list[Asked]]] = []
         rights = None if follower is not None else context.rights
         async for topic in in_slices(request.topics):
@@ -199,7 +205,8 @@ class FetchHandler:
         topic: FetchTopic,
         partition: FetchPartition,
     ) -> Asked:
-        """Find the partition and check the client's rights; note a follower's position."""
+        """Look up one partition of a request. Check a consumer's rights, or record a follower's
+        fetch offset. The result contains the error if the partition may not be read."""
         manager, image = self._manager, self._manager.image
         name, topic_id, index = topic.name, topic.topic_id, partition.partition
         if name is None and topic_id is not None and image is not None:
@@ -224,8 +231,8 @@ class FetchHandler:
 
 
 def _may_be_remembered(context: RequestContext, request: FetchRequest) -> bool:
-    """Return True if the request may begin a session: brokers name topics by id, and their broker
-    epoch."""
+    """Return True if the request may begin a fetch session: it names topics by id and its broker
+    epoch, and not too many partitions."""
     return (
         context.api_version >= TOPIC_ID_VERSION
         and request.replica_epoch is not None
@@ -234,8 +241,9 @@ def _may_be_remembered(context: RequestContext, request: FetchRequest) -> bool:
 
 
 def _may_follow(context: RequestContext, request: FetchRequest) -> bool:
-    """Return True if the sender may act as a broker. If authorization is on, that needs
-    ClusterAction: otherwise anybody could read every topic, uncommitted records included."""
+    """Return True if the sender may fetch as a follower. If authorization is on, that needs
+    ClusterAction on the cluster: otherwise any client could read every topic, uncommitted records
+    included. A consumer's fetch needs no such right."""
     if request.replica_id is None or context.rights is None:
         return True
     return bool(context.rights.cluster(AclOperation.CLUSTER_ACTION))

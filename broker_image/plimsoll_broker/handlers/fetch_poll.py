@@ -1,15 +1,15 @@
-"""Poll: a fetch that waits until there is enough to read, by consumers and by followers without a
-session.
+"""Poll: a fetch of a consumer, or of a follower without a session, that waits until there is enough
+to read.
 
-Made by the fetch handler. Partitions wake it in their step; it then looks at all of its partitions
-again. A poll of many partitions does so in time slices: each partition's part of the reply is as
-correct as if it had been requested alone.
+Made by the fetch handler. Partitions wake it in the turn in which they have something new; it then
+reads all of its partitions again (a look). A poll of many partitions does so in time slices: each
+partition's part of the reply is as correct as if it had been requested alone.
 
-`Growth`: bytes that arrived for a parked fetch since its last look, to decide whether to look
-again. A look reads up to the largest reply: a poll that waits for 16 MB would read everything for
-each new record, and a client may have any number of polls. So new bytes are counted by their place
-in the logs, and read once there may be enough. It never answers a request. Source: Kafka's
-`DelayedFetch`, which counts in the same way.
+`Growth`: counts the bytes that arrived for a parked fetch since its last look, to decide whether
+another look is worthwhile. A look reads up to the largest reply: a poll that waits for 16 MB would
+read everything for each new record, and a client may have any number of polls. So new bytes are
+counted by their offsets, and read once there may be enough. It never answers a request. Source:
+Kafka's `DelayedFetch`, which counts in the same way.
 """
 
 from __future__ import annotations
@@ -48,11 +48,12 @@ from plimsoll_wire.fetch import (
 )
 
 _ANY = 2**62
-"""More than any limit: if nothing was read yet, a first batch of any size counts."""
+"""More than any limit. If nothing was read yet, a first batch of any size counts."""
 
 
 class Growth:
-    """`by_end`: for a follower, which also reads uncommitted records."""
+    """The number of bytes that arrived for one parked fetch since its last look. `by_end`: True for
+    a follower, which reads up to the log end and not only up to the high watermark."""
 
     __slots__ = ("_by_end", "_came", "_ends", "_missing", "_moved", "_room", "_unknown")
 
@@ -68,21 +69,23 @@ class Growth:
         self._unknown = False
 
     def looked_at(self, hosted: Hosted) -> None:
-        """The partition is looked at in this turn; `there` gives what counts."""
+        """Begin to count for this partition at its present end: it is read in this turn. `there`
+        then sets how many more bytes count."""
         self._room.pop(hosted, None)
         self._moved.pop(hosted, None)
         self._ends[hosted] = self._end(hosted)
 
     def found(self, size: int, missing: int) -> None:
-        """All partitions were looked at, and more is needed. `missing` 0: it is not known how many
-        bytes."""
+        """Begin a new count after a look that did not find enough. `size`: the bytes found.
+        `missing`: how many more are needed; 0 if that is not known."""
         self._unknown = size == 0 and missing <= 1  # any new byte is enough, as for most readers
         self._missing = missing
         self._came = 0
 
     def there(self, hosted: Hosted, asked: FetchPartition, told: int) -> int:
-        """Return the bytes from the fetch offset on that count, read or not, in whatever
-        segment."""
+        """Return how many bytes from the fetch offset on count for the request, within the
+        partition's limit. They may be more than the bytes read (`told`), since a read ends at a
+        segment's end."""
         end, size, most = self._end(hosted), told, asked.max_bytes
         if told < most and asked.offset < end:
             size = max(told, min(self._between(hosted, asked.offset, end), most))
@@ -91,29 +94,31 @@ class Growth:
         return size
 
     def there_is(self, looked: Iterable[tuple[Hosted, FetchPartition, int]]) -> int:
-        """Return the sum over all partitions looked at in this turn, each with the bytes read."""
+        """Return the sum of `there` over all partitions that are read in this turn, each given with
+        its request and the bytes read."""
         found = list(looked)
         for hosted, _, _ in found:
             self.looked_at(hosted)
         return sum(self.there(*one) for one in found)
 
     def moved(self, hosted: Hosted) -> None:
-        """The partition has something new."""
+        """Note that the partition has new records, to be counted later."""
         self._moved[hosted] = None
 
     @property
     def is_enough(self) -> bool:
-        """True if a look is worthwhile, also if nothing moved and the poll was woken for another
-        reason."""
+        """True if the count is high enough for another look, or if the result of a look cannot be
+        told from the count."""
         return self._unknown or self._came >= self._missing
 
     def take_moved(self) -> Iterable[Hosted]:
-        """Remove and return the partitions to count."""
+        """Remove and return the partitions with new records that are not counted yet."""
         moved, self._moved = self._moved, {}
         return moved
 
     def count(self, hosted: Hosted, times: int) -> None:
-        """Count the partition's new bytes, `times` over: a client may name it twice."""
+        """Count the partition's new bytes since it was last looked at or counted. `times`: how
+        often the request names the partition."""
         before, end = self._ends.get(hosted), self._end(hosted)
         self._ends[hosted] = end
         if before is None or end < before:
@@ -126,7 +131,8 @@ class Growth:
             self._came += came
 
     def _between(self, hosted: Hosted, first: int, end: int) -> int:
-        """Return the bytes between two offsets; 0 if the log cannot be read."""
+        """Return the number of bytes between two offsets of the log; 0 if the log cannot be
+        read."""
         try:
             return hosted.log.reader.bytes_between(first, end)
         except StorageError:
@@ -138,7 +144,8 @@ class Growth:
 
 
 class Poll:
-    """A request, parked or not; partitions wake it."""
+    """One Fetch request. It is answered at once or parked; while it is parked its partitions wake
+    it. `asked`: its topics with their partitions."""
 
     def __init__(
         self,
@@ -166,12 +173,13 @@ class Poll:
 
     @property
     def min_bytes(self) -> int:
-        """The bytes it waits for; at most what a reply may hold."""
+        """The number of bytes that it waits for, at most as many as a reply may hold."""
         return min(self.request.min_bytes, self.max_bytes)
 
     @property
     def max_bytes(self) -> int:
-        """At least 1: the first batch is returned even above the limit (KIP-74)."""
+        """The largest reply in bytes, by the request, the broker's limit and the client's quota. At
+        least 1: the first batch is returned even above the limit (KIP-74)."""
         most = RESPONSE_BYTES_MAX
         if self.charges is not None and (quota := self.charges.fetch_bytes_max) is not None:
             most = min(most, quota)
@@ -180,8 +188,8 @@ class Poll:
     # --- reading --------------------------------------------------------------------------------
 
     def read(self) -> Read:
-        """Read within the memory that the connection is granted; pass the result to `reply` or
-        `drop`."""
+        """Read all partitions, within the memory that the connection is granted. Pass the result to
+        `reply` or `drop`, which settle the memory."""
         wanted = self.max_bytes
         granted = self.connection.account.grant(wanted)
         try:
@@ -219,8 +227,8 @@ class Poll:
         return Read(topics, size, urgent, granted, wanted, there)
 
     def _denied(self, one: Asked) -> FetchedPartition | None:
-        """Return the refusal if the client may not read the topic now, however long the request has
-        waited, or None."""
+        """Return the refusal if the client may not read the topic now, or None. A right that was
+        revoked while the request waited no longer counts."""
         rights = self.rights
         if rights is None or one.topic is None or self.for_follower:
             return None
@@ -238,7 +246,8 @@ class Poll:
         return Granted(self._encode(read.topics, self._told(read)), read.size)
 
     def is_too_much(self, read: Read) -> bool:
-        """Return True if the client's quota is used up: it gets an empty reply and asks again."""
+        """Charge the reply to the client's quota. Return True if the quota does not allow it: then
+        the client gets an empty reply and asks again later."""
         if self.charges is None or not read.size or self.charges.fetched(read.size):
             return False
         self.connection.account.settle(read.granted, 0)
@@ -248,7 +257,8 @@ class Poll:
         return encode_response(self.version, topics, controller_epoch=epoch)
 
     def _told(self, read: Read) -> int | None:
-        """Count the reply, and return the controller epoch for a follower."""
+        """Count the reply in the traffic metrics and settle its memory. Return the controller epoch
+        to report to a follower, or None for a consumer."""
         traffic = self.manager.traffic
         self.connection.account.settle(read.granted, read.size)
         epoch = None
@@ -265,7 +275,8 @@ class Poll:
         return epoch
 
     def drop(self, read: Read) -> None:
-        """Give back a read that was not enough; it is repeated once enough has arrived."""
+        """Give back the memory of a read that did not find enough; reading is repeated once enough
+        has arrived."""
         self.growth.found(read.size, 0 if read.starved else self.min_bytes - read.there)
         self.connection.account.settle(read.granted, 0)
         if read.starved:
@@ -306,11 +317,13 @@ class Poll:
             self.watched.setdefault(one.hosted, []).append(one)
 
     def moved(self, hosted: Hosted) -> None:
-        """Note that the partition must be counted and listened to again."""
+        """Note that the partition has new records. It must be counted, and the poll parked there
+        again."""
         self.growth.moved(hosted)
 
     def wake(self) -> None:
-        """Answer if there is enough now; otherwise wait on."""
+        """Answer the request if there is enough to read now; otherwise wait on. Called after
+        `moved`, or when there may be memory."""
         self._answer(at_last=False)
 
     def _expired(self) -> None:
@@ -330,7 +343,8 @@ class Poll:
                 self.future.set_result(reply)
 
     def _reply(self, *, at_last: bool) -> Reply | None:
-        """Return the reply, or None if there is not enough."""
+        """Return the reply, or None if there is not enough to read. `at_last`: the wait is over, so
+        return what there is."""
         if not at_last and not self._is_worth_a_look():
             return None
         read = self.read()
@@ -340,7 +354,8 @@ class Poll:
         return None
 
     def _is_worth_a_look(self) -> bool:
-        """Return True if a look is worthwhile; otherwise listen to the partitions again."""
+        """Return True if another look is worthwhile. Otherwise park the poll again at the
+        partitions that woke it, and return False."""
         growth = self.growth
         moved = growth.take_moved()
         if not moved or growth.is_enough or any(map(self._fails, moved)):
@@ -351,7 +366,7 @@ class Poll:
         return growth.is_enough
 
     def _fails(self, hosted: Hosted) -> bool:
-        """Return True if an error or a denial must be answered now."""
+        """Return True if this partition has an error or a denial, which must be answered now."""
         return any(
             self._denied(one) is not None
             or fault(self.manager, hosted, one.partition, for_follower=self.for_follower)
@@ -364,7 +379,8 @@ class Poll:
 
 
 class LongPoll(Poll):
-    """A poll of many partitions; `run` returns the reply."""
+    """A Fetch request of many partitions. `run` returns the reply; it visits the partitions in time
+    slices."""
 
     def __init__(
         self,
@@ -411,7 +427,7 @@ class LongPoll(Poll):
         super()._listen_to(hosted)
 
     async def _worth_a_look(self, end_s: float) -> None:
-        """Wait until a look is worthwhile, or until the end."""
+        """Wait until another look is worthwhile, at most until `end_s` (by the loop's clock)."""
         loop, growth = asyncio.get_running_loop(), self.growth
         while loop.time() < end_s:
             await set_within(self._woken, end_s - loop.time())

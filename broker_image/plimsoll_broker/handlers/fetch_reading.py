@@ -1,7 +1,7 @@
-"""One partition of a fetch: whether the client may read, and the records.
+"""One partition of a fetch: whether the client may read it, and its records.
 
-Called by the fetch handler and by fetch sessions. The replica decides whether a follower's position
-is accepted and what a client may see.
+Called by the fetch handler and by fetch sessions. The replica decides whether a follower's fetch
+offset is accepted and what a client may see.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ WAIT_MS_MAX = 60_000
 
 
 class FollowerIdentity(NamedTuple):
-    """The fetching follower and its broker epoch. `acknowledged_ms`: when the reply that this fetch
-    acknowledges was made."""
+    """The fetching follower and its broker epoch. `acknowledged_ms`: when the leader made the reply
+    that this fetch acknowledges; None if there was none."""
 
     broker_id: int
     broker_epoch: int
@@ -32,8 +32,9 @@ class FollowerIdentity(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """One partition of a request. `refused`: the error, if it is not read at all. `topic`: its
-    name, for the rights check at each look; None: unknown."""
+    """One partition of a Fetch request. `hosted`: the partition here, or None. `refused`: the
+    error, if it is not read at all. `topic`: the topic's name, for the rights check at each look;
+    None if unknown."""
 
     partition: FetchPartition
     hosted: Hosted | None
@@ -42,8 +43,9 @@ class Asked(NamedTuple):
 
 
 class Read(NamedTuple):
-    """The result of one look at the logs. `urgent`: an error or a divergence, which must not wait.
-    `granted`: bytes of memory held for it, of `wanted`."""
+    """The result of reading all partitions of a fetch once (a look). `size`: the bytes read.
+    `urgent`: True if there is an error or a divergence, which must be answered now. `granted`: the
+    bytes of memory held for it, of the `wanted` ones."""
 
     topics: list[Topic]
     size: int
@@ -51,11 +53,12 @@ class Read(NamedTuple):
     granted: int
     wanted: int
     there: int
-    """The bytes that count, including those that a batch boundary or a segment's end kept out."""
+    """The bytes that count for the request's minimum, including those that were not read because of
+    a batch boundary or a segment's end."""
 
     def is_enough(self, min_bytes: int) -> bool:
-        """Return True if it may be sent: there are `min_bytes`, or it is urgent, or there is no
-        memory for more."""
+        """Return True if the result may be sent now: it has `min_bytes`, it is urgent, or there is
+        no memory for more."""
         short = self.granted < self.wanted and self.size > 0
         return self.urgent or short or (self.there if self.size else 0) >= min_bytes
 
@@ -66,7 +69,8 @@ class Read(NamedTuple):
 
 
 def missing(manager: ReplicaManager, topic_id: UUID | None, index: int) -> FetchedPartition:
-    """Return the error for a partition that is not hosted here."""
+    """Return the error for a partition that this broker does not host. `topic_id`: None if there is
+    no such topic."""
     code = Code.UNKNOWN_TOPIC_ID if topic_id is None else manager.missing(topic_id, index)
     return FetchedPartition(index, code)
 
@@ -78,7 +82,8 @@ def arrive(
     partition: FetchPartition,
     now_ms: int,
 ) -> FetchedPartition | None:
-    """Note a follower's position. Return the refusal, or None."""
+    """Record a follower's fetch offset, which acknowledges all records below it. Return the refusal
+    if the replica does not accept the fetch, or None."""
     checked = hosted.replica.follower_fetch(
         FollowerFetch(
             follower.broker_id,
@@ -103,7 +108,8 @@ def read(
     *,
     for_follower: bool,
 ) -> FetchedPartition:
-    """Read up to `left` bytes: a follower all records, a consumer committed ones."""
+    """Read records of one partition, up to `left` bytes. A follower gets all records, a consumer
+    only committed ones. The result may be an error instead."""
     replica, log, index = hosted.replica, hosted.log, partition.partition
     checked = fault(manager, hosted, partition, for_follower=for_follower)
     if checked is not None:
@@ -124,7 +130,8 @@ def read(
 def fault(
     manager: ReplicaManager, hosted: Hosted, partition: FetchPartition, *, for_follower: bool
 ) -> Code | EndOffset | None:
-    """Return the error that forbids the read, or None."""
+    """Return the error, or the divergence of the logs, that forbids reading from this offset.
+    Return None if reading is allowed."""
     checked = hosted.replica.consumer_fetch(
         partition.offset, partition.leader_epoch, partition.last_fetched_epoch
     )
@@ -134,7 +141,8 @@ def fault(
 
 
 def _records(log: Log, offset: int, max_bytes: int, end: int) -> Buffer | Batches:
-    """Read from memory, where most readers at the log end find it, else from the files."""
+    """Return records from memory, where most readers at the log end find them, or else from the
+    files."""
     found = log.recent.read(offset, max_bytes, end)
     return log.read(offset, max_bytes, end) if found is None else found
 

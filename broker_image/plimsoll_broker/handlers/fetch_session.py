@@ -1,12 +1,14 @@
 """FetchSession: the leader's side of a follower's fetch session (KIP-227).
 
 The fetch handler makes one for a connection that asks for it; it ends with the connection. A
-request names only changes; a reply contains only partitions with records, an error, a divergence,
-or a new high watermark or log start. A fetch counts for every partition of the session all the
-same. A partition is *open* or *settled*. An open one is looked at in every request, as if it had
-been named. A settled one's follower has everything and has been told everything: it costs nothing
-until its log end, log start, leader epoch or ISR changes. Source: KIP-227; the protocol's rules for
-a leader's side of a fetch.
+request names only partitions with changes; a reply contains only partitions with records, an error,
+a divergence, or a new high watermark or log start. A fetch still acknowledges the offsets of all
+partitions of the session.
+
+A partition is *open* or *settled*. An open one is visited in every request, as if it had been
+named. In a settled one the follower has all records and knows the high watermark and the log start.
+It costs nothing until its log end, log start, leader epoch or ISR changes. Source: KIP-227; the
+protocol's rules for a leader's side of a fetch.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from plimsoll_wire.fetch import FetchedPartition, FetchPartition, FetchRequest, 
 
 PARTITIONS_MAX = 100_000
 FOUND_MAX = 1_000
-"""Partitions in a reply with records; the others follow in the next one."""
+"""The most partitions with records in one reply; the others follow in the next one."""
 _EPOCH_MAX = 2**31 - 1
 
 
@@ -45,7 +47,10 @@ def partitions_named(request: FetchRequest) -> int:
 
 
 class _Followed:
-    """A partition of the session. `said`: high watermark and log start in the last reply."""
+    """One partition of a session. `asked`: the follower's last request for it. `refused`: the
+    error, if it cannot be read. `said`: the high watermark and log start in the last reply; None if
+    they must be sent. `parked`: True if the session is woken by it. `settled`: the follower's
+    progress if it is settled, or None."""
 
     __slots__ = ("asked", "hosted", "key", "parked", "refused", "said", "settled")
 
@@ -60,7 +65,8 @@ class _Followed:
 
 
 class _Look(NamedTuple):
-    """The result of one look at the open partitions. `urgent`: an error or a divergence."""
+    """The result of reading all open partitions once. `found`: the partitions to put into the
+    reply. `size`: bytes of records. `urgent`: True if there is an error or a divergence."""
 
     found: list[tuple[_Followed, FetchedPartition]]
     size: int
@@ -68,7 +74,7 @@ class _Look(NamedTuple):
 
 
 class FetchSession:
-    """The session of one follower, on one connection."""
+    """The fetch session of one follower, on one connection."""
 
     for_follower = True
 
@@ -112,12 +118,13 @@ class FetchSession:
         return len(self._followed) + partitions_named(request) <= PARTITIONS_MAX
 
     def is_next(self, request: FetchRequest) -> bool:
-        """Return True if the request has the next epoch; lost or repeated requests are not guessed
-        at."""
+        """Return True if the request has the next session epoch. If not, a request was lost or
+        repeated, and the session must end."""
         return request.session_epoch == self._next_epoch
 
     def fetch(self, request: FetchRequest) -> Reply | ReplyLater:
-        """Apply the changes, note the positions, and answer when there is something to send."""
+        """Serve the next request of the session: apply its changes to the set of partitions, record
+        the fetch offsets, and reply at once or when there is something to send."""
         if self._future is not None and not self._future.done():
             self._future.set_result(self._reply(self._look()))  # one request at a time
         self._request = request
@@ -252,7 +259,7 @@ class FetchSession:
             followed.hosted.replica.parked.park(self, for_commit=False)
 
     def _leave(self, followed: _Followed) -> None:
-        """Listen to the partition no more."""
+        """Stop being woken by the partition, and end its settled state."""
         if followed.settled is not None:
             followed.settled.unsettle(self._presence)
             followed.settled = None
@@ -272,8 +279,8 @@ class FetchSession:
         return self._future
 
     def _set_timer(self) -> None:
-        """Set the timer, which serves many requests: one for each would cost more than the
-        request."""
+        """Set the timer to the deadline of the waiting request. One timer serves many requests: one
+        for each would cost more than the request."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_at(self._until_s, self._expired)
@@ -283,15 +290,15 @@ class FetchSession:
             self._listen(followed)
 
     def moved(self, hosted: Hosted) -> None:
-        """Reopen a partition: its log end, leader epoch or ISR has changed."""
+        """Open the partition again: its log end, log start, leader epoch or ISR has changed."""
         followed = self._followed.get(hosted.key)
         if followed is not None and followed.hosted is hosted:
             followed.parked = False
             self._reopen(followed)
 
     def wake(self) -> None:
-        """Answer if there is enough, after all partitions that moved in a turn; otherwise wait
-        on."""
+        """Answer the waiting request if there is enough to send; otherwise wait on. Called once in
+        a turn of the event loop, after `moved` for all partitions that changed."""
         self._answer(at_last=False)
 
     def _expired(self) -> None:
@@ -314,7 +321,8 @@ class FetchSession:
                 self._listen_again()
 
     def close(self) -> None:
-        """End the session: the connection is lost, or the session is given up."""
+        """End the session and answer the waiting request, if any: the connection is lost, or the
+        follower gives the session up."""
         self._answer(at_last=True)
         if self._timer is not None:
             self._timer.cancel()

@@ -1,7 +1,7 @@
 """Forward a client's admin request to the controller; any broker accepts one.
 
-Called by the handlers of all requests that change topics or partitions. A request is sent once,
-since these are not idempotent: REQUEST_TIMED_OUT tells the client to check the outcome itself.
+Called by the handlers of all requests that change topics, partitions or security. A request is sent
+once, since it is not idempotent: REQUEST_TIMED_OUT tells the client to check the outcome itself.
 """
 
 from __future__ import annotations
@@ -38,22 +38,25 @@ from plimsoll_wire import control
 
 FORWARDED_BYTES_MAX = control.REQUEST_BYTES_MAX // 2
 CHANGES_SINCE = 2
-"""The metadata version from which every controller knows `TopicChange`."""
+"""The metadata version from which on every controller knows `TopicChange`."""
 SECURITY_SINCE = 3
-"""The metadata version from which every controller knows `SecurityChange`."""
+"""The metadata version from which on every controller knows `SecurityChange`."""
 SECURITY_TIMEOUT_MS = 30_000
-"""These requests carry no timeout of their own."""
+"""How long the controller's answer to a security request is awaited, in ms: these requests have no
+timeout of their own."""
 _FORWARD_MS_MIN = 1000
-"""The least time to wait for the controller, also for a client that would not wait."""
+"""The least time for which the controller's answer is awaited, in ms, even if the client would not
+wait."""
 
 
 def timeout_ms_of(request: Any) -> int:
-    """Return the request's own timeout in whole milliseconds."""
+    """Return the timeout that a client's request states, in whole milliseconds."""
     return int(request.timeout / timedelta(milliseconds=1))
 
 
 async def forward(view: ClusterView, request: Forwarded, timeout_ms: int) -> Answer:
-    """Return the controller's answer, or a refusal if there is none."""
+    """Send a request to the controller and return its answer. Return a refusal if the request is
+    too large or no controller answers within `timeout_ms`."""
     size = control.size_of(request)
     if size > FORWARDED_BYTES_MAX:
         # It would cost the connection that also carries this broker's heartbeats.
@@ -76,7 +79,8 @@ async def ask(
     names: tuple[str, ...],
     timeout_ms: int,
 ) -> tuple[TopicAnswer, ...]:
-    """Return one answer for each topic; a refusal of the request holds for each name."""
+    """Have the controller create or delete topics. Return one answer for each topic; if the whole
+    request is refused, repeat the refusal for each of `names`."""
     match await forward(view, request, timeout_ms):
         case TopicsAnswer(topics=topics):
             return topics
@@ -89,7 +93,8 @@ async def ask(
 async def ask_for_changes(
     view: ClusterView, request: TopicChange, names: tuple[str, ...], timeout_ms: int
 ) -> dict[str, TopicChanged]:
-    """Return the outcome of each topic, once this broker sees the changes."""
+    """Have the controller change these topics. Return the outcome by topic, once this broker's
+    image has the changes or the timeout is over."""
     if view.image.metadata_version < CHANGES_SINCE:
         # An older controller would close the connection that also carries the heartbeats.
         message = (
@@ -112,7 +117,8 @@ async def ask_for_changes(
 async def forward_security(
     view: ClusterView, context: RequestContext, request: SecurityChange
 ) -> Answer:
-    """Forward a client's security change; answered once this broker sees it."""
+    """Forward a client's change of ACLs, SCRAM users or quotas. Return the controller's answer once
+    this broker's image has the change or the timeout is over."""
     if view.image.metadata_version < SECURITY_SINCE:
         message = (
             f"Users, rights and quotas need metadata version #{SECURITY_SINCE}; the cluster is at"
@@ -130,9 +136,9 @@ async def forward_security(
 
 
 def behalf_of(view: ClusterView, context: RequestContext) -> OnBehalf | None:
-    """Return the identity for which the controller decides again. It is sent even if authorization
-    is off here, since this broker may not have heard of the change yet. None: an older controller
-    would not understand it."""
+    """Return the identity of the client, by which the controller checks its rights again. It is
+    sent even if authorization is off here, since this broker may not have seen a change of that
+    yet. Return None if an older controller would not understand it."""
     if context.rights is not None:
         behalf: OnBehalf = context.rights.behalf
         return behalf

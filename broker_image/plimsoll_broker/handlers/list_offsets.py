@@ -1,7 +1,7 @@
 """ListOffsets: a log's start and end, and the offset of a timestamp.
 
 Called by the sessions. The replica decides what a consumer may see: its end is the high watermark,
-and a new leader gives none until it knows how far the previous leader epoch was committed.
+and a new leader returns none until it knows how far the previous leader epoch was committed.
 
 `OffsetForLeaderEpoch`: the end offset of a leader epoch in a log (KIP-320). The replica decides
 what a consumer may see.
@@ -31,11 +31,11 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4,
 _OFFSET_NOT_AVAILABLE_VERSION = 5
 _NO_EPOCH = -1
 _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
-"""The version from which each special timestamp is known."""
+"""The request version from which on each special timestamp is known."""
 
 
 class _Offset(NamedTuple):
-    """An answer; -1 where there is no value."""
+    """The result for one partition; a field is -1 if it has no value."""
 
     code: int
     timestamp: int = -1
@@ -44,7 +44,8 @@ class _Offset(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """A named partition. `refused`: the error, whatever is in its log."""
+    """One partition of a request. `refused`: the error of a partition that is refused without
+    looking at its log, or None."""
 
     topic: str
     asked: Any
@@ -57,7 +58,7 @@ class _Asked(NamedTuple):
 
 
 def _asked(request: Any, version: int) -> list[_Asked]:
-    """Return the named partitions, in the client's order."""
+    """Return the partitions of a request, in the client's order."""
     named = [(topic.name, asked) for topic in request.topics for asked in topic.partitions]
     times = Counter((topic, asked.partition_index) for topic, asked in named)
     return [
@@ -74,7 +75,7 @@ def _refused(version: int, asked: Any, times: int) -> Code | None:
 
 
 def _told(hosted: Hosted, found: _Offset) -> _Offset:
-    """Add the leader epoch of the offset."""
+    """Return the result with the leader epoch of its offset, if the log knows it."""
     epoch = hosted.log.epochs.epoch_at(found.offset)
     return found if epoch is None else found._replace(leader_epoch=epoch)
 
@@ -107,7 +108,8 @@ def _reply(context: RequestContext, asked: Sequence[_Asked], found: Sequence[_Of
 
 
 def leader_epoch_of(value: int) -> int | None:
-    """Return the leader epoch, or None for -1. Any other number is compared, as in Kafka."""
+    """Return the leader epoch that a client states, or None for -1 (not stated). Any other number
+    is compared with the current one, as in Kafka."""
     return None if value == _NO_EPOCH else value
 
 
@@ -116,17 +118,18 @@ def _replica_of(value: int) -> int | None:
 
 
 def _check_name(context: RequestContext, request: Any) -> None:
-    """Raise CloseConnection if the broker's certificate names another broker."""
+    """Raise CloseConnection if the request is for a replica on another broker than the one in the
+    peer's certificate."""
     if not context.connection.speaks_for(_replica_of(request.replica_id)):
         raise CloseConnection("other-peer")
 
 
 class ListOffsetsHandler:
-    """`__call__` is the route's handler, on one port.
+    """The handler of ListOffsets on one port; `__call__` serves a request.
 
-    A log's ends are answered at once. A search by time reads batches: in a thread, one segment at a
-    time, in its client's turn, so that no request holds up the event loop or takes all threads. One
-    batch is decompressed at a time (`compression.OPENED_BYTES_MAX`).
+    A log's start and end are returned at once. A search by time reads batches: in a thread, one
+    segment at a time, when it is the client's turn, so that no request holds up the event loop or
+    takes all threads. One batch is decompressed at a time (`compression.OPENED_BYTES_MAX`).
     """
 
     def __init__(self, manager: ReplicaManager, port: Port, aside: Aside | None = None) -> None:
@@ -161,7 +164,9 @@ class ListOffsetsHandler:
     # --- one partition --------------------------------------------------------------------------
 
     def _look(self, request: Any, each: _Asked) -> _Offset | tuple[Hosted, int | None]:
-        """Return the partition and its end for this client (None: not known yet), or the error."""
+        """Return the partition and its end offset for this client, or the error. The end offset is
+        None if a new leader does not know it yet; then an error is returned only if the end was
+        requested."""
         if each.refused is not None:
             return _Offset(each.refused)
         for_replica = self._is_for_replica(request)
@@ -182,7 +187,8 @@ class ListOffsetsHandler:
         return hosted, None if isinstance(latest, Code) else latest
 
     def _is_for_replica(self, request: Any) -> bool:
-        """Return True if the log's own end may be returned.
+        """Return True if the request is a follower's, which may see the log end and not only the
+        high watermark.
 
         On a clients' port a broker id does not make a follower: kafka-python 3.1.0.dev sends
         replica 0 without meaning it, and is answered like a consumer.
@@ -191,7 +197,7 @@ class ListOffsetsHandler:
         return replica is not None and may_ask(self._port, replica, self._manager.around.brokers)
 
     def _plain(self, request: Any, each: _Asked) -> _Offset:
-        """Answer a timestamp that needs no search."""
+        """Return the result for a timestamp that stands for the start or the end of the log."""
         looked = self._look(request, each)
         if isinstance(looked, _Offset):
             return looked
@@ -230,8 +236,9 @@ class ListOffsetsHandler:
         return _told(hosted, _Offset(Code.NONE, *found))
 
     async def _search(self, hosted: Hosted, timestamp: int) -> Found | None:
-        """Search step by step. Return None if there is no such record, or if the partition went
-        away meanwhile: its files' names may be another topic's, so the search ends."""
+        """Search the log for a timestamp, one segment in each turn. Return None if there is no such
+        record, or if the partition was removed meanwhile: its file names may belong to another
+        topic by then."""
         wanted = None if timestamp == MAX_TIMESTAMP else timestamp
         steps: Iterator[Step] | None = None
         while True:
@@ -247,7 +254,7 @@ class ListOffsetsHandler:
 
 
 class OffsetForLeaderEpochHandler:
-    """`__call__` is the route's handler."""
+    """The handler of OffsetForLeaderEpoch; `__call__` serves a request."""
 
     def __init__(self, manager: ReplicaManager, aside: Aside | None = None) -> None:
         self._manager = manager

@@ -1,13 +1,13 @@
-"""What handlers do with requests that take longer than a turn of the event loop.
+"""Requests that take longer than a turn of the event loop.
 
-`Aside`: handlers' long work, in threads: parsing and encoding large messages, checking batches,
+`Aside`: runs handlers' long work in threads: parsing and encoding large messages, checking batches,
 searching logs. `FairWork` decides the order. Work in a thread reads only immutable values: a
 request's bytes, an image, sealed segments. Short work is done at once, since a thread costs more.
 
-`ConnectionLines`: one line of requests for each connection, so that they do not overtake each
-other. A request that takes more than one turn of the event loop stands in its connection's line
-until it is decided. Requests that arrive meanwhile stand behind it; all others are decided in the
-call. The session's limit on requests in flight bounds it.
+`ConnectionLines`: keeps the requests of each connection in order. A request that takes more than
+one turn of the event loop stands in its connection's line until it is decided. Requests that arrive
+meanwhile stand behind it; all others are decided in the call. The session's limit on requests in
+flight bounds the line.
 """
 
 from __future__ import annotations
@@ -28,36 +28,41 @@ from plimsoll_wire.primitives import MalformedMessage
 T = TypeVar("T")
 
 BYTES_AT_ONCE = 4096
-"""Bytes of a request's body that are parsed within a few milliseconds."""
+"""The largest request body, in bytes, that is parsed on the event loop, within a few
+milliseconds."""
 THINGS_AT_ONCE = 200
-"""Topics, partitions or configs that are visited without a break: a few milliseconds."""
+"""The most topics, partitions or configs that are visited on the event loop in one go: a few
+milliseconds."""
 
 _BYTES_EACH = 4
 
 
 class Aside:
-    """One for each port; all clients' ports of a broker share one queue."""
+    """Runs handlers' long work in threads. Each port has one; those of all clients' ports share one
+    queue."""
 
     def __init__(self, queue: FairWork | None = None) -> None:
         self.queue = FairWork() if queue is None else queue
 
     async def do(self, work: Callable[[], T]) -> T:
-        """Run `work` in a thread when its turn has come, charged to the request. Raises
-        CloseConnection as `FairWork.do` does."""
+        """Run `work` in a thread when the client's turn has come, and return its result. The time
+        is charged to the request. Raises CloseConnection as `FairWork.do` does."""
         return await self.queue.do(work)
 
     async def some(self, things: int, work: Callable[[], T]) -> T:
-        """Run work that visits `things` items: at once if they are few, else in a thread."""
+        """Run `work`, which visits `things` items, and return its result. It runs at once if the
+        items are few, else in a thread."""
         return work() if things <= THINGS_AT_ONCE else await self.do(work)
 
     async def decoded(self, context: RequestContext) -> Any:
-        """Return kio's request value; raises MalformedMessage."""
+        """Return the parsed request; a long one is parsed in a thread. Raises MalformedMessage."""
         body = context.body
         work = partial(decode_request, context.api_key, context.api_version, body)
         return work() if is_short(context) else await self.do(work)
 
     async def received(self, context: RequestContext) -> tuple[Any, int]:
-        """Return the request, and roughly how many items it names (`things`); release its body."""
+        """Return the parsed request, and roughly how many items it names (`things`). Release the
+        request's bytes."""
         request = await self.decoded(context)
         many = things(context)
         context.body.release()
@@ -69,31 +74,34 @@ def is_short(context: RequestContext) -> bool:
 
 
 def things(context: RequestContext) -> int:
-    """Return roughly how many items a request may name, 0 for a short one. Call it before the body
-    is released."""
+    """Return roughly how many items a request may name, from its length; 0 if it is short. Call it
+    before the request's bytes are released."""
     return 0 if is_short(context) else len(context.body) // _BYTES_EACH
 
 
 Served = Reply | Later | None
-"""A decided request: the reply, or what is awaited outside of the line."""
+"""The result of a decided request: the reply, or a future of it. The connection's line does not
+wait for that future."""
 
 
 class ConnectionLines:
-    """The lines of all connections; `ConnectionState.line` is the last task of each."""
+    """The lines of all connections of one port. `ConnectionState.line` is the last task in a
+    connection's line."""
 
     def __init__(self) -> None:
         # References to the running tasks.
         self._tasks: set[asyncio.Task[Served]] = set()
 
     def idle(self, connection: ConnectionState) -> bool:
-        """Return True if no earlier request is in the connection's line."""
+        """Return True if no earlier request of the connection is in its line."""
         return connection.line is None or connection.line.done()
 
     def add(
         self, context: RequestContext, serve: Callable[[], Coroutine[Any, Any, Served]]
     ) -> asyncio.Future[Reply | None]:
-        """Serve the request behind earlier ones of its connection. What has begun is completed even
-        if the client disconnects; what has not begun is dropped."""
+        """Serve the request once all earlier ones in its connection's line are decided, and return
+        a future of the reply. If the client disconnects, what has begun is completed and the rest
+        is dropped."""
         connection = context.connection
         before = None if self.idle(connection) else connection.line
         task = asyncio.ensure_future(_behind(before, context, serve))
@@ -120,8 +128,8 @@ async def _behind(
 
 
 def _tell(answer: asyncio.Future[Reply | None], task: asyncio.Task[Served]) -> None:
-    """Pass the result on. This is a callback and no task, since a task that is cancelled before its
-    first turn would not run."""
+    """Pass the result of a request's task on to its future. This is a callback and not a task,
+    since a task that is cancelled before its first turn would not run."""
     if answer.done():
         _surface(task)  # the session has gone: a bug would not be reported elsewhere
     elif task.cancelled():

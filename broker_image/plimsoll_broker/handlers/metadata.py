@@ -3,22 +3,22 @@
 The request that every client starts with and repeats after an error. Source: the protocol's
 Metadata rules.
 
-`ClientLines`: the log's lines about what single clients did, bounded for each of them. Lines beyond
-its principal's share are counted, in the principal's next line.
+`ClientLines`: log lines about what single clients did, bounded for each client. Lines beyond a
+client's share are not written; the client's next line states their number.
 
 `AutoCreation`: creates topics on demand (`auto.create.topics.enable`). Called by Metadata, which
 answers UNKNOWN_TOPIC_OR_PARTITION until the topic exists; clients retry. The controller decides as
 for CreateTopics, by the rights of the client. Each name is requested once at a time, and not again
 for a while. Source: Kafka's AutoTopicCreationManager.
 
-`AwaitedLeaders`: holds a Metadata reply that would name a leader lost a moment ago.
-`awaited_fences` decides which fences are awaited and for how long. Later replies to the same client
-wait behind a held one, so a reply that names no lost leader is not held. It never answers a request
-itself.
+`AwaitedLeaders`: holds a Metadata reply that would name a leader that this broker has just lost,
+until the controller has fenced it. `awaited_fences` decides which leaders are awaited and for how
+long. Later replies to the same client wait behind a held one, so a reply that names no lost leader
+is not held. It never answers a request itself.
 
-`SharedAnswer`: a reply that several clients wait for, made once, and cancelled when all have gone.
-Its work is counted for the principal that asked first, and outlives that one's connection while
-others wait.
+`SharedAnswer`: a reply that several clients wait for. It is made once, and cancelled when all have
+disconnected. Its work is counted for the principal that asked first, and outlives that client's
+connection while others wait.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ from plimsoll_wire.messages import decode_request, encode_response
 
 INTERVAL_S = 1.0
 LINES_MAX = 20
-"""Lines in one interval."""
+"""The most lines in one interval."""
 ROOM = 40
-"""Lines in a minute, of all principals; one principal has at most half."""
+"""The most lines in a minute, of all principals together; one principal has at most half."""
 FLOOR = 1
 
 
 class ClientLines:
-    """The lines of one logger, at level INFO."""
+    """Writes lines about clients to one logger, at level INFO, within bounds."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
@@ -81,11 +81,12 @@ class ClientLines:
 
     @property
     def dropped(self) -> int:
-        """Lines that were not written."""
+        """The number of lines that were not written."""
         return self._room.dropped
 
     def info(self, principal: str, sentence: str) -> None:
-        """Write the line within a second, or count it."""
+        """Write the line within a second if the principal has room; otherwise count it as
+        dropped."""
         loop = asyncio.get_running_loop()
         self._room.note(principal, sentence, loop.time())
         if self._timer is None:
@@ -105,11 +106,13 @@ class ClientLines:
 TIMEOUT_MS = 10_000
 AGAIN_S = 1.0
 NAMES_MAX = 1_000
-"""Names requested now or a moment ago. Further names wait for a later request."""
+"""The most names that are requested now or were a moment ago. Further names wait for a later
+request."""
 
 
 class AutoCreation:
-    """One for a broker. Its tasks end with the controller's answer or its timeout."""
+    """Creates topics that clients ask Metadata for. A broker has one. Each of its tasks ends with
+    the controller's answer or a timeout."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
@@ -130,8 +133,9 @@ class AutoCreation:
         charges: QuotaCharges | None = None,
         behalf: OnBehalf | None = None,
     ) -> bool:
-        """Request these topics, as far as the client's quota and rights allow (`charges`,
-        `behalf`). Return True if there are any."""
+        """Have the controller create those of these topics that are not requested already, as far
+        as the client's quota allows (`charges`) and by its rights (`behalf`). Return True if
+        `names` is not empty."""
         possible = dict.fromkeys(names)
         room = max(NAMES_MAX - len(self._recent), 0)
         new = list(islice((name for name in possible if name not in self._recent), room))
@@ -174,16 +178,17 @@ def is_enabled(configs: Mapping[str, str]) -> bool:
 
 
 LOOK_AGAIN_MS = 25
-"""How often lost leaders are looked up: a fetcher reconnects at the earliest after this time."""
+"""How often lost leaders are checked while replies are held, in ms. A fetcher reconnects after this
+time at the earliest."""
 
 Lost = frozenset[BrokerId]
 _NOBODY: Lost = frozenset()
 Named = Callable[[ClusterImage], frozenset[UUID] | None]
-"""The topics of a reply; None: all."""
+"""Takes a cluster image and returns the ids of the topics in the reply, or None for all topics."""
 
 
 class _LedByLost(NamedTuple):
-    """The topics that lost leaders lead, found once for all waiting requests."""
+    """The topics that lost leaders lead in an image, found once for all held replies."""
 
     image: ClusterImage
     lost: Lost
@@ -191,7 +196,8 @@ class _LedByLost(NamedTuple):
 
 
 class _Held(NamedTuple):
-    """A held reply: its deadline, and the image and lost leaders for which it was held."""
+    """A held reply: its deadline by the loop's clock, and the image and the lost leaders for which
+    it is held."""
 
     until_s: float
     image: ClusterImage
@@ -199,7 +205,7 @@ class _Held(NamedTuple):
 
 
 class AwaitedLeaders:
-    """One for a broker."""
+    """Holds Metadata replies until lost leaders are fenced. A broker has one."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
@@ -209,7 +215,7 @@ class AwaitedLeaders:
         self._watching: asyncio.Task[None] | None = None
 
     def some(self) -> Lost:
-        """Return the leaders that are awaited to be fenced now."""
+        """Return the lost leaders for which replies are held now."""
         lost = self._view.lost_leaders()
         found = awaited(self._view.image, lost) if lost else _NOBODY
         if not found:
@@ -217,8 +223,9 @@ class AwaitedLeaders:
         return found
 
     async def wait(self, things: int, named: Named) -> None:
-        """Wait until the reply names no lost leader, or the time is over. `things`: the number of
-        items that `named` visits. A lost leader may also be reached again."""
+        """Wait until the reply names no lost leader any more, since the leader was fenced or
+        reached again; at most `AWAITED_MS`. `named`: returns the reply's topics; `things`: the
+        number of items that it visits."""
         view, loop = self._view, asyncio.get_running_loop()
         until_s = loop.time() + AWAITED_MS / 1000
         seen, topics = None, None
@@ -233,7 +240,7 @@ class AwaitedLeaders:
             await self._change(_Held(until_s, image, lost))
 
     def _change(self, held: _Held) -> asyncio.Future[None]:
-        """Return a future that completes when leaders or lost brokers change, or at the
+        """Return a future that completes when the image or the lost leaders change, or at the
         deadline."""
         change = asyncio.get_running_loop().create_future()
         self._waiting[change] = held
@@ -243,8 +250,9 @@ class AwaitedLeaders:
         return change
 
     async def _watch(self) -> None:
-        """Watch while replies are held. All clients of a dead broker ask another one at once: if
-        each of a thousand looked for itself, the event loop would be busy for seconds."""
+        """Wake held replies when the image or the lost leaders change, as long as there are any.
+        One task does so for all: if a broker dies, all its clients ask another one at once, and a
+        thousand tasks would keep the event loop busy for seconds."""
         view, loop, waiting = self._view, asyncio.get_running_loop(), self._waiting
         try:
             while waiting:
@@ -285,7 +293,8 @@ def _are_fenced(lost: Lost, image: ClusterImage) -> bool:
 
 
 class _First:
-    """A `WorkOwner` for the principal that asked first, without its connection."""
+    """A `WorkOwner` for the work of a shared reply: it is counted for the principal that asked
+    first, but not dropped with that client's connection."""
 
     def __init__(self, holder: str) -> None:
         self.holder = holder
@@ -293,7 +302,8 @@ class _First:
 
 
 class SharedAnswer:
-    """`task` makes the reply. `given_up`: all clients have gone."""
+    """A reply that is made once for several clients. `task` makes the reply. `given_up`: True once
+    all clients have disconnected."""
 
     __slots__ = ("_waiting", "given_up", "task")
 
@@ -306,7 +316,8 @@ class SharedAnswer:
         self.task: asyncio.Task[bytes] = asyncio.get_running_loop().create_task(steps, context=own)
 
     def another(self) -> asyncio.Future[bytes]:
-        """Return a future for one more client. When the last is cancelled, so is the task."""
+        """Return a future of the reply for one more client. If all these futures are cancelled the
+        task is cancelled, too."""
         self._waiting += 1
         mine = asyncio.shield(self.task)
         mine.add_done_callback(self._done)
@@ -322,18 +333,19 @@ class SharedAnswer:
 _LISTENER_CODE_VERSION = 6
 _NULLABLE_NAME_VERSION = 12
 REMEMBERED_MAX = 64
-"""Remembered replies; with authorization each of some principals has its own."""
+"""The most remembered replies. With authorization, principals that see different topics have
+replies of their own."""
 REMEMBERED_BYTES_MAX = 16 * 1024 * 1024
-"""Bytes of all remembered requests and replies."""
+"""The most bytes of all remembered requests and replies together."""
 ASKED_BYTES_MAX = 256 * 1024
-"""The largest request with a reply that is remembered."""
+"""The largest request, in bytes, with a remembered reply."""
 OPENED_MS_MAX = 5_000
-"""How long a client waits until there is a broker to name."""
+"""How long a client waits, in ms, if its listener has no broker to name yet."""
 _TOPIC = ResourceType.TOPIC
 
 
 class _MetadataQuestion(NamedTuple):
-    """The key of a remembered reply, besides the image."""
+    """The key of a remembered reply. Replies are remembered for one image only."""
 
     listener: Listener
     version: int
@@ -341,7 +353,7 @@ class _MetadataQuestion(NamedTuple):
 
 
 class _Answering(NamedTuple):
-    """The immutable inputs of a reply."""
+    """The immutable values from which a reply is made, in a thread if it is long."""
 
     image: ClusterImage
     controller_id: int
@@ -368,9 +380,9 @@ class _Answering(NamedTuple):
         return encode_response(ApiKey.METADATA, self.version, values)
 
     def _brokers(self) -> list[dict[str, Any]]:
-        """Return the brokers that are open on the listener, without fenced ones unless they were
-        fenced a moment ago (`RecentFences`), or all of them if none is left: librdkafka forgets its
-        brokers if it is told of none, and then asks no more."""
+        """Return the brokers with an endpoint on the listener. Fenced brokers are left out, unless
+        they were fenced a moment ago (`RecentFences`). If no broker would be left, return all:
+        librdkafka forgets its brokers if a reply has none, and then asks no more."""
         image, late = self.image, self.just_fenced
         opened = [
             (broker, endpoint)
@@ -384,7 +396,7 @@ class _Answering(NamedTuple):
         ]
 
     def _topics(self, asked: Any) -> list[dict[str, Any]]:
-        """Return each requested topic once, as in Kafka."""
+        """Return the entries of the requested topics, each topic once, as in Kafka."""
         image = self.image
         if _all_are_asked_for(asked, self.version):
             topics = sorted(image.topics.values(), key=lambda topic: topic.name)
@@ -406,9 +418,9 @@ class _Answering(NamedTuple):
 
 
 class MetadataHandler:
-    """Remembers replies until the image changes: after an event every client asks the same. A reply
-    about many partitions is made in a thread, once for all clients that ask meanwhile.
-    """
+    """The handler of Metadata. It remembers replies until the image changes, since after an event
+    every client asks the same. A reply about many partitions is made in a thread, once for all
+    clients that ask meanwhile."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
@@ -428,7 +440,9 @@ class MetadataHandler:
         return self._answer(context)
 
     async def _after_registration(self, context: RequestContext) -> bytes:
-        """Wait until this broker has seen the first broker of a new cluster."""
+        """Serve a request that came before this broker knew any broker with an endpoint on the
+        listener, as in a new cluster. Close the connection if there is none after
+        `OPENED_MS_MAX`."""
         is_opened = partial(_is_opened, context.connection.listener)
         if not await self._view.watch.wait_for(is_opened, OPENED_MS_MAX):
             raise CloseConnection("no-broker")
@@ -473,7 +487,8 @@ class MetadataHandler:
     async def _read_aside(
         self, context: RequestContext, answering: _Answering, asked: _MetadataQuestion | None
     ) -> bytes:
-        """Make the reply in a thread. `asked` None: it is not remembered."""
+        """Parse the request and make the reply in a thread. `asked`: the key by which it is
+        remembered; None if it is not."""
         aside, wanted = self._view.aside, False
         if not self._creation.enabled:
             answer = await aside.do(partial(answering.of, context.body))
@@ -491,7 +506,7 @@ class MetadataHandler:
         return self._creation.want(names, context.charges, behalf_of(self._view, context))
 
     def _to_be_made(self, image: ClusterImage, request: Any) -> list[str]:
-        """Return the requested topics that may be created on demand."""
+        """Return the requested names that do not exist and may be created on demand."""
         return list(filter(self._creation.may_make, _unknown(image, request)))
 
     async def _made_aside(
@@ -504,7 +519,8 @@ class MetadataHandler:
     def _later(
         self, context: RequestContext, asked: _MetadataQuestion, answer: Coroutine[Any, Any, bytes]
     ) -> Awaitable[bytes]:
-        """Share the reply; the first client is charged."""
+        """Make the reply in a task that further clients with the same request share. The first
+        client is charged."""
         making = self._making[asked] = SharedAnswer(context, answer)
         making.task.add_done_callback(partial(self._made, asked, making))
         return making.another()
@@ -512,7 +528,7 @@ class MetadataHandler:
     def _made(
         self, asked: _MetadataQuestion, making: SharedAnswer, task: asyncio.Future[bytes]
     ) -> None:
-        """Forget a finished reply, and retrieve its exception."""
+        """Remove a finished task from the shared ones, and retrieve its exception."""
         if self._making.get(asked) is making:
             del self._making[asked]
         heard(task)
@@ -527,7 +543,7 @@ class MetadataHandler:
 
 
 def _is_opened(listener: Listener, image: ClusterImage) -> bool:
-    """Return True if there is a broker to name to clients of the listener."""
+    """Return True if any broker has an endpoint for clients of this listener."""
     return any(shared.endpoint_of(each, listener) for each in image.brokers.values())
 
 
@@ -540,7 +556,7 @@ def _all_are_asked_for(asked: Any, version: int) -> bool:
 
 
 def _told(image: ClusterImage, asked: Any, version: int) -> int:
-    """Return the number of topics and partitions in a reply, at most."""
+    """Return the largest number of topics and partitions that the reply may contain."""
     if _all_are_asked_for(asked, version):
         return len(image.topics) + len(image.partitions)
     topics = [image.topics.get(topic_id) for topic_id in _ids(asked, image)]
@@ -548,7 +564,7 @@ def _told(image: ClusterImage, asked: Any, version: int) -> int:
 
 
 def _named(asked: Any, version: int, image: ClusterImage) -> frozenset[UUID] | None:
-    """Return the topics of a reply, or None for all."""
+    """Return the ids of the topics in the reply, or None for all topics."""
     return None if _all_are_asked_for(asked, version) else frozenset(_ids(asked, image))
 
 
@@ -558,7 +574,7 @@ def _ids(asked: Any, image: ClusterImage) -> set[UUID]:
 
 
 def name_asked_for(item: Any) -> str | None:
-    """Return the topic's name in an item of the request, or None if the item has a topic id. A name
+    """Return the topic name in an item of the request, or None if the item has a topic id. A name
     beside an id is ignored, as in Kafka; Java's admin client sends an empty one."""
     name: str | None = item.name
     return None if getattr(item, "topic_id", None) else name
@@ -570,8 +586,8 @@ def _topic_id(image: ClusterImage, item: Any) -> UUID | None:
 
 
 def _unknown(image: ClusterImage, request: Any) -> list[str]:
-    """Return the unknown names that the client would have created. Versions below 4 always
-    would."""
+    """Return the requested names that do not exist, if the client allows their creation. Below
+    version 4 it always does."""
     if not getattr(request, "allow_auto_topic_creation", True):
         return []
     names = map(name_asked_for, request.topics or ())

@@ -1,13 +1,13 @@
 """The APIs that change leaders and replicas of partitions.
 
-The results of a request's partitions, grouped by topic as responses have them.
-
 `ElectLeaders`: decided by the controller, answered once this broker sees the new leaders. Source:
 the protocol's rule for elections on request; KIP-460.
 
 AlterPartitionReassignments and ListPartitionReassignments: where replicas are moved. The first is
 decided by the controller and answered once this broker sees the decision; the second reads this
 broker's image. Source: the protocol's rule for reassignments; KIP-455.
+
+`results_by_topic`: the results of a request's partitions, grouped by topic as responses have them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ PartitionAnswer = ElectionAnswer | TargetAnswer
 def results_by_topic(
     answers: Iterable[PartitionAnswer], index_field: str
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return the results by topic. `index_field`: the response's field for a partition's index."""
+    """Return the results of all partitions, by topic. `index_field`: the name of the response's
+    field for a partition's index."""
     found: dict[str, list[dict[str, Any]]] = {}
     for each in answers:
         result = {
@@ -58,7 +59,8 @@ def results_by_topic(
 
 
 def partition_of(image: ClusterImage, answer: PartitionAnswer) -> Partition | None:
-    """Return the partition, or None if this broker does not know it."""
+    """Return the partition that the controller's answer is about, or None if it is not in the
+    image."""
     topic_id = image.topic_ids.get(answer.topic)
     return None if topic_id is None else image.partitions.get(PartitionKey(topic_id, answer.index))
 
@@ -69,7 +71,8 @@ async def _ask(
     timeout_ms: int,
     sees: Callable[[ClusterImage, Any], bool],
 ) -> Answer:
-    """Return the controller's answer once this broker `sees` every change."""
+    """Send the command to the controller. Return its answer once `sees` is True of this broker's
+    image for every changed partition, or once the timeout is over."""
     answer = await forward(view, command, timeout_ms)
     if isinstance(answer, ElectionsAnswer | ReassignmentsAnswer):
         changed = [each for each in answer.partitions if not each.code]
@@ -84,7 +87,8 @@ def _results(
     kind: type[ElectionAnswer | TargetAnswer],
     asked: Iterable[PartitionName | PartitionTarget],
 ) -> tuple[PartitionAnswer, ...]:
-    """Return the results; a refusal of the request is repeated for each partition."""
+    """Return the result of each partition. If the whole request is refused, repeat the refusal for
+    each of `asked`."""
     if isinstance(answer, ElectionsAnswer | ReassignmentsAnswer):
         return answer.partitions
     if not isinstance(answer, Refused):
@@ -145,13 +149,14 @@ async def _elect(
 
 
 def _sees_election(image: ClusterImage, won: ElectionAnswer) -> bool:
-    """Return True if this broker has seen this election or a later one, or the topic is gone."""
+    """Return True if the image has this election or a later one, or no longer has the partition."""
     found = partition_of(image, won)
     return found is None or found.leader_epoch >= won.leader_epoch
 
 
 def _values(answer: Answer, names: tuple[PartitionName, ...]) -> dict[str, Any]:
-    """Encode the answer. Version 0 has no field for a refusal of the whole request."""
+    """Return the response's values. Version 0 has no field for a refusal of the whole request, so
+    the refusal is also repeated for each of `names`."""
     code = answer.code if isinstance(answer, Refused) else 0
     by_topic = results_by_topic(_results(answer, ElectionAnswer, names), "partition_id")
     results = [
@@ -182,7 +187,8 @@ _NOTHING = ReassignmentsAnswer(partitions=())
 
 
 def _targets(request: Any) -> tuple[PartitionTarget, ...]:
-    """Return the targets; a partition without replicas is a cancellation."""
+    """Return the requested target replicas of each partition; None as replicas cancels a
+    reassignment."""
     return tuple(
         PartitionTarget(
             topic=topic.name,
@@ -195,7 +201,7 @@ def _targets(request: Any) -> tuple[PartitionTarget, ...]:
 
 
 def _may_change_factors(request: Any) -> bool:
-    """Return True if the replication factor may change; versions below 1 always allow it."""
+    """Return True if the request may change replication factors; version 0 always may."""
     return getattr(request, "allow_replication_factor_change", True)
 
 
@@ -211,7 +217,8 @@ async def _alter(
 
 
 def _sees_targets(image: ClusterImage, begun: TargetAnswer) -> bool:
-    """Return True if this broker has seen this change or a later one, or the topic is gone."""
+    """Return True if the image has this change of the partition or a later one, or no longer has
+    the partition."""
     found = partition_of(image, begun)
     return found is None or found.partition_epoch >= begun.partition_epoch
 
@@ -251,7 +258,8 @@ def _list(image: ClusterImage, version: int, body: memoryview) -> bytes:
 
 
 def _named(image: ClusterImage, topics: Any) -> Iterable[Partition]:
-    """Return the named partitions that exist, or all if none are named."""
+    """Return the partitions that `topics` names and that exist; all partitions if `topics` is
+    None."""
     if topics is None:
         return sorted(image.partitions.values(), key=lambda p: p.key)
     keys = {

@@ -1,16 +1,16 @@
 """Produce: check each batch once, have it written, and answer when the protocol's rules allow.
 
-Called by the sessions. Of a topic on which its client has no right nothing is looked up, and no
-batch is looked at, not even its header: the time that takes would tell whether the topic exists. A
-batch stays where it was received: it is stamped in place and written from there. The replica
-decides whether it may be written and when the client is answered.
+Called by the sessions. If a client has no right to write a topic, the topic is not looked up and
+its batches are not read, not even their headers: the time that takes would tell whether the topic
+exists. A batch stays where it was received: it is stamped in place and written from there. The
+replica decides whether it may be written and when the client is answered.
 
-`DeniedTopics`: the topics of a Produce that its client may not write, checked before anything else.
-Each topic is checked once; if the rules have changed by the append it is checked again, so that a
-revoked right no longer counts.
+`DeniedTopics`: the topics of a request that its client may not write, found before anything else.
+Each topic is checked once. If the security rules have changed by the time of the append it is
+checked again, so that a revoked right no longer counts.
 
 `ProduceAnswer`: the results of one Produce request, some of which wait for a commit or a flush.
-Made by the handler; replicas hold the waits (`AckWaiter`).
+Made by the handler; replicas hold the waiters (`AckWaiter`).
 """
 
 from __future__ import annotations
@@ -71,15 +71,16 @@ _WRITE = AclOperation.WRITE
 
 
 class DeniedTopics(NamedTuple):
-    """`names`: topics that may not be written. `rights` None: authorization is off. `decided_by`:
-    the rules by which they were decided."""
+    """The topics of one request that its client may not write. `rights`: the client's rights; None
+    if authorization is off. `decided_by`: the security rules by which `names` was decided."""
 
     names: frozenset[str] = frozenset()
     rights: Rights | None = None
     decided_by: Security | None = None
 
     def may(self, name: str) -> bool:
-        """Return True if the topic may be written now."""
+        """Return True if the client may write the topic now. If the security rules have changed
+        since `names` was decided, check the right again."""
         rights = self.rights
         if rights is None:
             return True
@@ -93,7 +94,8 @@ NOTHING = DeniedTopics()
 
 
 def denied_at_once(rights: Rights | None, request: ProduceRequest) -> DeniedTopics:
-    """Check a request that names few topics."""
+    """Check the client's right to write each topic of a request that names few topics. `rights` is
+    None if authorization is off."""
     if rights is None:
         return NOTHING
     decided_by = rights.security
@@ -102,7 +104,7 @@ def denied_at_once(rights: Rights | None, request: ProduceRequest) -> DeniedTopi
 
 
 async def denied_in_slices(rights: Rights | None, request: ProduceRequest) -> DeniedTopics:
-    """Check a request that names any number of topics, in time slices."""
+    """As `denied_at_once`, for any number of topics: the checks are done in time slices."""
     if rights is None:
         return NOTHING
     decided_by = rights.security
@@ -117,7 +119,8 @@ Results = list[tuple[str, list[ProducedPartition]]]
 
 
 class ProduceAnswer:
-    """One request's results, complete once `whole` was called and no partition is pending."""
+    """The results of one Produce request, by topic and partition. The reply is sent once `whole`
+    was called and no partition waits for its acknowledgement."""
 
     def __init__(
         self,
@@ -138,7 +141,7 @@ class ProduceAnswer:
 
     @property
     def throttle_ms(self) -> int:
-        """The throttle time in the reply."""
+        """The throttle time to report in the reply, in ms."""
         return 0 if self._charges is None else int(self._charges.throttle_ms)
 
     def add(self, topic: int, result: ProducedPartition) -> None:
@@ -148,13 +151,15 @@ class ProduceAnswer:
         self.results[topic][1].append(result)
 
     def waiter(self, topic: int, note: Callable[[int], None] | None) -> ProduceAck:
-        """Return the token for a pending partition, the one added last. `note` is called with the
-        error code if the batch is not acknowledged."""
+        """Return the waiter's token for the partition that was added last: the reply waits until
+        the token is answered. `note` is called with the error code if the batch is not
+        acknowledged."""
         self._remaining += 1
         return ProduceAck(self, topic, len(self.results[topic][1]) - 1, note)
 
     def answered(self, topic: int, result: int, code: int) -> None:
-        """Set the result of the partition at these positions in `results`."""
+        """Set the error code of one partition (NONE if acknowledged), by its positions in
+        `results`. Complete the reply if no partition is left."""
         if code != Code.NONE:
             self._errors["PRODUCE", code] += 1
             partitions = self.results[topic][1]
@@ -167,9 +172,9 @@ class ProduceAnswer:
                 self._future.set_result(reply)
 
     def whole(self) -> ReplyLater | None:
-        """No partition is added any more. Return the future of the reply, or None if nothing is
-        pending. The reference to the request is dropped, to free its batches' memory while the
-        commit is awaited."""
+        """Note that all partitions were added. Return the future of the reply, or None if no
+        partition waits. The reference to the request is dropped, so that the memory of its batches
+        is free while the commit is awaited."""
         del self.request
         self._remaining -= 1
         if self._remaining:
@@ -178,7 +183,8 @@ class ProduceAnswer:
 
 
 class ProduceAck:
-    """The token of one partition's waiter."""
+    """The token of one partition's `AckWaiter`. The replica calls `answer` when the batch is
+    acknowledged or has failed."""
 
     __slots__ = ("_answering", "_note", "_result", "_topic")
 
@@ -203,12 +209,12 @@ class ProduceAck:
 TIMEOUT_MS_MAX = 10 * 60 * 1000
 LEADER_HINTS_VERSION = 10
 NOT_HERE = BadSent(Code.NOT_LEADER_OR_FOLLOWER, "")
-"""The batch was not checked, since it could not be accepted at that time."""
+"""The result of a batch that was not checked, since it could not be accepted here at that time."""
 OVERTAKES = "a batch that was sent before was refused; send that first"
 _NOT_HERE = frozenset({Code.NOT_LEADER_OR_FOLLOWER, Code.FENCED_LEADER_EPOCH})
 
 _Sent = tuple[str, int, memoryview | None]
-"""Topic, partition and records."""
+"""Topic, partition and records of a batch."""
 
 
 def _places(request: ProduceRequest, denied: DeniedTopics) -> Iterator[tuple[str, int]]:
@@ -234,11 +240,11 @@ def _without_contents(request: ProduceRequest, denied: DeniedTopics) -> ProduceR
 
 
 class ProduceHandler:
-    """`__call__` is the route's handler.
+    """The handler of Produce; `__call__` serves a request.
 
     A request that can be checked quickly is served in the call. Otherwise it is checked in a
     thread, and later requests of its connection wait for it, so that none overtakes. The same holds
-    while there are new logs, which must be durable before their first append.
+    if a partition's log is new: it must be durable before its first append.
     """
 
     def __init__(self, manager: ReplicaManager, aside: Aside) -> None:
@@ -278,7 +284,8 @@ class ProduceHandler:
     async def _serve(
         self, context: RequestContext, request: ProduceRequest, denied: DeniedTopics | None
     ) -> Reply | ReplyLater | None:
-        """Serve a long request, in time slices. `denied` None: rights were not checked yet."""
+        """Serve a long request, in time slices. `denied`: None if the client's rights were not
+        checked yet."""
         if denied is None:
             denied = await denied_in_slices(context.rights, request)
             request = _without_contents(request, denied)
@@ -306,7 +313,8 @@ class ProduceHandler:
     async def _in_codec(
         self, topic: str, index: int, records: memoryview | None, checked: Checked
     ) -> tuple[memoryview | None, Checked]:
-        """Return the batch in the codec that its topic requires, if any."""
+        """Return the batch and its check, recompressed if the topic requires another codec; or an
+        error if that fails."""
         hosted = self._manager.by_name(topic, index)
         if hosted is None or records is None or isinstance(checked, BadSent):
             return records, checked
@@ -318,7 +326,8 @@ class ProduceHandler:
         return (records, made) if isinstance(made, BadSent) else made
 
     def _leading(self, denied: DeniedTopics) -> Wanted:
-        """Return `_leads` restricted to topics that are not denied; others are not looked up."""
+        """Return `_leads` as a function that returns None for denied topics without looking them
+        up."""
         if not denied.names:
             return self._leads
         names = denied.names
@@ -329,7 +338,8 @@ class ProduceHandler:
         return leads
 
     def _leads(self, topic: str, index: int, size: int) -> Demand | None:
-        """Return the demands on a batch of this size, or None if it may not be accepted here."""
+        """Return what the topic demands of a batch of `size` bytes. Return None if the batch may
+        not be accepted here: this broker does not lead the partition, or the batch is too large."""
         hosted = self._manager.by_name(topic, index)
         if hosted is None or hosted.replica.leader is None or size > hosted.max_message_bytes:
             return None
@@ -356,7 +366,8 @@ class ProduceHandler:
         records: memoryview | None,
         checked: Checked,
     ) -> None:
-        """Append or refuse one batch, and park the request if it must wait."""
+        """Append or refuse one batch and add its result to `answer`. If the batch must be
+        acknowledged first, queue a waiter at the replica."""
         name = answer.request.topics[topic].name
         # Checked in the turn of the append, however long the request has waited.
         if answer.denied.rights is not None and not answer.denied.may(name):
@@ -379,8 +390,8 @@ class ProduceHandler:
     def _noting(
         self, connection: ConnectionState, topic: str, index: int, header: Checked
     ) -> Callable[[int], None] | None:
-        """Return the callback for the error of an appended but unacknowledged batch, None if the
-        producer is not idempotent."""
+        """Return the callback that records the error of a batch that is appended but not
+        acknowledged. Return None if the batch was refused or its producer is not idempotent."""
         if not isinstance(header, BatchHeader) or header.producer_id < 0:
             return None
         producer = header.producer_id, header.producer_epoch, header.base_sequence
@@ -399,7 +410,8 @@ class ProduceHandler:
         sent: _Sent,
         checked: Checked,
     ) -> tuple[ProducedPartition, int | None]:
-        """As `_one`, unless the batch was sent behind a rejected one."""
+        """As `_one`, but refuse the batch if it would overtake a rejected batch of the same
+        connection."""
         refused = connection.refused
         topic, index, records = sent
         if refused:
@@ -421,7 +433,8 @@ class ProduceHandler:
         checked: Checked,
         writer: str,
     ) -> tuple[ProducedPartition, int | None]:
-        """Return the partition's result, and the offset that must be committed first, or None."""
+        """Append or refuse one batch. Return the partition's result, and the end offset that must
+        be acknowledged before the client is answered, or None."""
         topic, index, records = sent
         if request.acks not in (-1, 0, 1):
             return _refused(index, Code.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1"), None
@@ -481,8 +494,8 @@ class ProduceHandler:
     def _leader_of(
         self, name: str, index: int, listener: Listener
     ) -> tuple[BrokerId, int, str, int] | None:
-        """Return id, leader epoch, host and port of the leader, for a client that asked the wrong
-        broker."""
+        """Return id, leader epoch, host and port of the partition's leader, for a client that asked
+        the wrong broker. Return None if there is no leader, or none that the client can reach."""
         topic_id, image = self._manager.topic_id(name), self._manager.image
         if topic_id is None or image is None:
             return None
@@ -511,28 +524,29 @@ class ProduceHandler:
 
 
 def _required(hosted: Hosted, end: int, acks: int) -> int | None:
-    """Return the end offset that must be committed (acks=all) or on this disk (acks=1) before the
-    answer, or None."""
+    """Return `end` if the client must wait: with acks=all until it is committed, with acks=1 until
+    it is on this disk, if it is not yet. Return None if the client need not wait."""
     if acks == -1 or (acks == 1 and hosted.log.countable_end < end):
         return end
     return None
 
 
 def _refused_on(connection: ConnectionState) -> RejectedSequences:
-    """Return the connection's rejected sequences, made with its first rejection."""
+    """Return the connection's `RejectedSequences`; make them if this is the first rejection."""
     if connection.refused is None:
         connection.refused = RejectedSequences()
     return connection.refused
 
 
 def _nothing(producer_id: int) -> None:
-    """The newest producer state where there is no log."""
+    """Return None for any producer: there is no log that could know it."""
 
 
 def _judged(
     hosted: Hosted, records: memoryview | None, checked: Checked, clock: WallClock
 ) -> Checked:
-    """Apply the partition's configs to a check's result."""
+    """Apply the partition's configs to the result of a batch's check: the size limit and the range
+    of timestamps. Return the header, or the error."""
     if records is not None and len(records) > hosted.max_message_bytes:
         message = f"{len(records)} bytes; max.message.bytes is {hosted.max_message_bytes}"
         return BadSent(Code.MESSAGE_TOO_LARGE, message)

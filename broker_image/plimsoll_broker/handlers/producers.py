@@ -34,13 +34,13 @@ from plimsoll_wire.messages import decode_request, encode_response
 # for a transaction coordinator, which an idempotent producer does not need.
 WAITING = Code.COORDINATOR_LOAD_IN_PROGRESS
 NO_PRODUCER = -1
-"""The id and the epoch of a producer that has none yet."""
+"""The producer id and the epoch in a request of a producer that has none yet."""
 ALLOCATE_MS_MAX = 10_000
 
 
 class ProducerIds:
-    """The broker's block of ids. One allocation is in flight at a time; other requests wait for
-    it."""
+    """The block of producer ids that the controller has allocated to this broker. One allocation is
+    in flight at a time; other requests wait for it."""
 
     def __init__(self, controller: ProposalTarget, broker: BrokerLifetime) -> None:
         self._controller = controller
@@ -56,7 +56,8 @@ class ProducerIds:
         return self._next - 1
 
     async def allocate(self) -> int | None:
-        """Return an id, from a new block if necessary; None if no controller gave one."""
+        """Return the next id, from a new block if the present one is used up. Return None if no
+        controller has allocated a block in time."""
         async with self._allocating:
             producer_id = self.take()
             if producer_id is not None:
@@ -74,7 +75,7 @@ class ProducerIds:
 
 
 class InitProducerIdHandler:
-    """`__call__` is the route's handler."""
+    """The handler of InitProducerId; `__call__` serves a request."""
 
     def __init__(self, ids: ProducerIds) -> None:
         self._ids = ids
@@ -107,7 +108,7 @@ def _id_reply(context: RequestContext, code: int, producer_id: int = -1, epoch: 
 
 
 PRODUCERS_MAX = 10_000
-"""Producers in one reply, of all partitions together."""
+"""The most producers in one reply, of all partitions together."""
 _NONE_BEGUN = {"coordinator_epoch": -1, "current_txn_start_offset": -1}
 
 

@@ -1,11 +1,12 @@
 """The bounds of replies: memory of the principal's share is taken before a reply is made
 (`ReplyRoom`).
 
-Made with a table of handlers, for each port that clients reach. Each API has a row: an upper bound,
-from the length of the request and the cluster's contents, or the reason that it needs none. A bound
-costs no more than a few multiplications, so it is generous; memory that a reply does not use is
-given back, and an excess is counted once the reply is made. If there is no memory the request
-waits, as `MemoryAccount.admit` describes; other principals do not.
+`bounded` wraps a table of handlers, for each port that clients reach. Each API has a row in
+`BOUNDS`: an upper bound of the reply's size, from the length of the request and the cluster's
+contents, or the reason that it needs none. A bound costs no more than a few multiplications, so it
+is generous; memory that a reply does not use is given back, and an excess is counted once the reply
+is made. If there is no memory the request waits, as `MemoryAccount.admit` describes; other
+principals do not.
 """
 
 from __future__ import annotations
@@ -26,43 +27,46 @@ from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import NAMED_MAX
 
 FREE_BYTES = 64 * 1024
-"""A reply that cannot be longer takes no memory beforehand: there is one for each connection."""
+"""A reply with a smaller bound takes no memory beforehand: each connection has one of these at a
+time."""
 
 HEAD = 256
-"""Bytes that every reply has: codes, a cluster id, a message."""
+"""The bytes that every reply may have beside its items: codes, a cluster id, a message."""
 TOPIC = 300
-"""A topic without its partitions: a name of 249, an id, codes."""
+"""The bytes of a topic without its partitions: a name of 249, an id, codes."""
 PARTITION = 200
-"""A partition with six replicas, all of them in each list."""
+"""The bytes of a partition with six replicas, all of them in each list."""
 BROKER = 600
-"""A broker, with the names of its host and rack."""
+"""The bytes of a broker, with the names of its host and rack."""
 MESSAGE = 400
-"""A refusal: its name and a message."""
+"""The bytes of a refusal: the item's name and a message."""
 CONFIG = 700
-"""A config with its documentation and synonyms."""
+"""The bytes of a config with its documentation and synonyms."""
 RULE = 2_400
-"""An ACL, with the longest names that it may have."""
+"""The bytes of an ACL with the longest names that it may have."""
 QUOTA = 1_200
 USER = 1_200
 PRODUCER = 48
 CONFIGS = len(KEYS) + 40
-"""The configs of one topic or broker."""
+"""The number of configs of one topic or broker."""
 
 
 class ToBeTold(NamedTuple):
-    """The contents that a reply may describe."""
+    """The contents that replies describe, by which their size is bounded: the cluster image, and
+    the number of partitions that this broker hosts."""
 
     image: ClusterImage
     hosted: int
 
 
 class RequestLength(NamedTuple):
-    """A request, by its length."""
+    """The length of a request in bytes, by which its reply is bounded before it is parsed."""
 
     size: int
 
     def rows(self, least: int) -> int:
-        """Return how many items it names at most, if each takes at least this many bytes."""
+        """Return how many items the request may name at most, if each takes at least `least`
+        bytes."""
         return min(self.size // least, NAMED_MAX)
 
 
@@ -70,8 +74,8 @@ Bound = Callable[[RequestLength, ToBeTold], int]
 
 
 def by_request(least: int, row: int) -> Bound:
-    """Return a bound for items that take `least` bytes of a request, and `row` bytes of the reply
-    beside their name."""
+    """Return the bound of a reply with one row for each item of the request. An item takes at least
+    `least` bytes of the request; its row takes its name and `row` bytes."""
     return lambda asked, _: asked.size + asked.rows(least) * row
 
 
@@ -91,7 +95,8 @@ def _configs(asked: RequestLength, _: ToBeTold) -> int:
 
 
 def _created(asked: RequestLength, _: ToBeTold) -> int:
-    """From version 5 on the reply lists each topic's configs, without documentation."""
+    """Return the bound of CreateTopics. From version 5 on its reply lists each topic's configs,
+    without documentation."""
     return asked.rows(10) * (MESSAGE + len(KEYS) * 100)
 
 
@@ -160,13 +165,15 @@ BOUNDS: Mapping[ApiKey, Bound | str] = {
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _topic_partitions,
     ApiKey.SHARE_GROUP_HEARTBEAT: HERE,
 }
-"""An API without a row has no handler: `bounded` raises KeyError."""
+"""The bound of each API, or the reason that it needs none. An API without a row cannot have a
+handler: `bounded` raises KeyError."""
 
 
 def bounded(
     handlers: Mapping[ApiKey, Handler], there: Callable[[], ToBeTold]
 ) -> dict[ApiKey, Handler]:
-    """Return the same APIs, each of which takes memory for its reply first."""
+    """Return the same handlers, each wrapped so that it takes memory for its reply first. `there`
+    returns the contents by which replies are bounded."""
     table: dict[ApiKey, Handler] = {}
     for key, handler in handlers.items():
         bound = BOUNDS[key]
@@ -208,8 +215,8 @@ async def _when_there_is_room(
 
 
 async def _finished(room: ReplyRoom, result: Awaitable[Reply | None]) -> Reply | None:
-    """Complete the reply. If this task is cancelled before its first turn its connection is lost,
-    which gives back all memory."""
+    """Wait for the reply, and attach the taken memory to it. If this task is cancelled before its
+    first turn the connection is lost, which gives back all its memory."""
     with room:
         reply = await result
         return None if reply is None else room.reply(reply)

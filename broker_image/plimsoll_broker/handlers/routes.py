@@ -1,10 +1,8 @@
-"""The table of Kafka APIs and their handlers; an API that is missing here is not advertised.
+"""The table of Kafka APIs and their handlers, from which `node.assembly` builds a broker's
+dispatch.
 
-Called by `node.assembly`, once per lifetime. Each port has a table of its own.
-
-The table of metadata and admin handlers, from which `assembly` builds a broker's dispatch.
-
-The table of groups' handlers, from which `routes` builds a broker's dispatch.
+An API that is missing here is not advertised. `assembly` calls it once in a broker's lifetime. Each
+port has a table of its own.
 """
 
 from __future__ import annotations
@@ -57,7 +55,7 @@ from plimsoll_wire.api_versions import ApiKey
 
 
 def admin_handlers(view: ClusterView) -> dict[ApiKey, Handler]:
-    """Return the handlers that read the image or forward to the controller."""
+    """Return the handlers that read the cluster image or forward requests to the controller."""
     return {
         ApiKey.METADATA: metadata(view),
         ApiKey.DESCRIBE_CLUSTER: describe_cluster(view),
@@ -116,7 +114,7 @@ def routes(
     port: Port,
     aside: Aside,
 ) -> dict[ApiKey, Handler]:
-    """Return the APIs for clients and other peers of `port`."""
+    """Return the handlers of all APIs that are served on `port`, without logins."""
 
     manager = coordinators.manager
 
@@ -146,7 +144,7 @@ def routes(
 
 
 def replication_routes(manager: ReplicaManager) -> dict[ApiKey, Handler]:
-    """Return the APIs that followers use."""
+    """Return the handlers of the APIs that followers use, for the replication port."""
     return {
         ApiKey.FETCH: FetchHandler(manager, Port.REPLICATION),
         ApiKey.LIST_OFFSETS: ListOffsetsHandler(manager, Port.REPLICATION),

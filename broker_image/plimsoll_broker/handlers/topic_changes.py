@@ -1,8 +1,9 @@
 """The APIs that create, extend and delete topics.
 
-`controller_mutation_rate`: how much of a request to create or delete partitions is allowed now.
-Each broker counts for its own clients. Clients with a request version that knows the refusal are
-refused; for others all is done, and they are throttled. Source: KIP-599.
+`within_quota`: how much of a request to create or delete partitions the quota
+`controller_mutation_rate` allows now. Each broker counts for its own clients. A request in a
+version that knows the error is refused in part if it exceeds the quota; any other request is done
+as a whole, and the client is throttled. Source: KIP-599.
 
 `CreateTopics`: checked for form here, decided by the controller, answered once the topics are
 visible. Topics created this way exist only in the metadata log. Source: the protocol's CreateTopics
@@ -44,15 +45,18 @@ _T = TypeVar("_T")
 def within_quota(
     context: RequestContext, wanted: Sequence[tuple[_T, int]], strict_version: int
 ) -> list[_T]:
-    """Return the items that are allowed; the rest is refused. `wanted`: each with the number of
-    partitions it creates or deletes. The caller must call `charge_made`, whatever the outcome."""
+    """Return those items of a request that the quota allows; the caller refuses the rest. `wanted`:
+    each item with the number of partitions that it creates or deletes. From `strict_version` on
+    clients understand a refusal; to earlier versions all is allowed. The caller must call
+    `charge_made`, whatever the outcome."""
     return reserved(context.charges, wanted, strict=context.api_version >= strict_version)
 
 
 def reserved(
     charges: QuotaCharges | None, wanted: Sequence[tuple[_T, int]], *, strict: bool
 ) -> list[_T]:
-    """As `within_quota`, for any request. `strict`: leave out what the quota does not allow."""
+    """Return the items that the quota allows, and reserve tokens for their partitions. If `strict`
+    is False, return all. If `charges` is None there is no quota."""
     if charges is None:
         return [one for one, _ in wanted]
     taken = []
@@ -65,21 +69,22 @@ def reserved(
 
 
 def charge_made(context: RequestContext, partitions: int | None) -> None:
-    """Charge the partitions created or deleted, and set the client's throttle time. None: not
-    known; charge the reservation."""
+    """Charge the number of partitions that were created or deleted, and set the client's throttle
+    time. If `partitions` is None the number is not known, and the reservation is charged."""
     if context.charges is not None:
         context.charges.mutated(partitions)
 
 
 _DEFAULTS_VERSION = 4
-"""From this version on -1 stands for the cluster's default."""
+"""From this request version on -1 stands for the cluster's default."""
 _CONFIGS_EACH = 25
 _CREATE_STRICT_VERSION = 6
-"""From this version on a client understands the quota's refusal (KIP-599)."""
+"""From this request version on a client understands that the quota refuses a topic (KIP-599)."""
 
 
 class _BadForm(Exception):
-    """A topic that is refused without asking the controller."""
+    """The request for a new topic is malformed, and refused without asking the controller. The
+    message says why."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -115,7 +120,7 @@ def create_topics(view: ClusterView) -> Handler:
 def topics_within_quota(
     context: RequestContext, wanted: tuple[NewTopic, ...]
 ) -> tuple[tuple[NewTopic, ...], dict[str, TopicAnswer]]:
-    """Return the topics that `controller_mutation_rate` allows, and the answers for the rest."""
+    """Return the topics that the quota allows, and the answers that refuse the others."""
     counted = [(topic, topic.partitions or len(topic.assignment or ()) or 1) for topic in wanted]
     taken = within_quota(context, counted, _CREATE_STRICT_VERSION)
     return tuple(taken), {
@@ -138,12 +143,12 @@ def _answered(
 
 
 def _once(topics: Any) -> list[Any]:
-    """Return each name once, in the client's order."""
+    """Return the topics of the request, each name once, in the client's order."""
     return list({topic.name: topic for topic in topics}.values())
 
 
 def _checked(request: Any) -> tuple[tuple[NewTopic, ...], dict[str, TopicAnswer]]:
-    """Return the topics to ask the controller for, and the answers for the others."""
+    """Return the topics to be created by the controller, and the answers that refuse the others."""
     answers: dict[str, TopicAnswer] = {}
     wanted: list[NewTopic] = []
     times = Counter(topic.name for topic in request.topics)
@@ -164,8 +169,9 @@ async def _create(
     wanted: tuple[NewTopic, ...],
     answers: dict[str, TopicAnswer],
 ) -> int | None:
-    """Add the controller's answers once this broker sees the new topics. Return the number of
-    partitions created, or None if the outcome is not known."""
+    """Have the controller create the topics, and add its answers to `answers` once this broker's
+    image has the topics. Return the number of partitions created, or None if the outcome is not
+    known."""
     command = CreateTopics(
         topics=wanted, validate_only=request.validate_only, behalf=behalf_of(view, context)
     )
@@ -181,7 +187,7 @@ async def _create(
 
 
 def _visible(image: ClusterImage, made: list[TopicAnswer]) -> bool:
-    """Return True if every new topic is in this broker's image, with leaders."""
+    """Return True if the image has every created topic, with a leader of each partition."""
     for answer in made:
         topic = None if answer.topic_id is None else image.topics.get(answer.topic_id)
         if topic is None:
@@ -248,7 +254,7 @@ def _created_result(
 
 
 _EXTEND_STRICT_VERSION = 3
-"""From this version on a client understands the quota's refusal (KIP-599)."""
+"""From this request version on a client understands that the quota refuses a topic (KIP-599)."""
 
 
 def create_partitions(view: ClusterView) -> Handler:
@@ -291,8 +297,8 @@ def _added(image: ClusterImage, growth: TopicGrowth) -> int:
 
 
 def _made(counted: list[tuple[TopicGrowth, int]], told: dict[str, TopicChanged]) -> int | None:
-    """Return the number of partitions created, or None if the outcome is not known. Each topic is
-    counted once."""
+    """Return the number of partitions added, or None if the outcome is not known. A topic that is
+    named twice counts once."""
     added = {one.topic: count for one, count in counted}
     if any(name not in told or told[name].code == Code.REQUEST_TIMED_OUT for name in added):
         return None
@@ -325,7 +331,7 @@ def _reply(version: int, names: tuple[str, ...], told: dict[str, TopicChanged]) 
 
 
 _DELETE_STRICT_VERSION = 5
-"""From this version on a client understands the quota's refusal (KIP-599)."""
+"""From this request version on a client understands that the quota refuses a topic (KIP-599)."""
 _IDS_VERSION = 6
 
 _Target = tuple[str | None, UUID | None]
@@ -356,8 +362,9 @@ def _targets(request: Any, version: int) -> list[_Target]:
 
 
 class _Told(NamedTuple):
-    """`answers`: by target, in the client's order; None: the controller is asked. `wanted`: the
-    targets to ask it for."""
+    """The state of a DeleteTopics request. `answers`: the result of each target (name or id), in
+    the client's order; None until the controller has answered. `wanted`: the targets that the
+    controller is asked to delete; `names` and `ids`: the same, by kind."""
 
     answers: dict[_Target, TopicAnswer | None]
     wanted: list[_Target]
@@ -366,7 +373,8 @@ class _Told(NamedTuple):
 
 
 def _told(image: ClusterImage, request: Any, version: int) -> _Told:
-    """Find the targets that are refused here: each topic may be named once, by name or by id."""
+    """Refuse targets that are malformed or name a topic twice, by name or by id. The controller is
+    asked to delete the others."""
     answers: dict[_Target, TopicAnswer | None] = {}
     times = Counter(_targets(request, version))
     for target in times:
@@ -400,7 +408,7 @@ def _deleted(told: _Told, sizes: dict[_Target, int]) -> int | None:
 
 
 def _sizes(image: ClusterImage, told: _Told) -> dict[_Target, int]:
-    """Return the number of partitions of each topic."""
+    """Return the number of partitions of each topic to be deleted; 0 if it does not exist."""
 
     def partitions(target: _Target) -> int:
         name, topic_id = target
@@ -413,7 +421,8 @@ def _sizes(image: ClusterImage, told: _Told) -> dict[_Target, int]:
 
 
 def _within_quota(context: RequestContext, told: _Told, sizes: dict[_Target, int]) -> _Told:
-    """Keep the targets that the quota allows, and answer the rest."""
+    """Return the request with only those targets to be deleted that the quota allows; the others
+    are answered with a refusal."""
     if context.charges is None:
         return told
     counted = list(sizes.items())
@@ -433,7 +442,8 @@ def _answer(version: int, told: _Told) -> bytes:
 
 
 async def _delete(view: ClusterView, context: RequestContext, told: _Told, timeout_ms: int) -> None:
-    """Add the controller's answers, once this broker sees the deletions."""
+    """Have the controller delete the topics, and add its answers to `told`. Return once the topics
+    are gone from this broker's image, or the timeout is over."""
     command = DeleteTopics(names=told.names, ids=told.ids, behalf=behalf_of(view, context))
     got = await ask(view, command, told.names, timeout_ms)
     answers = await view.aside.some(len(told.wanted), partial(_matched, got, told))
@@ -445,7 +455,7 @@ async def _delete(view: ClusterView, context: RequestContext, told: _Told, timeo
 
 
 def _matched(got: tuple[TopicAnswer, ...], told: _Told) -> dict[_Target, TopicAnswer]:
-    """Return the answer of each requested topic."""
+    """Return the controller's answer for each target that it was asked to delete."""
     wanted, ids = told.wanted, told.ids
     by_name = {answer.name: answer for answer in got}
     by_id: dict[UUID | None, TopicAnswer] = {

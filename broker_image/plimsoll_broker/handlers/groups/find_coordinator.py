@@ -23,12 +23,14 @@ from plimsoll_core.groups.checks import check_group_id
 from plimsoll_wire.messages import decode_request, encode_response
 
 _MANY_KEYS_VERSION = 4
-"""Older versions are librdkafka's. It looks for a transaction coordinator until its timeout, unless
-it gets the one error that it passes to its application, with our message."""
+"""From this version on a request may name many keys. Older versions are librdkafka's: it looks for
+a transaction coordinator until its timeout, unless it gets the one error that it passes to its
+application, with our message."""
 _GROUP = 0
 _TRANSACTION = 1
 BYTES_AT_ONCE = 1024
-"""Bytes of a request's body: a few hundred keys, answered within a few milliseconds."""
+"""A larger request body, in bytes, is handled in a thread. It holds a few hundred keys, which are
+answered within a few milliseconds."""
 
 
 class _Found(NamedTuple):
@@ -67,7 +69,7 @@ _WANTED = _Found(Code.COORDINATOR_NOT_AVAILABLE, "The topic of groups is being m
 
 
 class FindCoordinatorHandler:
-    """`__call__` is the route's handler."""
+    """The handler of FindCoordinator; `__call__` serves a request."""
 
     def __init__(self, view: ClusterView, topics: InternalTopics) -> None:
         self._view = view
@@ -89,7 +91,7 @@ class FindCoordinatorHandler:
 
 
 def _answer(image: ClusterImage, context: RequestContext) -> tuple[bytes, bool]:
-    """Return the response, and True if the topic of group offsets must be created."""
+    """Return the encoded response, and True if the topic of group offsets must be created."""
     version = context.api_version
     request = decode_request(context.api_key, version, context.body)
     kind = getattr(request, "key_type", _GROUP)

@@ -99,7 +99,8 @@ DESCRIBE_GROUPS = GroupApi(_describe_operations, _describe_values, AclOperation.
 
 
 def _list_operations(request: GroupRequest) -> Iterator[ListGroups]:
-    """Ask every shard on this broker; none if the client may see no group at all."""
+    """Yield the operation that asks every coordinator on this broker for its groups. Yield nothing
+    if the client may see no group at all."""
     rights = request.context.rights
     if rights is None or rights.sees_any(ResourceType.GROUP) or _sees_all(rights):
         yield ListGroups(
@@ -140,7 +141,7 @@ LIST_GROUPS = GroupApi(_list_operations, _list_values, AclOperation.DESCRIBE)
 
 
 def _deleted_group(request: GroupRequest) -> list[str]:
-    """Return each name once, as Kafka does."""
+    """Return the named groups, each once, as Kafka does."""
     return list(dict.fromkeys(request.value.groups_names))
 
 

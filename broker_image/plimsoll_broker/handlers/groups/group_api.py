@@ -1,8 +1,10 @@
-"""GroupApi and GroupHandler: the shape that all group APIs share: operations for coordinators, and
-a reply. A `GroupApi` describes one API; `GroupHandler` carries it out. A request is decided in
-the call itself, so that requests of a connection are decided in the order in which they were
-sent. A request that takes longer stands in its connection's line, and later ones stand behind
-it. `plimsoll_core.groups.step` decides.
+"""GroupApi and GroupHandler: what all group APIs have in common.
+
+A `GroupApi` describes one API: which operations a request asks of the group coordinators, and how
+the response is made from their answers. `GroupHandler` serves its requests. A short request is
+decided in the call itself, so that requests of a connection are decided in the order in which they
+were sent. A longer one stands in its connection's line, and later ones stand behind it.
+`plimsoll_core.groups.step` decides.
 """
 
 from __future__ import annotations
@@ -40,22 +42,24 @@ from plimsoll_wire.messages import decode_request, encode_response
 T = TypeVar("T")
 
 BYTES_AT_ONCE = 8 * 1024
-"""Bytes of a request's body that are parsed within a few milliseconds."""
+"""The largest request body, in bytes, that is parsed on the event loop, within a few
+milliseconds."""
 ASKED_AT_ONCE = 4
-"""Operations decided without a break, each of a few milliseconds."""
+"""The most operations that are decided in one go, each within a few milliseconds."""
 PARTITIONS_AT_ONCE = 500
-"""Partitions in one operation of a shard."""
+"""The most partitions in one operation of a coordinator."""
 ROWS_AT_ONCE = 500
-"""Partitions, members or groups in a reply that is encoded in the event loop."""
+"""The most partitions, members or groups in a reply that is encoded on the event loop."""
 TOLD_AT_ONCE = 64 * 1024
-"""Bytes of a reply that is encoded without asking for memory first."""
+"""The largest reply, in bytes, that is encoded without taking memory for it first."""
 _ROW_BYTES = 512
-"""The memory of one row's values while the reply is encoded."""
+"""The memory that one row's values take while the reply is encoded, in bytes."""
 
 
 class GroupRequest(NamedTuple):
-    """A parsed request; `value` is kio's. `refused`: topics that the client may not see.
-    `group_refused`: the whole group was refused, with all topics."""
+    """A parsed request of a group API. `value`: the request as kio parses it. `refused`: topics
+    that the client has no right to. `group_refused`: the client has no right to the group, so all
+    topics are refused."""
 
     context: RequestContext
     value: Any
@@ -64,7 +68,7 @@ class GroupRequest(NamedTuple):
 
     @property
     def topic_code(self) -> Code:
-        """The error code of refused topics."""
+        """The error code of each topic in `refused`."""
         if self.group_refused:
             return Code.GROUP_AUTHORIZATION_FAILED
         return Code.TOPIC_AUTHORIZATION_FAILED
@@ -76,10 +80,14 @@ class GroupRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupApi:
-    """One API. `right`: required for each named group. `topics`: the topics that a request
-    names, and `topic_right`: required for each of them. `asks` yields the operations for
-    coordinators, while they are asked. `tells` returns the response's values from the answers,
-    in the same order; it may run in a thread."""
+    """The description of one group API.
+
+    `asks` yields the operations of a request; each is asked of its coordinator when it is taken.
+    `tells` returns the response's values from the answers, which are in the order of the
+    operations; it may run in a thread. `right`: the right that is required for each named group.
+    `topics` returns the topics that a request names, and `topic_right` is required for each of
+    them.
+    """
 
     asks: Callable[[GroupRequest], Iterator[Operation]]
     tells: Callable[[GroupRequest, list[object]], dict[str, Any]]
@@ -87,11 +95,11 @@ class GroupApi:
     topics: Callable[[Any], Iterable[str]] | None = None
     topic_right: AclOperation = AclOperation.READ
     writes: bool = False
-    """True if its bytes count in `producer_byte_rate`."""
+    """True if the request's bytes count for the quota `producer_byte_rate`."""
 
     def read(self, context: RequestContext) -> GroupRequest:
-        """Parse the request and decide its topics' rights once, so that operations and reply
-        agree."""
+        """Parse a request, and decide the client's rights to its topics. They are decided once, so
+        that operations and reply agree."""
         value = decode_request(context.api_key, context.api_version, context.body)
         rights = context.rights
         if rights is None or self.topics is None:
@@ -104,7 +112,7 @@ class GroupApi:
         return GroupRequest(context, value, refused)
 
     def refuses(self, request: GroupRequest, op: Operation) -> bool:
-        """Return True if the client may not ask this of the group."""
+        """Return True if the client has no right to this operation's group."""
         rights = request.context.rights
         if rights is None or isinstance(op, ListGroups):
             return False
@@ -112,14 +120,14 @@ class GroupApi:
 
 
 class _Question(NamedTuple):
-    """One operation, and the asker that receives its answer."""
+    """One operation that was asked of a coordinator, and the asker that receives the answer."""
 
     op: Operation
     asker: Asker
 
 
 class GroupHandler:
-    """`__call__` is the route's handler."""
+    """The handler of one group API; `__call__` serves a request."""
 
     def __init__(
         self, api: GroupApi, coordinators: Coordinators, aside: Aside, lines: ConnectionLines
@@ -154,7 +162,7 @@ class GroupHandler:
         return self._answered(request, asked)
 
     def _ask(self, request: GroupRequest, ops: Iterable[Operation]) -> Iterator[_Question]:
-        """Yield the questions; each is asked when it is taken."""
+        """Yield the questions of a request. Each operation is asked when its question is taken."""
         return (_Question(op, asker) for op in ops for asker in self._askers(request, op))
 
     def _askers(self, request: GroupRequest, op: Operation) -> Iterable[Asker]:
@@ -167,7 +175,7 @@ class GroupHandler:
     def _answered(
         self, request: GroupRequest, asked: list[_Question]
     ) -> Reply | asyncio.Future[Reply | None]:
-        """Return the reply if all answers are ready and short, otherwise a future of it."""
+        """Return the reply if all answers are there and short; otherwise a future of the reply."""
         if len(asked) <= ROWS_AT_ONCE:
             answers = [one.asker.answer_value for one in asked]
             if None not in answers and _is_short(answers):
@@ -206,8 +214,8 @@ class GroupHandler:
         return encode_response(request.context.api_key, request.version, values)
 
     def _close(self, asked: list[_Question], reply: asyncio.Future[Reply | None]) -> None:
-        """Close pending joins if the client has disconnected: the group must not wait for its
-        member."""
+        """Close the client's pending joins if the request was cancelled: the client has
+        disconnected, and the group must not wait for it."""
         for op, asker in asked if reply.cancelled() else ():
             if isinstance(op, JoinGroup) and not asker.answered:
                 gone = CloseRequest(group_id=op.group_id, token=asker)
@@ -215,7 +223,7 @@ class GroupHandler:
 
 
 async def _heard(asker: Asker) -> object:
-    """Return the answer; one that is ready is taken at once."""
+    """Return the asker's answer. Wait for it only if it is not there yet."""
     return await asker.future() if asker.answer_value is None else asker.answer_value
 
 
@@ -223,15 +231,15 @@ _NOT_AUTHORIZED = RefusedAsWhole(Code.GROUP_AUTHORIZATION_FAILED)
 
 
 def _refused_asker() -> Asker:
-    """Return an asker that is refused at once, without a coordinator."""
+    """Return an asker with the answer GROUP_AUTHORIZATION_FAILED, without asking a coordinator."""
     asker = Asker()
     asker.answer(_NOT_AUTHORIZED)
     return asker
 
 
 def _rows(answer: object) -> int:
-    """Return the number of rows in a response; above the limit for an answer that is not complete
-    yet."""
+    """Return the number of rows that an answer becomes in a response. Return a number above
+    `ROWS_AT_ONCE` if the answer is not complete yet."""
     match answer:
         case OffsetsCommitted(rows) | OffsetsFetched(rows) | GroupsListed(rows) | MembersLeft(rows):
             return len(rows)
@@ -245,7 +253,7 @@ def _rows(answer: object) -> int:
 
 
 def _is_short(answers: list[object]) -> bool:
-    """Return True if the answers need little memory and time to encode."""
+    """Return True if these answers take little memory and time to encode."""
     if sum(map(_rows, answers)) > ROWS_AT_ONCE:
         return False
     return sum(size for answer in answers for size in _sizes(answer)) <= TOLD_AT_ONCE + (
@@ -254,7 +262,7 @@ def _is_short(answers: list[object]) -> bool:
 
 
 def _sizes(answer: object) -> Iterator[int]:
-    """Yield the memory that each row takes at most while it is encoded, in bytes."""
+    """Yield the most memory, in bytes, that each row of an answer takes while it is encoded."""
     match answer:
         case OffsetsFetched(rows):
             return (_text_bytes(row.topic, row.metadata) for row in rows)
@@ -277,7 +285,7 @@ def _sizes(answer: object) -> Iterator[int]:
 
 
 def _text_bytes(*texts: str) -> int:
-    """Return the memory of a row with these texts, in UTF-8 at most."""
+    """Return the most memory, in bytes, of a row with these texts in UTF-8."""
     return _ROW_BYTES + sum(len(text) if text.isascii() else 4 * len(text) for text in texts)
 
 
@@ -285,13 +293,13 @@ def _text_bytes(*texts: str) -> int:
 
 
 def code_of(answer: object) -> Code:
-    """Return the error code of a whole operation."""
+    """Return the error code of an operation as a whole: NONE unless it was refused as a whole."""
     return answer.code if isinstance(answer, RefusedAsWhole) else Code.NONE
 
 
 def portions(items: Iterator[T]) -> Iterator[tuple[T, ...]]:
-    """Yield portions of the size that one operation takes; one empty portion if there are no
-    items."""
+    """Yield the items in portions of at most `PARTITIONS_AT_ONCE`. If there are no items, yield one
+    empty portion."""
     portion = tuple(islice(items, PARTITIONS_AT_ONCE))
     yield portion
     while portion := tuple(islice(items, PARTITIONS_AT_ONCE)):
@@ -299,7 +307,7 @@ def portions(items: Iterator[T]) -> Iterator[tuple[T, ...]]:
 
 
 def by_topic(rows: Iterable[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Return rows grouped by topic, as responses have them."""
+    """Group (topic, row) pairs as responses have them: one entry for each run of the same topic."""
     return [
         {"name": name, "partitions": [row for _, row in found]}
         for name, found in groupby(rows, key=lambda row: row[0])

@@ -12,11 +12,11 @@ Source: KIP-62, KIP-345; docs/protocol.md §5.8.1.
 `LeaveGroup`: members leave, or an administrator removes them; from version 3 several at once.
 Source: KIP-345, KIP-800; docs/protocol.md §5.8.1.
 
-Refuse members of group protocols that are not served: KIP-848 consumer groups and share groups.
-Their heartbeats are advertised and answered with UNSUPPORTED_VERSION (35), as by an Apache Kafka
-with `group.coordinator.rebalance.protocols` `classic`. librdkafka looks for the heartbeat in
-ApiVersions and waits in silence where it is missing; told 35, it ends with a sentence. Nothing else
-of these protocols is advertised. No request is decoded, so no right is required.
+`refuse_heartbeat`: refuses members of group protocols that are not served: KIP-848 consumer groups
+and share groups. Their heartbeats are advertised and answered with UNSUPPORTED_VERSION (35), as by
+an Apache Kafka with `group.coordinator.rebalance.protocols` `classic`. librdkafka looks for the
+heartbeat in ApiVersions and waits in silence where it is missing; told 35, it ends with a sentence.
+Nothing else of these protocols is advertised. No request is decoded, so no right is required.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _join_operations(request: GroupRequest) -> Iterator[JoinGroup]:
 
 
 def _milliseconds(time: timedelta) -> int:
-    """Return kio's duration in whole milliseconds."""
+    """Return a parsed duration in whole milliseconds."""
     return time // timedelta(milliseconds=1)
 
 
@@ -172,7 +172,8 @@ def _heartbeat_operations(request: GroupRequest) -> Iterator[MemberHeartbeat]:
 
 def _heartbeat_values(_: GroupRequest, answers: list[object]) -> dict[str, Any]:
     """Return the response's values. As in Kafka, a heartbeat never gets
-    COORDINATOR_LOAD_IN_PROGRESS, which some clients take for a fault."""
+    COORDINATOR_LOAD_IN_PROGRESS, which some clients take for a fault; it gets
+    COORDINATOR_NOT_AVAILABLE instead."""
     code = code_of(answers[0])
     loads = code is Code.COORDINATOR_LOAD_IN_PROGRESS
     return {"error_code": Code.COORDINATOR_NOT_AVAILABLE if loads else code}
@@ -218,7 +219,7 @@ _SENTENCES = {
     68: "This cluster serves the classic group protocol only: set group.protocol=classic.",
     76: "This cluster serves no share groups: use a consumer group.",
 }
-"""By api key: ConsumerGroupHeartbeat, ShareGroupHeartbeat."""
+"""The error messages by API key: ConsumerGroupHeartbeat, ShareGroupHeartbeat."""
 
 
 def refuse_heartbeat(context: RequestContext) -> Reply:

@@ -118,8 +118,8 @@ _GROUP_CODE_VERSION = 2
 
 
 def _groups(request: GroupRequest) -> Iterator[tuple[Any, bool]]:
-    """Yield each group, with True if it was named before. A repeated group is refused, so that a
-    reply is not a multiple of what is committed."""
+    """Yield each group of the request, with True if the request has named it before. A repeated
+    group is refused, so that a reply cannot be many times as large as what is committed."""
     many = request.version >= _MANY_GROUPS_VERSION
     seen: set[str] = set()
     for group in request.value.groups if many else (request.value,):
@@ -178,7 +178,7 @@ def _refused(group: Any, code: Code) -> dict[str, Any]:
 
 
 def _told(request: GroupRequest, group: Any, answers: list[object]) -> dict[str, Any]:
-    """Return a group's error code and offsets."""
+    """Return the response's values for one group: its error code, or its offsets."""
     found: list[Iterable[FetchedOffset]] = []
     for answer in answers:
         match answer:
@@ -205,7 +205,7 @@ def _told(request: GroupRequest, group: Any, answers: list[object]) -> dict[str,
 
 
 def _seen(request: GroupRequest, offsets: Iterable[FetchedOffset]) -> Iterable[FetchedOffset]:
-    """Return the offsets of topics that the client may describe."""
+    """Return those offsets that belong to topics that the client may describe."""
     rights = request.context.rights
     if rights is None:
         return offsets

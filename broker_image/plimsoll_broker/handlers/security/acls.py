@@ -38,7 +38,7 @@ _E = TypeVar("_E", bound=Enum)
 
 
 class _NoForm(Exception):
-    """A malformed rule or filter; the message says why."""
+    """An ACL or a filter in a request is malformed; the message says why."""
 
 
 def _by_number(numbers: Mapping[_E, int], what: str, number: int) -> _E:
@@ -131,7 +131,7 @@ def _described(request: Any, version: int, acls: Collection[Acl], *, off: bool) 
 
 
 def _grouped(acls: Iterable[Acl]) -> list[dict[str, Any]]:
-    """Return the rules grouped by resource."""
+    """Return the response's entries of these ACLs, grouped by resource."""
     resources: dict[tuple[Any, ...], dict[str, Any]] = {}
     for acl in sorted(acls, key=lambda one: one.order):
         resource = _resource(acl)
@@ -141,7 +141,8 @@ def _grouped(acls: Iterable[Acl]) -> list[dict[str, Any]]:
 
 
 def create_acls(view: ClusterView) -> Handler:
-    """Return the handler of CreateAcls: well-formed rules are added together, others refused."""
+    """Return the handler of CreateAcls. Well-formed ACLs are created by one command; each malformed
+    one is refused by itself."""
 
     async def handle(context: RequestContext) -> bytes:
         many = things(context)
@@ -167,11 +168,12 @@ def create_acls(view: ClusterView) -> Handler:
 
 
 _Told = dict[int, tuple[int, str | None]]
-"""An error code and a message, by position in the request."""
+"""The error code and message of each ACL, by its position in the request."""
 
 
 def _creations(request: Any) -> tuple[dict[int, Acl], _Told]:
-    """Return the well-formed rules, and the results of the others."""
+    """Return the well-formed ACLs of the request, and the results of the malformed ones, each by
+    position."""
     wanted: dict[int, Acl] = {}
     told: _Told = {}
     for at, asked in enumerate(request.creations):
@@ -186,8 +188,8 @@ def _creations(request: Any) -> tuple[dict[int, Acl], _Told]:
 
 
 def delete_acls(view: ClusterView) -> Handler:
-    """Return the handler of DeleteAcls: each well-formed filter is applied; rules of objects
-    stay."""
+    """Return the handler of DeleteAcls. Each well-formed filter is applied. ACLs that Kubernetes
+    objects declare are not deleted."""
 
     async def handle(context: RequestContext) -> bytes:
         many = things(context)
@@ -216,7 +218,8 @@ def delete_acls(view: ClusterView) -> Handler:
 
 
 def _filters(request: Any) -> tuple[dict[int, AclFilter], dict[int, dict[str, Any]]]:
-    """Return the well-formed filters, and the results of the others."""
+    """Return the well-formed filters of the request, and the results of the malformed ones, each by
+    position."""
     wanted: dict[int, AclFilter] = {}
     results: dict[int, dict[str, Any]] = {}
     for at, asked in enumerate(request.filters):

@@ -32,12 +32,13 @@ _KEYS = (
     "controller_mutation_rate",
     "connection_creation_rate",
 )
-"""In Kafka's order, as `client-id` before `user` is: some clients' own tests compare lists."""
+"""The quota names in Kafka's order, in which `client-id` comes before `user`, too: some clients'
+own tests compare lists."""
 _EXACT, _DEFAULT, _ANY = 0, 1, 2
 
 
 class _BadQuota(Exception):
-    """A malformed entity or filter; the message says why."""
+    """An entity, a filter or a value in a request is malformed; the message says why."""
 
     def __init__(self, message: str, code: int = Code.INVALID_REQUEST) -> None:
         super().__init__(message)
@@ -49,7 +50,8 @@ class _BadQuota(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Filter:
-    """`names`: by entity type; None: any name. `strict`: no other types."""
+    """Which quotas a DescribeClientQuotas request selects. `names`: the required name by entity
+    type; None for any name. `strict`: True if entities with further types are not selected."""
 
     names: Mapping[str, str | None]
     strict: bool
@@ -158,8 +160,8 @@ def _change(entry: Any) -> QuotaChange:
 
 
 def alter_quotas(view: ClusterView) -> Handler:
-    """Return the handler of AlterClientQuotas: each entity is separate; the controller decides
-    about well-formed ones."""
+    """Return the handler of AlterClientQuotas. Each entity succeeds or fails by itself; the
+    controller decides about the well-formed ones."""
 
     async def handle(context: RequestContext) -> bytes:
         many = things(context)
@@ -177,11 +179,12 @@ def alter_quotas(view: ClusterView) -> Handler:
 
 
 _Outcomes = dict[int, tuple[int, str | None]]
-"""An error code and a message, by position in the request."""
+"""The error code and message of each entity, by its position in the request."""
 
 
 def _changes(request: Any) -> tuple[dict[int, QuotaChange], _Outcomes]:
-    """Return the well-formed changes, and the results of the others."""
+    """Return the well-formed changes of the request, and the results of the malformed ones, each by
+    position."""
     wanted: dict[int, QuotaChange] = {}
     told: _Outcomes = {}
     for at, entry in enumerate(request.entries):

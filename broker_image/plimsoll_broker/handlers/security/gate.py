@@ -1,14 +1,14 @@
 """The gate: every request's rights are checked here, before its handler is called.
 
-Made with a table of handlers, for each port that clients reach. An API without a row in
-`security.requirements` or without a guard is not let through. If authorization is off, requests go
-straight to their handlers. A request that names many items, or asks for all of many, is parsed and
-decided in a thread, and its answer changed in another: the event loop never compares one request
-with the rules for long. `docs/design/006-event-loop.md`
+`guarded` wraps a table of handlers, for each port that clients reach. An API without a row in
+`security.requirements` or without a guard is refused. If authorization is off, requests go straight
+to their handlers. A request that names many items, or asks for all of many, is parsed and decided
+in a thread, and its reply is changed in another: the event loop never compares one request with the
+rules for long (`docs/design/006-event-loop.md`).
 
-The guard of each API: a row for each key that `security.requirements` names. IN_HANDLER: rights
-that the handler checks, since they are decided anew at each look (Fetch), in the turn of the append
-(Produce), or for each operation on a group.
+`GUARDS`: the guard of each API, a row for each key that `security.requirements` names. IN_HANDLER:
+the handler checks the rights, since they are decided anew at each look (Fetch), in the turn of the
+append (Produce), or for each operation on a group.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ _Op = AclOperation
 
 
 def asks_for_all(context: RequestContext, request: Any) -> bool:
-    """Return True if the request asks for all topics, so that each is compared with the rules."""
+    """Return True if the request asks for all topics, so that each topic is compared with the
+    rules."""
     return context.api_key in _OF_ALL and not request.topics
 
 
@@ -170,19 +171,19 @@ GUARDS: Mapping[ApiKey, Guard] = {
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: guards.describe_topic_partitions,
     ApiKey.SHARE_GROUP_HEARTBEAT: free,
 }
-"""An API that is not listed is refused."""
+"""The guard of each API. A request of an API that is not listed is refused."""
 
 
 Result = Reply | Awaitable[Reply | None] | None
 """A handler's result."""
 REPLY_BYTES_AT_ONCE = 4096
-"""Bytes of an answer that is changed in the event loop."""
+"""The largest reply, in bytes, that is changed on the event loop."""
 
 
 def guarded(
     handlers: Mapping[ApiKey, Handler], authority: Authority, aside: Aside
 ) -> dict[ApiKey, Handler]:
-    """Return the same APIs, each behind its guard."""
+    """Return the same handlers, each behind the guard of its API."""
     table: dict[ApiKey, Handler] = {}
     for key, handler in handlers.items():
         guard = GUARDS.get(key) if key in REQUIREMENTS else None
@@ -217,7 +218,8 @@ def _handle(
 
 
 class _Passage:
-    """One request on its way through its guard."""
+    """One request on its way through its guard: the guard decides, the handler is called, and its
+    reply is changed. `now` does so at once; `later` decides in a thread."""
 
     __slots__ = ("_aside", "_context", "_guard", "_handler", "_long", "_rights")
 
@@ -246,7 +248,8 @@ class _Passage:
         return await result if isinstance(result, Awaitable) else result
 
     def _decide(self, request: Any | None) -> Guarded:
-        """Decide in a thread."""
+        """Parse the request, unless that was done, and return the guard's decision. Called in a
+        thread."""
         if request is None:
             context = self._context
             request = decode_request(context.api_key, context.api_version, context.body)

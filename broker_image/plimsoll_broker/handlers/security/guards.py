@@ -1,11 +1,12 @@
-"""Guards: how an API is refused, in part or as a whole, if a right is missing.
+"""Guards: how a request is refused, in part or as a whole, if a right is missing.
 
 `gate` assigns guards to APIs. Codes and order are Kafka's: `KafkaApis`, `ControllerApis`,
 `ConfigHelper`, `AclApis` of 4.1.
 
-Asking and Guarded: one request under authorization, and a guard's verdict. The vocabulary of
-guards. A guard passes a request on unchanged if all of it is allowed. Otherwise it removes what is
-not, and adds refusals to the answer. It returns a `Guarded`, which `gate` carries out.
+A guard gets an `Asking`, one request of a client under authorization, and returns a `Guarded`, its
+decision, which `gate` carries out. It passes a request on unchanged if all of it is allowed.
+Otherwise it removes the items that are not allowed from the request, and adds refusals to the
+reply.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def plain(value: Any) -> Any:
-    """Return kio's value in the form that encoders take."""
+    """Return a value that kio has parsed in the form that encoders take: dicts, lists, and numbers
+    of milliseconds."""
     if dataclasses.is_dataclass(value):
         names = (field.name for field in dataclasses.fields(value))
         return {name: plain(getattr(value, name)) for name in names}
@@ -48,8 +50,9 @@ def plain(value: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Guarded:
-    """A guard's decision. `told`: the whole answer. Otherwise the request goes to its handler, with
-    `body` if it was changed, and `changes` are applied to the handler's answer."""
+    """A guard's decision about one request. If `told` is set it is the whole reply, and the handler
+    is not called. Otherwise the request goes to its handler, with `body` in place of its own body
+    unless that is None, and `changes` are applied to the handler's reply."""
 
     told: bytes | None = None
     body: memoryview | None = None
@@ -58,8 +61,8 @@ class Guarded:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Asking:
-    """`value`: kio's request. It only asks for rights and reads values, since guards of long
-    requests run in a thread."""
+    """One request that a guard decides about. `value`: the request as kio parses it. `rights`: what
+    the client may do. It only reads, since guards of long requests run in a thread."""
 
     context: RequestContext
     value: Any
@@ -70,31 +73,32 @@ class Asking:
         return self.context.api_version
 
     def pass_on(self) -> Guarded:
-        """Pass the request on unchanged."""
+        """Return the decision to pass the request on unchanged."""
         return Guarded()
 
     def pass_on_with(self, **changed: Any) -> Guarded:
-        """Pass the request on with other fields."""
+        """Return the decision to pass the request on with other values of these fields."""
         return Guarded(body=memoryview(bytearray(self.encoded_with(**changed))))
 
     def encoded_with(self, **changed: Any) -> bytes:
-        """Encode the request's body with other fields."""
+        """Return the request's body, encoded with other values of these fields."""
         values = {**plain(self.value), **changed}
         return encode_request(self.context.api_key, self.version, values)
 
     def tell(self, values: Values) -> Guarded:
-        """Return the whole answer."""
+        """Return the decision to reply with these values without calling the handler."""
         return Guarded(told=encode_response(self.context.api_key, self.version, values))
 
     def change(self, verdict: Guarded, change: Change) -> Guarded:
-        """Change the answer before it is sent, whether the guard or the handler gives it."""
+        """Return the decision with one more change of the reply, no matter if the guard or the
+        handler makes it."""
         if verdict.told is not None:
             return Guarded(told=changed(self.context, verdict.told, (change,)))
         return dataclasses.replace(verdict, changes=(*verdict.changes, change))
 
 
 def changed(context: RequestContext, reply: Buffer, changes: Iterable[Change]) -> bytes:
-    """Decode an answer, apply the changes and encode it again."""
+    """Return a reply with these changes: it is decoded, changed and encoded again."""
     key, version = context.api_key, context.api_version
     values: Values = plain(decode_response(key, version, reply))
     for change in changes:
@@ -103,7 +107,7 @@ def changed(context: RequestContext, reply: Buffer, changes: Iterable[Change]) -
 
 
 def added(field: str, entries: Iterable[Values]) -> Change:
-    """Return a change that appends entries to a list."""
+    """Return a change that appends entries to the list `field` of a reply."""
 
     def change(values: Values) -> None:
         values[field] = [*(values[field] or ()), *entries]
@@ -121,12 +125,13 @@ _IDS_VERSION = 6
 
 
 def free(asking: Asking) -> Guarded:
-    """Pass the request on: it needs no right, or the handler decides."""
+    """Pass the request on: it needs no right, or its handler checks the rights."""
     return asking.pass_on()
 
 
 def on_cluster(operation: AclOperation, refused: Callable[[Any], Values]) -> Guard:
-    """Return a guard for a right on the cluster. `refused`: the answer to a client without it."""
+    """Return a guard that requires a right on the cluster. `refused`: returns the reply's values
+    for a client without the right, from the request."""
 
     def guard(asking: Asking) -> Guarded:
         if asking.rights.cluster(operation):
@@ -141,9 +146,13 @@ def on_cluster(operation: AclOperation, refused: Callable[[Any], Values]) -> Gua
 
 @dataclass(frozen=True, slots=True)
 class EachTopic:
-    """The fields in which a request names topics and its answer describes them. `refused`: the
-    entry of a denied topic, with Kafka's code. `on_all`: a cluster right that suffices for all
-    topics."""
+    """A guard that requires a right on each topic that a request names, and refuses each topic by
+    itself.
+
+    `asked`: the request's list of topics; `told`: the reply's list; `name`: the field of the
+    topic's name. `refused`: returns the reply's entry of a denied topic, with Kafka's code.
+    `on_all`: an operation on the cluster; the right to it suffices for all topics.
+    """
 
     operation: AclOperation
     refused: Callable[[Any, int], Values]
@@ -164,7 +173,8 @@ class EachTopic:
 
 
 def left_out(asking: Asking, each: EachTopic, denied: list[Any]) -> Guarded:
-    """Pass the request on without the denied topics, and add their refusals."""
+    """Return the decision to pass the request on without the denied topics, and to add their
+    refusals to the reply."""
     code = Code.TOPIC_AUTHORIZATION_FAILED
     entries = [each.refused(one, code) for one in denied]
     gone = {id(one) for one in denied}
@@ -230,8 +240,8 @@ _CREATE = EachTopic(_Op.CREATE, _created)
 
 
 def create_topics(asking: Asking) -> Guarded:
-    """Require Create on the cluster or on each topic; configs are shown only with
-    DescribeConfigs."""
+    """Require Create on the cluster or on each topic. The reply shows a topic's configs only to
+    clients with DescribeConfigs on it."""
     rights = asking.rights
     result = asking.pass_on() if rights.cluster_quietly(_Op.CREATE) else _CREATE(asking)
 
@@ -246,7 +256,8 @@ def create_topics(asking: Asking) -> Guarded:
 
 
 def delete_topics(asking: Asking) -> Guarded:
-    """Require Delete on the cluster or on each topic; topics without Describe stay hidden."""
+    """Require Delete on the cluster or on each topic. The name of a topic that was requested by id
+    is not shown to clients without Describe on it."""
     rights = asking.rights
     if rights.cluster_quietly(_Op.DELETE):
         return asking.pass_on()
@@ -283,8 +294,8 @@ def _may_know_it_is_not(rights: Rights, name: str) -> bool:
 
 
 def describe_topic_partitions(asking: Asking) -> Guarded:
-    """Asked for all, show the topics that the client may describe; refuse named ones that it may
-    not."""
+    """If all topics are requested, show those that the client may describe. If topics are named,
+    refuse those that it may not describe."""
     return asking.change(_described(asking), partial(tell_topics, asking))
 
 
@@ -315,8 +326,9 @@ def _described(asking: Asking) -> Guarded:
 
 
 def metadata(asking: Asking) -> Guarded:
-    """Hide topics that the client may not describe. A request for all is changed into one that
-    names the visible topics, so that no remembered reply is another client's."""
+    """Hide the topics that the client may not describe. A request for all topics is changed into
+    one that names the visible topics, so that a reply that the handler remembers shows no other
+    client's topics."""
     topics = asking.value.topics
     all_of_them = topics is None or (asking.version == 0 and not topics)
     verdict = _all_metadata(asking) if all_of_them else _named_metadata(asking)
@@ -332,7 +344,7 @@ def _tell_cluster(asking: Asking, values: Values) -> None:
 
 
 def tell_topics(asking: Asking, values: Values) -> None:
-    """Add the operations that the client may perform on each visible topic (KIP-430)."""
+    """Add the operations that the client may do on each topic of a reply (KIP-430)."""
     for topic in values["topics"]:
         if topic["name"] is not None and topic["error_code"] != Code.TOPIC_AUTHORIZATION_FAILED:
             may = asking.rights.operations(ResourceType.TOPIC, topic["name"])
@@ -388,7 +400,9 @@ def _named_metadata(asking: Asking) -> Guarded:
 
 
 def on_configs(operation: AclOperation, told: str, *, shows_configs: bool = False) -> Guard:
-    """Return a guard for configs of topics, groups, and (by the cluster) brokers."""
+    """Return a guard that requires the right to `operation` on each topic or group with configs,
+    and on the cluster for brokers' configs. `told`: the reply's list of results. `shows_configs`:
+    True if a result has a list of configs."""
 
     def guard(asking: Asking) -> Guarded:
         denied: list[tuple[Any, Code]] = []
@@ -432,7 +446,7 @@ def _refused_configs(asking: Asking, operation: AclOperation, one: Any) -> Code 
 
 
 def find_coordinator(asking: Asking) -> Guarded:
-    """Require Describe of the group, or of the transactional id."""
+    """Require Describe on each named group, or on each transactional id."""
     many = asking.version >= 4
     keys = list(asking.value.coordinator_keys) if many else [asking.value.key]
     kind = getattr(asking.value, "key_type", _GROUP)
@@ -458,8 +472,8 @@ def find_coordinator(asking: Asking) -> Guarded:
 
 
 def init_producer_id(asking: Asking) -> Guarded:
-    """Require Write of the transactional id; without one, IdempotentWrite or Write of any topic
-    (KIP-679)."""
+    """Require Write on the transactional id. Without one, require IdempotentWrite on the cluster or
+    Write on any topic (KIP-679)."""
     rights, transactional_id = asking.rights, asking.value.transactional_id
     code = Code.CLUSTER_AUTHORIZATION_FAILED
     if transactional_id is not None:

@@ -1,8 +1,8 @@
 """SaslHandshake and SaslAuthenticate: a connection's login, which `security.sasl` decides.
 
-A failed login is answered late, and then the connection is closed. The fault of a password is
-reported nowhere; that of a token, and the claimed user name, only in the audit log. Source: KIP-43,
-KIP-152, KIP-255, KIP-368.
+A failed login is answered after a delay, and then the connection is closed. The client is not told
+what was wrong with a password or a token. The reason that a token was refused, and the user name
+that the client claimed, appear in the audit log only. Source: KIP-43, KIP-152, KIP-255, KIP-368.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import decode_request, encode_response
 
 FAILED_AFTER_S = 0.1
-"""Kafka's connection.failed.authentication.delay.ms."""
+"""The delay, in seconds, before a failed login is answered: the default of Kafka's
+connection.failed.authentication.delay.ms."""
 
 NOT_HERE = LoginAnswer(Code.ILLEGAL_SASL_STATE)
-"""The answer on a listener without login."""
+"""The answer to a login on a listener that has no login."""
 
 
 def login_handlers(authority: Authority, aside: Aside) -> dict[ApiKey, Handler]:
-    """Return the handlers of listeners with login."""
+    """Return the handlers of the login APIs, for listeners that require a login."""
     return {
         ApiKey.SASL_HANDSHAKE: Handshake(authority),
         ApiKey.SASL_AUTHENTICATE: Authenticate(authority, aside),
@@ -40,7 +41,7 @@ def login_handlers(authority: Authority, aside: Aside) -> dict[ApiKey, Handler]:
 
 
 class Handshake:
-    """`__call__` is the route's handler."""
+    """The handler of SaslHandshake; `__call__` serves a request."""
 
     def __init__(self, authority: Authority) -> None:
         self._authority = authority
@@ -57,8 +58,8 @@ class Handshake:
 
 
 class Authenticate:
-    """`__call__` is the route's handler. Tokens are verified in a thread, in the turn of the
-    client's address; each connection has one at a time."""
+    """The handler of SaslAuthenticate; `__call__` serves a request. Tokens are verified in a
+    thread, in the turn of the client's address; each connection has one at a time."""
 
     def __init__(self, authority: Authority, aside: Aside) -> None:
         self._authority = authority

@@ -43,7 +43,8 @@ def describe_scram(view: ClusterView) -> Handler:
 
 
 def _all_described(request: Any, version: int, credentials: Mapping[Any, ScramCredential]) -> bytes:
-    """Encode the description. `credentials`: by user and mechanism."""
+    """Encode the response with the users' mechanisms and iterations. `credentials`: the committed
+    ones, by user and mechanism."""
     known: dict[str, list[ScramCredential]] = {}
     for (user, _), credential in sorted(credentials.items()):
         known.setdefault(user, []).append(credential)
@@ -95,12 +96,12 @@ def alter_scram(view: ClusterView) -> Handler:
 
 
 _Told = dict[str, tuple[int, str]]
-"""An error code and a message, by user."""
+"""The error code and message of each user's change."""
 
 
 def _changes(request: Any) -> tuple[list[str], _Told, AlterScramCredentials]:
-    """Return the named users, the results of unacceptable changes, and the command for the
-    others."""
+    """Return the named users, the results of changes that are refused here, and the command to the
+    controller with the other changes."""
     users = list(dict.fromkeys(one.name for one in (*request.deletions, *request.upsertions)))
     told: _Told = {}
     for one in (*request.deletions, *request.upsertions):
