@@ -110,8 +110,8 @@ class KubeStore:
         return sorted(read, key=lambda one: one[0].header.sequence)
 
     def _read(self, item: Object) -> tuple[Stored, ArchiveSegment] | None:
-        """Return the segment in a ConfigMap, or None if the ConfigMap is foreign. A segment whose
-        header is unreadable, or contradicts the name or the cluster, gets the placeholder
+        """Return the segment in a ConfigMap, or None if the ConfigMap is foreign. A header that is
+        unreadable, or contradicts the name or the cluster, is replaced by the placeholder
         header."""
         name = item["metadata"]["name"]
         by_name = unreadable(name)

@@ -1,10 +1,11 @@
-"""Records to canonical JSON and back, and batches and snapshots to their stored form. Pure.
+"""Encodes the records of the metadata log as canonical JSON, and batches and snapshots in their
+stored form; decodes and verifies both. Pure.
 
 Canonical: keys sorted, no white space, UTF-8, and whole numbers written as integers, so that
 storage which re-serialises JSON cannot change the checksum: an API server turns 5.0 into 5 and
 keeps 0.5. A snapshot is compressed with zlib; a reader verifies the SHA-256 of the stored bytes and
 the size of the image before it accepts it. Called by the controller (`pack`, `decode_records`) and
-by both shells (`store`, `load`).
+by both logs (`store`, `decode_batch`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from plimsoll_operator.metalog.interface import (
 )
 
 BATCH_BYTES_MAX = 900_000
-"""Records per batch, as JSON.  etcd takes requests of 1.5 MiB; indentation is not stored."""
+"""Maximum bytes of one batch's records as JSON. etcd takes requests of 1.5 MiB; indentation is not
+stored."""
 
 _encoder = msgspec.json.Encoder(order="sorted")
 _FLOAT = re.compile(rb"[\[:,]\s*-?(?:\d+[.eE]|\d{19})")
@@ -41,7 +43,7 @@ _INTEGERS = range(-(2**63), 2**63)
 
 
 class StoredBatch(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A batch as both shells store it.
+    """A batch in the JSON form that both logs store.
 
     The ring keeps `written_ms` in an annotation: the schema of an earlier release lacks the field
     and would reject it.
@@ -78,7 +80,8 @@ def _encode(value: Record | list[Record]) -> bytes:
 
 
 def _with_integers(value: Any) -> Any:
-    """Return the same JSON with each number as re-serialising storage returns it."""
+    """Return the decoded JSON with each number as an API server returns it after storing it: whole
+    numbers as int, integers beyond 64 bits as float."""
     match value:
         case dict():
             return {key: _with_integers(one) for key, one in value.items()}
@@ -92,7 +95,7 @@ def _with_integers(value: Any) -> Any:
 
 
 def decode_records(batch: Batch) -> tuple[Record, ...]:
-    """Return the batch's records. Raises `UnknownRecord` if a newer version wrote some of them."""
+    """Return the records of a batch. Raise `UnknownRecord` if a newer release wrote one of them."""
     try:
         return read_records(batch.records_json)
     except MetadataTooNew as error:
@@ -100,14 +103,16 @@ def decode_records(batch: Batch) -> tuple[Record, ...]:
 
 
 def snapshots_taken(batch: Batch) -> tuple[SnapshotTaken, ...]:
-    """Return the `SnapshotTaken` records in a batch; cheap without any."""
+    """Return the `SnapshotTaken` records in a batch, usually none. Decodes only a batch that
+    contains one."""
     if b'"SnapshotTaken"' not in batch.records_json:
         return ()
     return tuple(record for record in decode_records(batch) if isinstance(record, SnapshotTaken))
 
 
 def record_too_large(records: Sequence[Record]) -> str | None:
-    """Return a sentence if a record fits no batch and must be refused before it is queued."""
+    """Return a sentence about the first record that is too large for any batch, or None if all fit.
+    Such records are refused before they are queued."""
     for record in records:
         size = len(_encoder.encode(record)) + 2
         if size > BATCH_BYTES_MAX:
@@ -125,8 +130,8 @@ def pack(
     new_nonce: Callable[[], str],
     written_ms: int = 0,
 ) -> tuple[Batch, ...]:
-    """Return the batches that append `records` after `tip`: one, or a group if one cannot hold
-    them."""
+    """Return the batches that append `records` after `tip`: a single one, or a group of several if
+    one cannot hold them. Raise `AppendRefused` if a record is too large for any batch."""
     assert records, "an empty batch would commit nothing"
     if (refusal := record_too_large(records)) is not None:
         raise AppendRefused(refusal)
@@ -172,7 +177,8 @@ def _bodies(records: Sequence[Record]) -> list[tuple[bytes, int]]:
 
 
 def checksum(batch: Batch) -> str:
-    """Return the SHA-256 of the canonical header, a newline, and the canonical records."""
+    """Return the checksum of a batch: the SHA-256, in hex, of its header fields as canonical JSON,
+    a newline, and its records."""
     header = {
         "baseOffset": batch.base_offset,
         "controllerEpoch": batch.controller_epoch,
@@ -190,7 +196,7 @@ def checksum(batch: Batch) -> str:
 
 
 def sealed(batch: Batch, records_json: bytes) -> Batch:
-    """Return the batch with these records and their checksum."""
+    """Return the batch with `records_json` as its records, and with the checksum that fits them."""
     unsealed = replace(batch, records_json=records_json)
     return replace(unsealed, checksum=checksum(unsealed))
 
@@ -215,7 +221,8 @@ def encode_batch(batch: Batch) -> bytes:
 
 
 def decode_batch(raw: bytes | msgspec.Raw) -> Batch:
-    """Return a stored batch with verified count and checksum. Raises `LogCorrupt`."""
+    """Return the batch stored as `raw`. Raise `LogCorrupt` if it cannot be decoded, or contradicts
+    its checksum or its record count."""
     try:
         stored = _stored_decoder.decode(raw)
         count = len(msgspec.json.decode(stored.records, type=list[msgspec.Raw]))
@@ -243,10 +250,11 @@ def decode_batch(raw: bytes | msgspec.Raw) -> Batch:
 
 
 def _as_earlier_builds_sealed(batch: Batch, stored: msgspec.Raw) -> Batch:
-    """Return the batch as an earlier build sealed it, or `batch` if that is not the fault.
+    """Return the batch with its records in the form in which an earlier build computed the
+    checksum. Return `batch` unchanged if no such form fits the checksum.
 
-    Earlier builds wrote a whole-number quota as 5.0 and sealed that. A file keeps it; an API server
-    turns it into 5.
+    Earlier builds wrote a whole-number quota as 5.0 and included that in the checksum. A file keeps
+    it; an API server turns it into 5.
     """
     with contextlib.suppress(msgspec.MsgspecError, MetadataTooNew, OverflowError):
         typed = read_records(batch.records_json)
@@ -270,7 +278,8 @@ def compress(image_bytes: bytes) -> bytes:
 
 
 def decompress(stored: bytes, image_size: int) -> bytes | None:
-    """Return None if the bytes are not a complete image of that size."""
+    """Return the image decompressed from a snapshot, or None if the bytes are not a complete image
+    of `image_size` bytes."""
     if not 0 <= image_size <= IMAGE_BYTES_MAX:
         return None
     inflater = zlib.decompressobj()
@@ -283,7 +292,8 @@ def decompress(stored: bytes, image_size: int) -> bytes | None:
 
 @dataclass(slots=True)
 class Weight:
-    """Bytes of batches since the last released snapshot, against that snapshot's size."""
+    """Size of the batches since the last released snapshot, and of that snapshot. `due` compares
+    them to tell when the next snapshot is worth its cost."""
 
     batch_bytes: int = 0
     snapshot_bytes: int = 0

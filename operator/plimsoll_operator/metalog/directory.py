@@ -60,7 +60,8 @@ class SnapshotHeader(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchFile:
-    """A file of batches as read: `good_bytes` of it are whole lines."""
+    """The batches read from one file. The first `good_bytes` of the file are complete, valid lines;
+    `torn` is True if something incomplete follows them."""
 
     path: Path
     batches: tuple[Batch, ...]
@@ -81,8 +82,8 @@ def sync_directory(directory: Path) -> None:
 
 
 def write_whole(path: Path, data: bytes, *, private: bool = False) -> None:
-    """Write a file atomically: its name appears with the whole content or not at all, even after a
-    crash. `private`: only its owner may read it."""
+    """Write a file atomically: after a crash it has either the whole content or does not exist
+    under this name. With `private`, only its owner may read it."""
     temporary = path.with_name(path.name + ".tmp")
     temporary.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
@@ -95,7 +96,8 @@ def write_whole(path: Path, data: bytes, *, private: bool = False) -> None:
 
 
 def claim(directory: Path, cluster_id: str) -> None:
-    """Write the log's owner. Raises for a directory of another cluster."""
+    """Write the owner of the log, `cluster_id`, into a new directory. Raise `LogCorrupt` if the
+    directory belongs to another cluster."""
     path = directory / CLUSTER_FILE
     if not path.exists():
         mine = ClusterFile(cluster_id=cluster_id)
@@ -128,7 +130,8 @@ def read_batch_files(directory: Path) -> list[BatchFile]:
 
 
 def read_batch_file(path: Path) -> BatchFile:
-    """Read whole lines up to the first bad one, which counts as torn only if nothing follows it."""
+    """Return the batches of a file up to the first invalid line. An invalid last line counts as
+    torn by a crash. Raise `LogCorrupt` if anything follows the invalid line."""
     batches: list[Batch] = []
     good_bytes = 0
     lines = path.read_bytes().split(b"\n")
@@ -153,7 +156,8 @@ def write_snapshot(directory: Path, name: str, header: SnapshotHeader, stored: b
 
 
 def read_snapshots(directory: Path) -> list[Snapshot]:
-    """Return the snapshots that verify; a torn or half-copied one counts as absent."""
+    """Return the snapshots in the directory that match their checksum. A torn or half-copied one is
+    left out."""
     found = (_read_snapshot(path) for path in sorted(directory.glob(SNAPSHOTS_GLOB)))
     return [snapshot for snapshot in found if snapshot is not None]
 
@@ -184,7 +188,7 @@ READS_MAX = 5
 
 @dataclass(slots=True, kw_only=True)
 class _Tail:
-    """The file for the next batch, and its end."""
+    """The file that takes the next batch, and the size up to which its content is known."""
 
     path: Path
     descriptor: int
@@ -192,7 +196,7 @@ class _Tail:
 
 
 class DirectoryLog:
-    """`metalog.interface.MetadataLog` over files in `path`."""
+    """`metalog.interface.MetadataLog` over files in the directory `path`."""
 
     def __init__(self, path: Path, cluster_id: UUID, *, poll_ms: int = 200) -> None:
         self._path = path
@@ -271,7 +275,7 @@ class DirectoryLog:
         return name
 
     async def lost(self) -> tuple[str, ...]:
-        """Return nothing: its files are open and private to it."""
+        """Return (): the files are private to this process and open, so none is looked for."""
         return ()
 
     async def mend(self) -> None: ...
@@ -349,8 +353,8 @@ class DirectoryLog:
         raise LogRegressed(f"the metadata log in {self._path} is incomplete: {gap}")
 
     def _signature(self) -> list[tuple[str, int]]:
-        """Return a value that changes whenever the log does; empty if files vanished during the
-        read."""
+        """Return the names and sizes of the directory's files, to compare with earlier ones: the
+        log has changed if they differ. Return [] if a file vanished during the read."""
         try:
             with os.scandir(self._path) as entries:
                 return sorted((entry.name, entry.stat().st_size) for entry in entries)
@@ -406,8 +410,9 @@ class DirectoryLog:
         self._tail = _Tail(path=path, descriptor=descriptor, size=0)
 
     def _write(self, tail: _Tail, batch: Batch, line: bytes) -> None:
-        """Write a line, in a thread. Afterwards either the whole line is on disk or none of it is
-        in the file."""
+        """Append one batch as a line and sync it. Runs in a thread. Raise `AppendRefused` if
+        nothing of the line is left in the file, `AppendConflict` if another process has written to
+        the log, and `LogCorrupt` if the file's content is unknown."""
         self._check_end(tail, batch)
         try:
             written = 0
@@ -438,8 +443,8 @@ class DirectoryLog:
             raise LogCorrupt(f"cannot truncate {tail.path}: {error.strerror}") from error
 
     async def _settle(self) -> None:
-        """Wait for a write after its caller was cancelled; its outcome will be read from the
-        file."""
+        """Wait for a write that is still running after its caller was cancelled. The next read of
+        the file shows its outcome."""
         if self._writing is not None:
             await asyncio.wait([self._writing])
             self._writing.exception()

@@ -29,47 +29,53 @@ from plimsoll_core.cluster.records import SnapshotTaken
 
 
 class MetadataLogError(Exception):
-    """Error of a log that could not do as requested; its text is a sentence for the user."""
+    """Base of a metadata log's errors. Its text is a sentence for the user."""
 
 
 class AppendConflict(MetadataLogError):
-    """Certain: the batch is not committed, and another writer holds the log."""
+    """Raised if the batch is certainly not committed, because another writer has written to the
+    log, or because the log must be opened again first."""
 
 
 class AppendRefused(MetadataLogError):
-    """Certain and final for this batch alone (too large, not permitted); others may follow."""
+    """Raised if this batch is certainly not committed and never can be (too large, not permitted).
+    Other batches may be appended."""
 
 
 class SnapshotRequired(MetadataLogError):
-    """Certain: nothing was sent.  Every place in the log is taken until a snapshot is released."""
+    """Raised without sending anything if the log is full: every place holds a batch that no
+    released snapshot covers."""
 
 
 class LogRegressed(MetadataLogError):
-    """The log lost committed batches: its storage went back in time. No more batch may commit."""
+    """Raised if the log lacks batches that were committed, because its storage went back in time.
+    No batch may be committed any more."""
 
 
 class LogCorrupt(MetadataLogError):
-    """The log holds content that no writer wrote. No more batch may commit."""
+    """Raised if the log holds content that no writer wrote. No batch may be committed any more."""
 
 
 class LogOfAnother(LogCorrupt):
-    """The log here belongs to another cluster, and no log is created in its place."""
+    """Raised if the log stored here belongs to another cluster. No log is created in its place."""
 
 
 class UnknownRecord(MetadataLogError):
-    """The log holds records of a newer version; this version must not lead."""
+    """Raised if the log holds records of a newer release. This release must not lead."""
 
 
 class LogUnavailable(MetadataLogError):
-    """The log cannot be read or written at the moment; opening may be retried."""
+    """Raised if the log cannot be read or written at the moment. Opening it may be retried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Records that commit together.
+    """Records that are committed together.
 
-    Made by `codec.pack`; `checksum` covers all other fields but `written_ms`. That is the writer's
-    wall clock, 0 if not recorded; it is shown to people, and no decision depends on it.
+    `sequence` numbers the batches, `base_offset` is the metadata offset of the first record.
+    `nonce` identifies the batch, `previous_nonce` its predecessor. `codec.pack` makes batches;
+    `checksum` covers all other fields but `written_ms`. That is the writer's wall clock, 0 if not
+    recorded; it is shown to people, and no decision depends on it.
 
     A decision too large for one batch is a group: its batches carry the same `group`, and its
     records count only once the batch with `last_of_group` is present.
@@ -94,7 +100,8 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tip:
-    """Position of the next batch, after the batch with `nonce`."""
+    """The end of a log: sequence and offset of the next batch, and nonce and controller epoch of
+    the last one. `nonce` is None for an empty log."""
 
     next_sequence: int
     next_offset: int
@@ -116,7 +123,8 @@ EMPTY_TIP = Tip(next_sequence=0, next_offset=0, nonce=None, controller_epoch=0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """The image after `end_offset` records; the last of them came in the batch with `nonce`."""
+    """A stored image of the cluster after `end_offset` records. The last of these records is in the
+    batch with `nonce` and sequence `last_sequence`."""
 
     name: str
     end_offset: int
@@ -137,10 +145,11 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedLog:
-    """A whole log, verified.
+    """Content of a whole log, verified.
 
-    `batches` are those to apply after the snapshot, in order: unfinished and voided groups are
-    not among them.  Both still have their sequence numbers, so build the next batch from `tip`.
+    `batches` are those to apply after the snapshot (after an empty image if `snapshot` is None), in
+    order. Unfinished and voided groups are left out, but have used sequence numbers, so build the
+    next batch from `tip`.
     """
 
     snapshot: Snapshot | None
@@ -150,59 +159,70 @@ class OpenedLog:
 
 class MetadataLog(Protocol):
     async def open(self) -> OpenedLog:
-        """Read everything and become able to append. May be called again at any time."""
+        """Read the whole log, and allow appends after what was read. May be called again at any
+        time. Raise `LogUnavailable` if it cannot be read now, `LogRegressed` or `LogCorrupt` if it
+        must not be used."""
 
     async def read(self) -> OpenedLog:
-        """Read everything and change nothing; for a standby."""
+        """Read the whole log and change nothing; for a standby. Raises the errors of `open`."""
 
     async def append(self, batch: Batch) -> None:
-        """Commit the batch before returning. Unknown outcomes are resolved inside, for as long as
-        it takes; cancel it to give up."""
+        """Commit the batch before returning. A write with an unknown outcome is repeated until the
+        outcome is certain, for as long as that takes; cancel it to give up. Raises
+        `AppendConflict`, `AppendRefused`, `SnapshotRequired`, `LogRegressed` or `LogCorrupt`."""
 
     async def write_snapshot(
         self, image_bytes: bytes, end_offset: int, nonce: str, controller_epoch: int
     ) -> str:
-        """Store the image committed at `end_offset`, the end of the batch with `nonce`. Return the
-        snapshot's name for `SnapshotTaken`."""
+        """Store the committed image after `end_offset` records, the end of the batch with `nonce`.
+        Return the snapshot's name, which `SnapshotTaken` states. Raise `LogUnavailable` if it
+        cannot be stored."""
 
     async def release(self, taken: SnapshotTaken) -> None:
-        """Free what the committed snapshot `taken` covers. Best effort; safe to repeat."""
+        """Free the places of the batches that the snapshot named by the committed record `taken`
+        covers, and delete older snapshots. Safe to repeat after a failure. Raise `LogCorrupt` if
+        the snapshot is incomplete."""
 
     async def lost(self) -> tuple[str, ...]:
-        """Return the names of the log's objects that were deleted; the writer still knows their
-        content. No other process can open the log until a snapshot is released."""
+        """Return the names of the log's objects that another client deleted, usually none. The
+        writer still knows their content. No other process can open the log until a snapshot is
+        released."""
 
     async def mend(self) -> None:
-        """Recreate the lost objects, after a `release`."""
+        """Recreate the objects that `lost` returns. Call it after a `release`, since only a
+        snapshot keeps their records."""
 
     def needs_snapshot(self) -> bool:
-        """Return True if the batches since the last snapshot outweigh a new one."""
+        """Return True if a snapshot is due: the batches since the last one outweigh it, or fill
+        half of a log with a limit."""
 
     def nonce_at(self, applied_offset: int) -> str | None:
-        """Return the nonce of the committed batch that holds record `applied_offset - 1`, or None
-        if the log does not hold it."""
+        """Return the nonce of the committed batch that holds the record at offset `applied_offset -
+        1`. Return None if the log no longer holds it."""
 
     def watch(self) -> AsyncIterator[OpenedLog | Batch]:
-        """Follow without writing: an `OpenedLog` first (and again after a gap), then each batch."""
+        """Yield what other writers commit, without writing: the whole log first (and again after
+        batches were missed), then each new batch."""
 
     async def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogUsage:
-    """The part of a log not yet covered by a snapshot, and its limit."""
+    """How full a log with a limited number of places (slots) is. `slots_used` counts the batches
+    that no released snapshot covers, `batch_bytes` their size."""
 
     slots_used: int
     slots: int
     batch_bytes: int
     snapshot_bytes: int
-    """Stored size of the last snapshot."""
+    """Stored size of the last snapshot in bytes."""
 
 
 @runtime_checkable
 class LimitedLog(Protocol):
-    """A log with a limited number of places."""
+    """A metadata log with a limited number of places for batches."""
 
     @property
     def usage(self) -> LogUsage | None:
-        """Return None if the log is not open for writing."""
+        """Return how full the log is, or None if it is not open for writing."""

@@ -1,10 +1,12 @@
-"""Objects of the log on Kubernetes: requests, names, labels, JSON, and whole lists of them.
+"""Access to the objects of the metadata log on Kubernetes: requests, names, labels, JSON, and
+consistent lists.
 
-An answer proves what it says; a request without one (timeout, reset, 5xx) is `Unanswered`: it may
-have happened, and may still happen later. Names carry the cluster's name and the first 12 hex
-digits of its id, so that a cluster deleted and recreated under the same name never meets the old
-one's log. Objects have no owner: one mistaken prune must not collect the map of data on volumes
-that survive. Called by `ring` and `kube_snapshots`.
+A request that was answered has the outcome that the answer states. A request without an answer
+(timeout, reset, 5xx) raises `Unanswered`: it may have happened, and may still happen later. Names
+carry the cluster's name and the first 12 hex digits of its id, so that a cluster deleted and
+recreated under the same name never meets the old one's log. Objects have no owner: one mistaken
+prune must not collect the map of data on volumes that survive. Called by `ring` and
+`kube_snapshots`.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ UNKNOWN_OUTCOMES = frozenset({408, *range(500, 600)})
 
 
 class Unanswered(Exception):
-    """The request may have happened, may still happen, or may not."""
+    """Raised for a request without an answer. The API server may have carried it out, may do so
+    later, or never will."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +41,8 @@ class Answer:
 
     @property
     def sentence(self) -> str:
-        """Return the API server's explanation of a request that it did not carry out."""
+        """Return the HTTP status and the API server's explanation, for a request that was not
+        carried out."""
         return f"{self.status}: {status_message(self.body)}"
 
 
@@ -46,13 +50,15 @@ class Api(Protocol):
     async def request(
         self, method: str, path: str, *, params: dict[str, str] | None = None, body: bytes = b""
     ) -> Answer:
-        """Make one attempt. Raises `Unanswered` if its outcome is unknown."""
+        """Send a request once and return its answer, whatever its HTTP status. Raise `Unanswered`
+        if the outcome is unknown."""
 
     async def close(self) -> None: ...
 
 
 class TransportApi:
-    """`Api` over a transport; `timeout_ms` is the time for one small write."""
+    """`Api` over a transport. `timeout_ms` is the timeout of one small write; reads and large
+    writes get more."""
 
     def __init__(self, transport: Transport, timeout_ms: int) -> None:
         self._transport = transport
@@ -81,8 +87,8 @@ class TransportApi:
         await self._transport.close()
 
     def _patience_s(self, method: str, size: int) -> float:
-        """Return the timeout in seconds; large requests get more, so that a slow server can finish
-        them."""
+        """Return the timeout of a request in seconds. It grows with the size of the body, so that a
+        slow server can finish large requests."""
         return self._timeout_s * (READ_FACTOR if method == "GET" else 1 + size / LARGE_BYTES)
 
 
@@ -99,7 +105,8 @@ R = TypeVar("R")
 
 
 class Expired(Exception):
-    """The rest of a list is no longer available: read it again from its beginning."""
+    """Raised if the rest of a list is no longer available. Read the list again from its
+    beginning."""
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -112,7 +119,8 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Any of our objects, as read; the module of its kind decodes `spec`."""
+    """A MetadataBatch or MetadataSnapshot as read. `spec` is raw JSON, which the module of the kind
+    decodes."""
 
     metadata: Metadata
     spec: msgspec.Raw
@@ -129,7 +137,7 @@ class _Page(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Any of our objects, as written."""
+    """A MetadataBatch or MetadataSnapshot as written."""
 
     api_version: str
     kind: str
@@ -139,7 +147,8 @@ class _Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """The log's owner, and the place of its objects. Only tests use another `group`."""
+    """The cluster that a metadata log belongs to, and where its objects are: namespace, name
+    prefix, labels and API group. Only tests use another `group`."""
 
     namespace: str
     cluster_name: str
@@ -186,7 +195,8 @@ def decode(body: bytes) -> Item:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectReader:
-    """Repeatable reads: bounded attempts, then `LogUnavailable`."""
+    """Sends requests that are safe to repeat, and repeats them up to `READ_ATTEMPTS` times. Then
+    raises `LogUnavailable`."""
 
     api: Api
     place: Place
@@ -199,7 +209,8 @@ class ObjectReader:
         return decode(_expect(answer).body)
 
     async def pages(self, plural: str, selector: str) -> AsyncIterator[Item]:
-        """Yield one consistent state of a whole list.
+        """Yield all objects of a kind that match the selector, in one consistent state. Raise
+        `Expired` if that state is no longer available before the end.
 
         No resourceVersion is requested, so the answer is never older than the request. An expired
         page token ends the read: pages of two states are never combined.
@@ -222,8 +233,8 @@ class ObjectReader:
     async def ask(
         self, method: str, path: str, params: dict[str, str] | None = None, body: bytes = b""
     ) -> Answer:
-        """Send a request, and repeat it without an answer; only for requests that are safe to
-        repeat."""
+        """Return the answer to a request that is safe to repeat. It is sent again after no answer,
+        401 or 429. Raise `LogUnavailable` after `READ_ATTEMPTS` attempts."""
         why: object = None
         for attempt in range(READ_ATTEMPTS):
             if attempt:
@@ -246,14 +257,15 @@ def _expect(answer: Answer) -> Answer:
 
 
 async def pause(backoff_ms: int, attempt: int) -> None:
-    """Sleep, twice as long at each attempt, up to a second."""
+    """Sleep `backoff_ms`, doubled with each attempt, at most 20 times as long."""
     await asyncio.sleep(min(backoff_ms * 2 ** min(attempt, 10), 20 * backoff_ms) / 1000)
 
 
 async def in_parallel(
     items: Iterable[T], act: Callable[[T], Awaitable[R]], at_once: int = AT_ONCE
 ) -> list[R]:
-    """Run a few at a time, in order; the first failure ends the others and is raised."""
+    """Return the results of `act` for all items, in their order. At most `at_once` run at a time.
+    The first exception cancels the others and is raised."""
     waiting = list(items)
     results: dict[int, R] = {}
     turns = iter(enumerate(waiting))

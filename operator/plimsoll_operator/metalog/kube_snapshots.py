@@ -1,9 +1,10 @@
-"""Snapshots as objects: compressed chunks, then an index that proves them complete.
+"""Snapshots stored as objects: chunks of the compressed image, and an index that proves them
+complete.
 
 An index names each chunk with its uid and SHA-256 and is written last; a reader accepts nothing
-less. Names carry end, epoch and a random part, so two writers never share an object. Only objects
-strictly older than a snapshot with a committed `SnapshotTaken` are ever deleted. Called by
-`kubernetes_log`.
+less. Names carry end offset, controller epoch and a random part, so two writers never share an
+object. Only objects strictly older than a snapshot with a committed `SnapshotTaken` are ever
+deleted. Called by `kubernetes_log`.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class _AnySpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Index:
-    """A snapshot as announced; its chunks may be missing."""
+    """The index object of a snapshot. Its chunks may be missing or damaged."""
 
     name: str
     spec: _IndexSpec
@@ -69,7 +70,8 @@ class Index:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotDraft:
-    """Position that a snapshot will state."""
+    """The position in the log that a snapshot to be written covers: all records below `end_offset`,
+    the last of them in the batch with `nonce` and `last_sequence`."""
 
     end_offset: int
     last_sequence: int
@@ -99,8 +101,8 @@ class SnapshotStore:
         return None if item is None else _index(item)
 
     async def load(self, index: Index) -> Snapshot | None:
-        """Return None if the snapshot is torn: a chunk is missing, damaged or of another
-        snapshot."""
+        """Return the snapshot of an index, or None if a chunk is missing, damaged or belongs to
+        another snapshot. Raise `LogCorrupt` if the index belongs to another cluster."""
         spec = index.spec
         if spec.cluster_id != str(self._place.cluster_id):
             raise LogCorrupt(f"MetadataSnapshot {index.name} belongs to cluster {spec.cluster_id}")
@@ -129,7 +131,8 @@ class SnapshotStore:
         return data if data is not None and codec.sha256(data) == ref.sha256 else None
 
     async def write(self, image_bytes: bytes, draft: SnapshotDraft) -> tuple[str, int]:
-        """Write a snapshot. Return its name and stored size."""
+        """Write the chunks and then the index of a snapshot. Return its name and its stored size in
+        bytes."""
         stored = await _aside(len(image_bytes), codec.compress, image_bytes)
         name = (
             f"{self._place.prefix}-{draft.end_offset:020d}-{draft.controller_epoch}-"
@@ -170,8 +173,8 @@ class SnapshotStore:
         return ChunkRef(name=name, uid=item.metadata.uid, sha256=codec.sha256(data))
 
     async def _create(self, name: str, part: str, spec: object) -> Item:
-        """Create an object. Its name is unique to us, so an existing one is our own earlier
-        attempt."""
+        """Create an object and return it as stored. If it exists already, an earlier attempt of
+        this process created it, since its name is unique; return that one."""
         metadata = Metadata(
             name=name,
             namespace=self._place.namespace,
@@ -189,7 +192,8 @@ class SnapshotStore:
         raise LogUnavailable(f"cannot create MetadataSnapshot {name}: {answer.sentence}")
 
     async def delete_older(self, end_offset: int) -> None:
-        """Delete snapshots, torn ones included, that end earlier: first indexes, then chunks."""
+        """Delete all snapshots that end below `end_offset`, incomplete ones included: first
+        indexes, then chunks."""
         for part in ("index", "chunk"):
             selector = f"{self._place.selector},{labels.LOG_PART}={part}"
             old = [
@@ -210,7 +214,8 @@ class SnapshotStore:
 
 
 async def _aside(size: int, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Run `work`, in a thread if it would block the loop for more than about a millisecond."""
+    """Return the result of `work`. It runs in a thread if `size`, the bytes it handles, would block
+    the event loop for more than about a millisecond."""
     if size < SMALL_BYTES:
         return work(*args, **kwargs)
     return await asyncio.to_thread(work, *args, **kwargs)

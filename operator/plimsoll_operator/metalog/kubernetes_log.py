@@ -37,18 +37,21 @@ logger = logging.getLogger("plimsoll.metalog")
 
 READS_MAX = 20
 KEEP_BYTES_MAX = 16 * 1024
-"""Maximum size of a covered slot that is left as it is until its turn."""
+"""Slots larger than this are emptied once a snapshot covers them; smaller ones stay until they are
+reused. In bytes."""
 
 SLOTS_AT_ONCE_LATER = 4
 MAKES_MAX = 30
-"""Consecutive refusals of a new log's slot, with pauses, before giving up: half a minute."""
+"""Number of failures in a row, with pauses, after which slots are no longer made ahead of use;
+takes about half a minute."""
 
 NOT_OPEN = "the metadata log must be reopened before it is written to"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingOptions:
-    """`slots` is part of a log's format; the others may differ from one process to the next."""
+    """Options of the ring. `slots`, its size, is part of a log's format; the others may differ from
+    one process to the next."""
 
     slots: int = 1024
     attempt_timeout_ms: int = 2000
@@ -60,7 +63,8 @@ DEFAULTS = RingOptions()
 
 
 class RingLog:
-    """`metalog.interface.MetadataLog` over any `Api`."""
+    """`metalog.interface.MetadataLog` in a ring of MetadataBatch objects, reached through any
+    `Api`."""
 
     def __init__(self, api: Api, place: Place, options: RingOptions = DEFAULTS) -> None:
         self._api = api
@@ -98,7 +102,7 @@ class RingLog:
             return opened
 
     async def _make(self, ring: Ring, next_sequence: int) -> None:
-        """Make the first slots now, so that a new log can begin, and later ones in the
+        """Make the slots that a new log needs before its first batch now, and the others in the
         background."""
         missing = ring.missing(next_sequence)
         at_once = SLOTS_AT_FIRST if ring.runs_short(next_sequence) else 0
@@ -107,7 +111,8 @@ class RingLog:
             self._making = asyncio.create_task(_make_all(ring, later, self._options.backoff_ms))
 
     def _make_ahead(self, next_sequence: int) -> None:
-        """Make the slots of later batches before those are written."""
+        """Start making slots in the background if few unused ones are left, so that an append
+        rarely makes its own."""
         if self._making is not None and not self._making.done():
             return
         if later := self._ring.runs_short(next_sequence):
@@ -128,8 +133,14 @@ class RingLog:
         return opened
 
     async def _read(self, ring: Ring) -> tuple[OpenedLog, log_integrity.LogFollower, _View]:
-        """Read the snapshots first: one released meanwhile leaves a gap, and the read is repeated.
-        In the other order a newer snapshot could hide batches not yet read."""
+        """Return the log as stored, a follower at its end, and the snapshot that covers its oldest
+        slots.
+
+        Snapshots are read before batches. A snapshot that is released in between leaves a gap, and
+        the read is repeated. In the other order a newer snapshot could hide batches not yet read.
+        Raise `LogRegressed` if the gap does not come from a concurrent write, `LogUnavailable`
+        after `READS_MAX` reads.
+        """
         why: Exception | None = None
         seen = -1
         for attempt in range(READS_MAX):
@@ -168,8 +179,9 @@ class RingLog:
     async def _covered(
         self, found: Mapping[int, Batch | log_integrity.Emptied], next_sequence: int
     ) -> Index | None:
-        """Return the newest snapshot that a committed `SnapshotTaken` names. That record is always
-        in the ring: its slot is reused only under a newer one."""
+        """Return the index of the newest snapshot that a committed `SnapshotTaken` names, or None
+        if there is none. That record is always in the ring: its slot is reused only under a newer
+        snapshot. Raise `Gap` if the snapshot does not exist."""
         for sequence in sorted(found, reverse=True):
             batch = found[sequence]
             if sequence >= next_sequence or not isinstance(batch, Batch):
@@ -198,7 +210,8 @@ class RingLog:
     async def _follow(
         self, ring: Ring, follower: log_integrity.LogFollower
     ) -> AsyncIterator[Batch]:
-        """Yield batches as they come; end once the ring has overtaken this reader."""
+        """Yield each batch that is committed after the follower's. Return once the ring has
+        overwritten a batch that this reader has not seen."""
         while True:
             try:
                 content = await self._peek(ring, follower.tip.next_sequence)
@@ -253,9 +266,9 @@ class RingLog:
         return self._follower
 
     def _require_slot(self, batch: Batch, follower: log_integrity.LogFollower) -> None:
-        """Require a free slot for the batch. The last eighth of the ring is reserved for new terms,
-        and the very last slot for `SnapshotTaken`, so that terms that never reach a snapshot cannot
-        fill the ring."""
+        """Raise `SnapshotRequired` if no slot is free for the batch. The last eighth of the ring is
+        reserved for new terms, and the very last slot for `SnapshotTaken`, so that terms that never
+        reach a snapshot cannot fill the ring."""
         free = self._covered_sequence + self._options.slots + 1 - batch.sequence
         needed = self._options.slots // 8 + 1
         if codec.snapshots_taken(batch):
@@ -312,7 +325,8 @@ class RingLog:
                 await self._ring.empty(number, self._covered_sequence)
 
     def _cover(self, index: Index | None) -> None:
-        """Note the snapshot that covers the batches up to its last sequence, if any."""
+        """Note that the snapshot covers the batches up to its last sequence, so that their slots
+        may be reused. None: no batch is covered."""
         self._covered_sequence = -1 if index is None else index.spec.last_sequence
         self._covered_by = None if index is None else index.name
 
@@ -338,7 +352,7 @@ class RingLog:
 
 
 class KubernetesLog(RingLog):
-    """A `RingLog` over a transport, which it closes."""
+    """A `RingLog` over a transport to the API server. `close` closes the transport too."""
 
     def __init__(
         self,
@@ -354,8 +368,8 @@ class KubernetesLog(RingLog):
 
 
 async def _make_all(ring: Ring, numbers: Sequence[int], backoff_ms: int) -> None:
-    """Make slots in order: a hole would look like a deleted slot. A refusal is retried for a while;
-    later an append makes the slot that it needs."""
+    """Make slots in order, since a hole would look like a deleted slot. A failure is retried with
+    pauses, `MAKES_MAX` times in a row; later each append makes the slot that it needs."""
     left, in_vain = list(numbers), 0
     while left:
         first = left[0]
@@ -385,7 +399,8 @@ async def _make_all(ring: Ring, numbers: Sequence[int], backoff_ms: int) -> None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _View:
-    """Covering snapshot and sizes, as found by a read."""
+    """Part of the result of reading the ring: the snapshot that covers its oldest batches, and the
+    stored size of the snapshot that the log starts from."""
 
     covered: Index | None
     snapshot_bytes: int

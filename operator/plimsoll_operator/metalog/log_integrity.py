@@ -1,7 +1,7 @@
-"""The batches found in storage that form the log, and the snapshot they follow. Pure.
+"""Decides which of the batches and snapshots found in storage form the log. Pure.
 
-Both shells call it with whatever they read. A log is accepted only if every batch after the
-snapshot is present and names its predecessor's nonce; batches after a hole are never accepted.
+Both logs call it with whatever they read. A log is accepted only if every batch after the snapshot
+is present and names its predecessor's nonce; batches after a hole are never accepted.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from plimsoll_operator.metalog.interface import (
 
 
 class Gap(Exception):
-    """The objects read are not one state of the log: read again before judging it."""
+    """Raised if the objects that were read do not fit together. They may be of two states of the
+    log: read again before judging it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emptied:
-    """A slot emptied after a snapshot; the writer of its batch is still known."""
+    """A slot from which the records were dropped after a snapshot. It still states sequence, end
+    offset and nonce of the batch that it held."""
 
     sequence: int
     end_offset: int
@@ -36,10 +38,12 @@ class Emptied:
 
 @dataclass(slots=True)
 class LogFollower:
-    """Checks the chain's rules for one batch after another.
+    """Accepts batches one after another and checks that each may follow the one before. `tip` is
+    the end of what was accepted.
 
     `offer` returns the batches that may now be applied: none while a group is incomplete, the whole
-    group with its last batch. The first batch of a higher controller epoch voids an unfinished
+    group with its last batch. It raises `Gap` if the batch is not the next one, and `LogCorrupt` if
+    it breaks the chain's rules. The first batch of a higher controller epoch voids an unfinished
     group, and its offsets are used again.
     """
 
@@ -79,8 +83,8 @@ class LogFollower:
             raise LogCorrupt(f"metadata batch {batch.sequence} cannot follow {tip}")
 
     def writers_tip(self) -> Tip:
-        """Return the position of a new term: after every batch, but at the offset of an unfinished
-        group."""
+        """Return the position for the first batch of a new term. It follows every batch that was
+        accepted, but has the offset at which an unfinished group began."""
         if not self._group:
             return self.tip
         return Tip(
@@ -94,11 +98,13 @@ class LogFollower:
 def assemble(
     snapshots: Sequence[Snapshot], found: Mapping[int, Batch | Emptied]
 ) -> tuple[OpenedLog, LogFollower]:
-    """Return the log that follows the newest snapshot from which the found batches continue.
+    """Return the log that starts from the newest snapshot which the found batches continue, and a
+    follower at its end.
 
-    `snapshots` are complete ones; `found` is by sequence. Raises `Gap` if none fits (read again; a
-    snapshot may have been released between two reads), `LogRegressed` if batches are missing below
-    others.
+    `snapshots` are complete ones; `found` holds the stored batches by sequence. Raise `Gap` if no
+    snapshot fits (read again: a snapshot may have been released between two reads). Raise
+    `LogRegressed` if a batch is missing before others, or a snapshot covers batches that do not
+    exist.
     """
     last = max(found, default=-1)
     for snapshot in sorted(
@@ -122,7 +128,8 @@ def assemble(
 def _follow(
     snapshot: Snapshot | None, found: Mapping[int, Batch | Emptied], last: int
 ) -> tuple[OpenedLog, LogFollower] | None:
-    """Return None if the first batch after the snapshot is missing or not its successor."""
+    """Return the log that starts from the snapshot (from an empty image if None). Return None if
+    the batch after the snapshot is missing or does not follow it."""
     follower = LogFollower(snapshot.tip if snapshot else EMPTY_TIP)
     batches: list[Batch] = []
     first = follower.tip.next_sequence
@@ -153,7 +160,8 @@ def _hole_end(found: Mapping[int, Batch | Emptied], sequence: int) -> int:
 
 
 class History:
-    """Nonces by offset, for the part of the log that is still kept."""
+    """Finds the nonce or the sequence of a batch by an offset in it, for the batches that the log
+    still keeps."""
 
     def __init__(self) -> None:
         self._ends: list[int] = []
@@ -187,7 +195,7 @@ class History:
         return nonce if first <= applied_offset else None
 
     def sequence_of(self, end_offset: int, nonce: str) -> int:
-        """Return the sequence of the batch that ends at `end_offset`; only for committed ones."""
+        """Return the sequence of the committed batch that ends at `end_offset` and has `nonce`."""
         index = bisect_left(self._ends, end_offset)
         assert end_offset in self._ends[index : index + 1], end_offset
         sequence, _, found = self._known[index]
@@ -195,7 +203,7 @@ class History:
         return sequence
 
     def forget_below(self, end_offset: int) -> None:
-        """Keep the batch that ends at `end_offset` and all later ones."""
+        """Forget all batches that end below `end_offset`."""
         index = bisect_left(self._ends, end_offset)
         del self._ends[:index]
         del self._known[:index]

@@ -1,11 +1,12 @@
-"""The ring: M objects that are made once, updated in place, and never deleted.
+"""The ring of the metadata log: M MetadataBatch objects (slots) that are made once, updated in
+place, and never deleted.
 
 They are made in order, some ahead of the batches that go into them: most clusters never need all.
 Batch n goes into slot n mod M by an update that carries the resourceVersion under which the slot's
-previous content was read: the compare-and-set of the whole log. A slot's sequence only grows, so a
-writer that slept while the ring went round always meets a newer one, be it a candidate or a
-controller. An emptied slot still names the batch that it held. Called by `kubernetes_log`; knows
-nothing of chains.
+previous content was read. This is the compare-and-set of the whole log. A slot's sequence only
+grows, so a writer that slept while the ring went round always meets a newer one, be it a candidate
+or a controller. An emptied slot still names the batch that it held. Called by `kubernetes_log`; it
+does not check that batches follow each other.
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ FINAL_REFUSALS = frozenset({400, 403, 413, 415, 422})
 STRICT = {"fieldValidation": "Strict"}
 KIND = "MetadataBatch"
 SLOTS_AT_FIRST = 64
-"""Slots made before the first write, and kept ready ahead of the next batch."""
+"""Number of slots made before the first batch is written, and kept ready ahead of the next batch
+later."""
 
 
 class _SlotHead(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Fields of every slot, empty or not."""
+    """Fields that are read from every slot, whether it is empty, emptied or holds a batch."""
 
     cluster_id: str
     slot: int
@@ -69,7 +71,8 @@ class _FullSlot(codec.StoredBatch, frozen=True, kw_only=True, rename="camel", om
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """A slot as last seen.  `content` is None until its first batch."""
+    """A slot as last read or written: its content and the resourceVersion for the next write.
+    `content` is None until its first batch; `size` is the JSON's in bytes."""
 
     number: int
     uid: str
@@ -83,7 +86,8 @@ class Slot:
 
 
 class Ring:
-    """All slots, and the only two writes: `put` a batch, `empty` a covered one."""
+    """All slots of one log as this process knows them. `put` commits a batch into its slot; `empty`
+    drops the records of a slot that a snapshot covers."""
 
     def __init__(self, reader: ObjectReader, slots: int) -> None:
         self._reader = reader
@@ -91,14 +95,16 @@ class Ring:
         self.count = slots
         self._slots: dict[int, Slot] = {}
         self.newest_version = 0
-        """Newest resourceVersion of all slots when they were loaded."""
+        """Highest resourceVersion of all slots at the last `load`; 0 if there are no slots or
+        versions are not numbers."""
         self._floor = 0
 
     def name(self, number: int) -> str:
         return f"{self._place.prefix}-{number:04d}"
 
     async def load(self) -> dict[int, Batch | Emptied]:
-        """Read every slot, in one consistent state. Return contents by sequence."""
+        """Read every slot, in one consistent state. Return the batches and emptied slots by
+        sequence."""
         slots: dict[int, Slot] = {}
         async for item in self._reader.pages(kube_objects.BATCHES, self._place.selector):
             slot = self._slot(item)
@@ -113,11 +119,13 @@ class Ring:
         }
 
     def missing(self, next_sequence: int) -> list[int]:
-        """Return the slots to make now, the next ones first; each is made once and never deleted.
+        """Return the numbers of the slots that must be made when the log is opened, the one for
+        `next_sequence` first. Raise `LogRegressed` if that slot was made before and is gone.
 
-        No batch is put before its successor's slot is made. A missing next slot was therefore
-        deleted by hand, and may have held a batch. Release 0.1, which writes batches without
-        `written_ms`, made slots in order, a few at once, and its batches may have overtaken them.
+        A slot is made once and never deleted, and no batch is put before its successor's slot is
+        made. A missing next slot was therefore deleted by hand, and may have held a batch. Release
+        0.1, which writes batches without `written_ms`, made slots in order, a few at once, and its
+        batches may have overtaken them.
         """
         number = next_sequence % self.count
         if number in self._slots:
@@ -134,13 +142,15 @@ class Ring:
         return self._to_make(number)
 
     def runs_short(self, next_sequence: int) -> list[int]:
-        """Return the slots to make once fewer than half of those wanted ahead are ready."""
+        """Return the numbers of slots to make, if fewer than `SLOTS_AT_FIRST // 2` are ready for
+        the batches after `next_sequence`. Return [] otherwise."""
         if (next_sequence + SLOTS_AT_FIRST // 2) % self.count in self._slots:
             return []
         return self._to_make(next_sequence % self.count)
 
     def _to_make(self, number: int) -> list[int]:
-        """Return the slots soon needed from a slot on, and gaps among the existing ones."""
+        """Return the numbers of missing slots: those among the next `SLOTS_AT_FIRST` from `number`
+        on, and gaps among the existing ones."""
         last = max(self._slots, default=0)
         ahead = [*range(number, self.count), *range(number)]
         return [
@@ -150,11 +160,12 @@ class Ring:
         ]
 
     def unmade(self, numbers: Iterable[int]) -> list[int]:
-        """Return those of `numbers` that are not made yet, in order."""
+        """Return those of `numbers` that have no slot yet, in the same order."""
         return [number for number in numbers if number not in self._slots]
 
     async def make(self, number: int) -> Slot:
-        """Make a missing slot, unless another process has made it meanwhile."""
+        """Create the slot `number` and return it. If another process has created it, read that one.
+        Raise `LogUnavailable` if the API server refuses."""
         spec = _EmptySlot(cluster_id=str(self._place.cluster_id), slot=number)
         body = self._place.manifest(KIND, self._metadata(number), spec)
         path = self._place.path(kube_objects.BATCHES)
@@ -170,10 +181,12 @@ class Ring:
         return self._slots.setdefault(number, slot)
 
     async def put(self, batch: Batch, backoff_ms: int) -> int:
-        """Commit `batch`. Return its stored size.
+        """Commit `batch` into its slot. Return its stored size in bytes.
 
-        Returns only with certainty. Until there is an answer, the same bytes are sent under the
-        same resourceVersion; nothing else is ever sent to this slot.
+        Returns or raises only once the outcome is certain. Until there is an answer, the same bytes
+        are sent under the same resourceVersion; nothing else is ever sent to this slot. Raise
+        `AppendConflict` if another controller wrote to the slot, `AppendRefused` if the API server
+        rejects the batch for good.
         """
         await self._require(batch.sequence)
         number = batch.sequence % self.count
@@ -202,7 +215,8 @@ class Ring:
                 raise AppendRefused(f"the API server rejects the batch: {answer.sentence}")
 
     async def _require(self, sequence: int) -> None:
-        """Require a batch's slot and its successor's: see `missing`."""
+        """Make the slot of batch `sequence` and that of the next batch if they are missing: see
+        `missing`."""
         for number in (sequence % self.count, (sequence + 1) % self.count):
             if number not in self._slots:
                 await self.make(number)
@@ -223,8 +237,9 @@ class Ring:
         return await self._reader.api.request("PUT", path, params=STRICT, body=body)
 
     async def _after_conflict(self, slot: Slot, batch: Batch) -> int | None:
-        """Determine the outcome by the batch in the slot. Ours: committed. The old one: the object
-        was touched, continue with its new version. Otherwise raise."""
+        """Read the slot back after a 404 or 409, to find out if `batch` was stored. Return its size
+        if it was. Return None if the slot still holds its old content under another
+        resourceVersion, so that the write can be repeated. Raise if it holds anything else."""
         now = await self._read_back(slot.number)
         if now.uid != slot.uid:
             raise LogCorrupt(f"MetadataBatch {self.name(slot.number)} was deleted and recreated")
@@ -247,8 +262,9 @@ class Ring:
         return self._slot(item)
 
     def _committed(self, item: Item, batch: Batch) -> int:
-        """Check that the API server stored what was sent, at a resourceVersion after all earlier
-        ones."""
+        """Accept the API server's answer to a successful write, and return the stored size. Raise
+        `LogCorrupt` if it stored something else, `LogRegressed` if its resourceVersion is not above
+        all earlier ones."""
         slot = self._slot(item)
         version = _number(slot.resource_version)
         if version is not None and version <= self._floor:
@@ -276,14 +292,16 @@ class Ring:
         )
 
     async def lost(self) -> list[int]:
-        """Return the known slots that no longer exist: they were deleted by hand."""
+        """Return the numbers of slots that this process knows but that no longer exist: another
+        client deleted them."""
         known = sorted(self._slots)  # slots made meanwhile are not in the list
         pages = self._reader.pages(kube_objects.BATCHES, self._place.selector)
         names = {item.metadata.name async for item in pages}
         return [number for number in known if self.name(number) not in names]
 
     async def make_again(self, number: int) -> None:
-        """Recreate a deleted slot with its batch's writer; a snapshot covers the batch."""
+        """Recreate a deleted slot as an emptied one that names its last batch. A snapshot must
+        cover the batch, since its records are not restored."""
         slot = self._slots[number]
         spec = _emptied(self._place, number, slot.content)
         body = self._place.manifest(KIND, self._metadata(number), spec)
@@ -296,18 +314,21 @@ class Ring:
         self._slots[number] = self._slot(kube_objects.decode(answer.body))
 
     async def peek(self, sequence: int) -> Batch | Emptied | None:
-        """Return the present content of the slot of `sequence`; for a standby."""
+        """Read the slot of batch `sequence` and return its content, which may be of another batch;
+        for a standby. Return None if it never held a batch."""
         return (await self._read_back(sequence % self.count)).content
 
     def large(self, sequence_max: int, size_min: int) -> Iterator[int]:
-        """Return slots with batches up to `sequence_max` that are worth emptying."""
+        """Yield the numbers of slots that hold a batch up to `sequence_max` and are larger than
+        `size_min` bytes."""
         for slot in list(self._slots.values()):
             batch = slot.content
             if isinstance(batch, Batch) and batch.sequence <= sequence_max and slot.size > size_min:
                 yield slot.number
 
     async def empty(self, number: int, sequence_max: int) -> None:
-        """Free a covered slot's bytes. One attempt; any outcome is harmless."""
+        """Replace the content of a slot, covered by a snapshot, by an emptied one. Does nothing if
+        its batch is above `sequence_max`. One attempt; a failure is harmless."""
         slot = self._slots[number]
         batch = slot.content
         if not isinstance(batch, Batch) or batch.sequence > sequence_max:
@@ -352,8 +373,7 @@ class Ring:
 
 
 def _emptied(place: kube_objects.Place, number: int, content: Batch | Emptied | None) -> object:
-    """Return the emptied content of a slot after its records went into a snapshot; it still names
-    its batch."""
+    """Return the spec of an emptied slot: it names the batch that it held and has no records."""
     if content is None:
         return _EmptySlot(cluster_id=str(place.cluster_id), slot=number)
     offset = content.base_offset if isinstance(content, Batch) else content.end_offset
@@ -368,8 +388,8 @@ def _emptied(place: kube_objects.Place, number: int, content: Batch | Emptied | 
 
 
 def _number(resource_version: str) -> int | None:
-    """Return the version as a number, as all known servers have it, or None; only numbers can be
-    compared."""
+    """Return a resourceVersion as a number, which all known API servers use, or None if it is not
+    one. Only numbers can be compared."""
     return int(resource_version) if resource_version.isdecimal() else None
 
 

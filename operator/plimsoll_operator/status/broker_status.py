@@ -30,12 +30,12 @@ from plimsoll_operator.status.cluster_counts import margin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownBroker:
-    """Figures of one broker.
+    """Figures of one broker, for its LogBroker and for metrics.
 
     `lowest_margin` is the smallest |ISR| - min ISR of the partitions with the broker in their ISR,
     None if there are none. `backlog` and the fields after it are None, empty or False until the
-    broker's first heartbeat of this term, and for a release that does not report them.
-    `disk_short`: the broker reports that it refuses clients' records.
+    broker's first heartbeat of this term, and for a release that does not report them. `disk_short`
+    is True if the broker reports that it refuses clients' records for lack of disk space.
     """
 
     leaders: int
@@ -78,10 +78,11 @@ def view_of(controller: Controller, broker_id: BrokerId) -> ShownBroker:
 
 
 def backlog_of(controller: Controller, broker_id: BrokerId) -> Backlog | None:
-    """Return the metadata that the broker had not carried out at its last heartbeat.
+    """Return the committed metadata that the broker had not carried out at its last heartbeat.
 
     Return None if no heartbeat has arrived in this term. A broker that is still loading its logs
-    reports no completed offset; its applied offset counts until it does.
+    reports only the offset that it has applied, not one that it has carried out; the applied offset
+    then counts.
     """
     contact = controller.soft.contacts.get(broker_id)
     if contact is None or contact.applied_offset is None:
@@ -93,7 +94,8 @@ def backlog_of(controller: Controller, broker_id: BrokerId) -> Backlog | None:
 
 
 def copies_of(controller: Controller) -> tuple[BrokerId, ...]:
-    """Return the brokers that hold a copy of the metadata log, by their last heartbeats."""
+    """Return the active brokers that hold a copy of the metadata log on disk, by their last
+    heartbeats."""
     image = controller.image
     heard = controller.soft.contacts
     return tuple(b for b in sorted(image.brokers) if b in heard and _copied(image, controller, b))
@@ -107,10 +109,11 @@ def _copied(image: ClusterImage, controller: Controller, broker_id: BrokerId) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSeen:
-    """Facts about a broker beside the image.
+    """Facts about a broker that are not in the committed image, for its LogBroker's status.
 
-    `fenced`: the time and cause of its fencing. `node`: the node of its pod. `trouble`: why the pod
-    does not start, empty if unknown. `held_back`: the broker runs but may not join ISRs yet.
+    `fenced`: since when and why it is fenced, None if that is unknown. `node`: the node of its pod.
+    `trouble`: why the pod does not start, empty if unknown. `held_back`: why the broker may not
+    join ISRs yet although it runs, None if it may.
     """
 
     view: ShownBroker
@@ -121,7 +124,7 @@ class BrokerSeen:
 
 
 def broker_status(image: ClusterImage, broker_id: BrokerId, seen: BrokerSeen) -> LogBrokerStatus:
-    """Return the status of the LogBroker of a member or of another registered broker."""
+    """Return the status of the LogBroker of `broker_id`, a member or another registered broker."""
     view = seen.view
     broker, grant = image.brokers.get(broker_id), image.grants.get(broker_id)
     state = state_of(broker)
@@ -148,7 +151,7 @@ def broker_status(image: ClusterImage, broker_id: BrokerId, seen: BrokerSeen) ->
 
 
 def state_of(broker: Broker | None) -> BrokerState:
-    """Return the state of docs/protocol.md §3.2, or NotRegistered."""
+    """Return the state of a broker by docs/protocol.md §3.2, or NotRegistered for None."""
     if broker is None:
         return "NotRegistered"
     if broker.fenced:
@@ -163,8 +166,9 @@ def _disk(view: ShownBroker) -> DiskStatus | None:
 
 
 def _disk_pressure(broker_id: BrokerId, view: ShownBroker) -> tuple[Condition, ...]:
-    """Return the condition DiskPressure if the broker refuses clients' records or has used the
-    share of its disk that plans keep free."""
+    """Return the condition DiskPressure in a tuple, if the broker refuses clients' records or has
+    used the share of its disk that plans keep free. Return () otherwise, and while the disk's size
+    is unknown."""
     if view.disk_free is None or not view.disk_bytes:
         return ()
     room = DiskRoom(free_bytes=view.disk_free, all_bytes=view.disk_bytes)

@@ -31,13 +31,13 @@ WHY_MAX = 3
 """Maximum number of brokers per listener for which a condition quotes the broker's own cause."""
 
 Told = Mapping[BrokerId, Mapping[str, str]]
-"""Cause of each closed listener, by broker and listener name."""
+"""Why each closed listener is closed, as brokers report it, by broker id and listener name."""
 
 NOTHING_TOLD: Told = {}
 
 
 def told_by(contacts: Mapping[BrokerId, Contact]) -> Told:
-    """Return the causes of closed listeners in the brokers' last heartbeats."""
+    """Return why listeners are closed, by the brokers' last heartbeats."""
     return {
         broker_id: contact.figures.closed_listeners
         for broker_id, contact in contacts.items()
@@ -46,9 +46,11 @@ def told_by(contacts: Mapping[BrokerId, Contact]) -> Told:
 
 
 def closed(image: ClusterImage) -> dict[str, list[BrokerId]]:
-    """Return the active brokers on which each listener is closed, by listener name.
+    """Return for each listener, by name, the active brokers that have not opened it. Listeners that
+    all have opened are left out.
 
-    An external listener without an address for a broker is left out; `without_address` reports it.
+    A broker for which an external listener has no address yet is left out; `without_address`
+    reports it.
     """
     active = [broker for _, broker in sorted(image.brokers.items()) if broker.active]
     found = {
@@ -64,9 +66,10 @@ def closed(image: ClusterImage) -> dict[str, list[BrokerId]]:
 
 
 def without_address(image: ClusterImage, whys: Mapping[str, str]) -> str:
-    """Return one sentence for each external listener that lacks an address for an active broker.
+    """Return a sentence for each external listener that lacks an address for an active broker, or a
+    bootstrap address. Return "" if none lacks any.
 
-    Return "" if no address is missing. `whys` holds the last known cause by listener.
+    `whys` holds why an address is missing, by listener name, as far as known.
     """
     said = []
     for one in image.listeners:
@@ -84,8 +87,8 @@ def without_address(image: ClusterImage, whys: Mapping[str, str]) -> str:
 
 
 def sentences(image: ClusterImage, told: Told) -> str:
-    """Return one sentence for each listener that an active broker has not opened, "" if all are
-    open."""
+    """Return a sentence for each listener that an active broker has not opened, with the broker's
+    cause from `told`. Return "" if all are open."""
     return " ".join(
         f"Listener {name} is not open on {brokers_text(brokers)}{_why(name, brokers, told)}."
         for name, brokers in closed(image).items()
@@ -104,7 +107,8 @@ COPIES_ENOUGH = 3
 
 
 def metadata_log_status(controller: Controller) -> MetadataLogStatus:
-    """Return the log's status. Objects and their size are given if the log consists of objects."""
+    """Return the metadata log's part of a LogCluster's status. The number of objects and their size
+    are given only if the log consists of objects."""
     image, usage = controller.image, controller.snapshotter.usage
     return MetadataLogStatus(
         offset=image.next_offset,
@@ -146,7 +150,8 @@ def cluster_conditions(
     told: Told = NOTHING_TOLD,
     whys: Mapping[str, str] = NO_WHYS,
 ) -> tuple[Condition, Condition]:
-    """Return the conditions Ready and Reconciling.
+    """Return the conditions Ready and Reconciling of a LogCluster, from the image and the counts in
+    `status`.
 
     `troubles`: sentences about pods that keep brokers away. `told`: why brokers have not opened
     listeners. `whys`: why external listeners lack an address.
@@ -196,7 +201,8 @@ def _reconciling(image: ClusterImage, brokers: BrokersStatus, why: str) -> Condi
 def _cluster_ready(
     image: ClusterImage, brokers: BrokersStatus, partitions: PartitionsStatus, why: str
 ) -> Condition:
-    """Return the condition Ready. Brokers that join a serving cluster do not make it less ready."""
+    """Return the condition Ready. Brokers that join a cluster which serves already do not make it
+    False."""
     old = [b for b in image.members if b not in image.newcomers]
     missing = sum(b not in image.brokers for b in old) if old else brokers.desired
     if partitions.offline:

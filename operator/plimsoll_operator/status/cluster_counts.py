@@ -46,7 +46,8 @@ def partitions_of(image: ClusterImage, topic: Topic) -> list[Partition]:
 
 
 def margin(partition: Partition) -> int:
-    """Return how many more ISR members may leave before writes with acks=all stop."""
+    """Return how many more ISR members the partition may lose before writes with acks=all stop.
+    Negative if they have stopped."""
     return len(partition.isr) - partition.effective_min_isr
 
 
@@ -60,14 +61,16 @@ def have(partitions: int) -> str:
 
 
 SLICE = 2_500
-"""Partitions counted in one turn of the event loop, which takes a few milliseconds."""
+"""Number of partitions counted in one turn of the event loop, which takes a few milliseconds."""
 MARGINS = ("-1", "0", "1", "2")
-"""Margins that are shown; any other margin counts with the nearest of these."""
+"""Margins that are shown, as metric labels. A partition with any other margin counts under the
+nearest of these."""
 
 
 @dataclass(slots=True, kw_only=True)
 class PartitionCounts:
-    """Counts of partitions, filled one by one."""
+    """Numbers of partitions by health and margin, and of leaderships by broker. `add` counts one
+    partition."""
 
     total: int = 0
     offline: int = 0
@@ -75,12 +78,13 @@ class PartitionCounts:
     under_min_isr: int = 0
     at_min_isr: int = 0
     reduced_to_min_isr: int = 0
-    """Partitions at min ISR of which a further replica is out of sync."""
+    """Number of partitions exactly at min ISR with a replica that is out of sync and is not just
+    being added."""
     moving: int = 0
     not_led_by_preferred: int = 0
     by_margin: Counter[str] = field(default_factory=Counter)
     leaders: Counter[int] = field(default_factory=Counter)
-    """Number of led partitions by broker."""
+    """Number of partitions that each broker leads."""
 
     def add(self, partition: Partition) -> None:
         left, size = margin(partition), len(partition.isr)
@@ -102,7 +106,7 @@ class PartitionCounts:
 
 
 def count(partitions: Iterable[Partition]) -> PartitionCounts:
-    """Count all partitions at once."""
+    """Return the counts of these partitions, without giving way to other tasks."""
     counts = PartitionCounts()
     for partition in partitions:
         counts.add(partition)
@@ -110,7 +114,8 @@ def count(partitions: Iterable[Partition]) -> PartitionCounts:
 
 
 class CountedImage:
-    """Counts of one cluster's newest image, as far as they are made."""
+    """Keeps the counts of one cluster's newest image. `prepare` counts in slices; `read` returns
+    the counts."""
 
     def __init__(self) -> None:
         self._of: object | None = None
@@ -118,17 +123,15 @@ class CountedImage:
         self._prepared = False
 
     def read(self, image: ClusterImage) -> PartitionCounts:
-        """Return the counts of this image; count it now if it has not been counted.
-
-        Directly after `prepare` the counts may be those of an earlier image.
-        """
+        """Return the counts of this image, and count it now if that was not done. Directly after
+        `prepare`, return what that counted, even if the image has changed since."""
         if self._of is not image.partitions and not self._prepared:
             self._keep(image, count(image.partitions.values()))
         self._prepared = False
         return self._counts
 
     async def prepare(self, image: ClusterImage) -> None:
-        """Count this image for the next `read`, yielding to other tasks in between."""
+        """Count this image for the next `read`, giving way to other tasks after each slice."""
         self._prepared = True
         if self._of is image.partitions:
             return
@@ -148,7 +151,7 @@ PENDING_MAX = 20
 
 
 def cluster_status(image: ClusterImage, cluster: LogCluster) -> LogClusterStatus:
-    """Return the status of a LogCluster, without conditions."""
+    """Return the status of a LogCluster by the committed image, without conditions."""
     namespace, name = cluster.key
     topics = list(image.topics.values())
     return LogClusterStatus(
@@ -176,7 +179,8 @@ def cluster_status(image: ClusterImage, cluster: LogCluster) -> LogClusterStatus
 
 
 def _first_port(image: ClusterImage) -> int:
-    """Return the port of the listener that all clients may use, else of the first listener."""
+    """Return the port of the listener that clients need no login or TLS for, else of the first
+    listener. Without listeners, return Kafka's default port."""
     if not image.listeners:
         return labels.KAFKA_PORT
     return (open_to_all(image.listeners) or image.listeners[0]).port
@@ -209,14 +213,15 @@ def _addresses(listener: Listener) -> tuple[ListenerAddress, ...] | None:
 
 
 def groups_status(told: Iterable[int | None]) -> GroupsStatus | None:
-    """Return the number of groups; `told` holds each coordinator's count. Return None if no broker
-    has reported one."""
+    """Return the total number of consumer groups; `told` holds the number that each broker reports.
+    Return None if no broker has reported one."""
     counts = [count for count in told if count is not None]
     return GroupsStatus(total=sum(counts)) if counts else None
 
 
 def _internal_topics(image: ClusterImage, cluster: LogCluster) -> InternalTopicsStatus | None:
-    """Return None if no internal topic exists yet."""
+    """Return the number of internal topics, and the names of those with fewer replicas in sync than
+    they could have. Return None if no internal topic exists yet."""
     topics = [
         image.topics[image.topic_ids[n]] for n in sorted(INTERNAL_TOPICS) if n in image.topic_ids
     ]
@@ -235,7 +240,8 @@ def _lacks_replicas(image: ClusterImage, topic: Topic, could_be: int) -> bool:
 
 
 def _brokers(image: ClusterImage, cluster: LogCluster) -> BrokersStatus:
-    """Count the brokers. `ready` counts only members that are not leaving; `active` counts all."""
+    """Return the broker counts of the status. `ready` counts only members that are not leaving;
+    `active` counts all."""
     found = brokers_status(image)
     staying = [b for b in image.members if b in image.brokers and b not in image.leaving]
     ready = sum(image.brokers[b].active for b in staying)
@@ -243,8 +249,8 @@ def _brokers(image: ClusterImage, cluster: LogCluster) -> BrokersStatus:
 
 
 def brokers_status(image: ClusterImage) -> BrokersStatus:
-    """Return the members by state. A never registered member is neither ready nor fenced; a
-    stopping one counts as fenced."""
+    """Return the numbers of members by state. A member that never registered is neither ready nor
+    fenced; one that is stopping counts as fenced."""
     registered = [image.brokers[b] for b in image.members if b in image.brokers]
     active = sum(b.active for b in registered)
     return BrokersStatus(
@@ -258,7 +264,8 @@ def brokers_status(image: ClusterImage) -> BrokersStatus:
 
 
 def partitions_status(partitions: Iterable[Partition]) -> PartitionsStatus:
-    """Count the partitions of a cluster by health."""
+    """Return the numbers of these partitions by health, and the lowest margin (0 without
+    partitions)."""
     total = offline = under = at_min = 0
     lowest: int | None = None
     for partition in partitions:

@@ -1,7 +1,7 @@
-"""Read-only HTTP view of a cluster that this operator leads. Pure.
+"""Views of a cluster that this operator leads, for its read-only HTTP API. Pure.
 
-It shows the committed image and what brokers have reported in this term (sizes, lags, heartbeats).
-It copies field by field, so that no other metadata, such as a credential, can leak. All functions
+They show the committed image and what brokers have reported in this term (sizes, lags, heartbeats).
+They copy field by field, so that no other metadata, such as a credential, can leak. All functions
 but `cluster_view` may run in another thread: the image is immutable, and only single values are
 looked up in the reported state. `what_if` computes which partitions would be offline or under min
 ISR if some brokers stopped now.
@@ -41,7 +41,8 @@ class JsonView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Affected(JsonView, frozen=True, kw_only=True):
-    """A partition that would be affected; `already`: it is in that state now."""
+    """A partition that would be offline or under min ISR if some brokers stopped. `left_in_isr` are
+    the ISR members that would remain. `already` is True if it is offline or under min ISR now."""
 
     topic: str
     partition: int
@@ -51,8 +52,9 @@ class Affected(JsonView, frozen=True, kw_only=True):
 
 
 class WhatIfView(JsonView, frozen=True, kw_only=True):
-    """Effect of stopping these brokers now: partitions that would be offline, and partitions on
-    which acks=all would stop. The counts cover all partitions; the lists have a maximum length."""
+    """Effect of stopping `brokers` now: partitions that would be offline, and partitions on which
+    acks=all would stop (under min ISR). `unknown` are ids of `brokers` that are not registered. The
+    counts cover all partitions; the lists have at most `ROWS_MAX` entries."""
 
     brokers: tuple[int, ...]
     unknown: tuple[int, ...]
@@ -64,7 +66,7 @@ class WhatIfView(JsonView, frozen=True, kw_only=True):
 
 
 def what_if(image: ClusterImage, brokers: Sequence[int]) -> WhatIfView:
-    """Compute the effect of all these brokers stopping at once."""
+    """Return the effect of all these brokers stopping at once."""
     gone = {BrokerId(b) for b in brokers}
     keys = {key for b in gone for key in image.hosted.get(b, ())}
     hurt = [image.partitions[key] for key in sorted(keys, key=lambda key: _order(image, key))]
@@ -95,8 +97,8 @@ def _left(p: Partition, gone: set[BrokerId]) -> tuple[BrokerId, ...]:
 
 
 def _could_lead(image: ClusterImage, p: Partition, gone: set[BrokerId]) -> bool:
-    """Return True if a complete, active replica remains: an ISR member, or an ELR member if no ISR
-    member remains."""
+    """Return True if the partition could have a leader without the brokers in `gone`: an active
+    member of the ISR, or of the ELR if no ISR member remains."""
     if p.leader is not None and p.leader not in gone:
         return True
     left = _left(p, gone) or tuple(b for b in p.elr if b not in gone)
@@ -114,14 +116,15 @@ def _affected(image: ClusterImage, p: Partition, gone: set[BrokerId], *, already
 
 
 ROWS_MAX = 100
-"""Maximum number of partitions listed one by one; a count covers the others."""
+"""Maximum number of partitions listed one by one in a view; counts cover all."""
 
 
 class PartitionView(JsonView, frozen=True, kw_only=True):
     """A partition. `margin`: how many more members the ISR may lose before acks=all stops.
 
-    `bytes`: size of the leader's log. `behind`: records by which each follower lags (None if
-    unknown). Both come from reports of the last minute and are None without one.
+    `bytes`: size of the leader's log. `behind`: records by which each follower lags, by broker id
+    (None for a follower with unknown lag). Both come from reports of the last minute and are None
+    without one. `mover`: the object that moves the partition, None if it is not moving.
     """
 
     partition: int
@@ -142,7 +145,9 @@ class PartitionView(JsonView, frozen=True, kw_only=True):
 
 
 class TopicView(JsonView, frozen=True, kw_only=True):
-    """A topic. `declared_by`: its object, None for a topic that a client created."""
+    """A topic with all its partitions. `declared_by`: its Topic object as namespace/name, None for
+    a topic that a client created. `deletion_at`: when its data is deleted, None if that is not
+    planned."""
 
     topic: str
     topic_id: str
@@ -157,7 +162,9 @@ class TopicView(JsonView, frozen=True, kw_only=True):
 
 
 class TopicRow(JsonView, frozen=True, kw_only=True):
-    """A topic in one line; partitions counted by health."""
+    """A topic in one line, with the numbers of its partitions by health. `not_full` counts the
+    partitions without a leader or a full ISR. `bytes` is the sum of the known sizes, None if none
+    is known."""
 
     topic: str
     topic_id: str
@@ -174,10 +181,11 @@ class TopicRow(JsonView, frozen=True, kw_only=True):
 
 
 class BrokerView(JsonView, frozen=True, kw_only=True):
-    """A broker. `indispensable`: partitions with an ISR that cannot spare it.
+    """A broker. `indispensable`: number of partitions with this broker in an ISR that cannot spare
+    a member.
 
-    `heard_ms_ago` and `metadata_behind` (records not yet applied) are None if no heartbeat has
-    arrived in this term.
+    `heard_ms_ago` (since the last heartbeat) and `metadata_behind` (records not yet applied) are
+    None if no heartbeat has arrived in this term.
     """
 
     broker: int
@@ -197,7 +205,8 @@ class BrokerView(JsonView, frozen=True, kw_only=True):
 
 
 class UnhealthyView(JsonView, frozen=True, kw_only=True):
-    """A partition without a leader or a full ISR, with the cause and the brokers it waits for."""
+    """A partition without a leader or a full ISR, with the cause as a sentence and the brokers that
+    it waits for."""
 
     topic: str
     partition: int
@@ -210,8 +219,8 @@ class UnhealthyView(JsonView, frozen=True, kw_only=True):
 
 
 class ClusterOverview(JsonView, frozen=True, kw_only=True):
-    """The cluster on one screen. `unhealthy`: the `unhealthy_total` partitions' worst, worst
-    first."""
+    """The cluster on one screen. `unhealthy` lists the least healthy of the `unhealthy_total`
+    unhealthy partitions, worst first."""
 
     namespace: str
     cluster: str
@@ -311,7 +320,7 @@ def _deletion_at(topic: Topic) -> str | None:
 
 
 def broker_views(shown: Controller) -> list[BrokerView]:
-    """Return members and all registered brokers, by id."""
+    """Return a view of each member and of each other registered broker, in order of their ids."""
     image = shown.image
     leaders = Counter(p.leader for p in image.partitions.values())
     in_isr: Counter[BrokerId] = Counter()
@@ -353,7 +362,8 @@ def _endpoints(broker: Broker | None) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthSurvey:
-    """Counts of all partitions by health, and the least healthy partitions."""
+    """Counts of all partitions by health, the number of unhealthy ones, and the least healthy of
+    them (at most `ROWS_MAX`), worst first."""
 
     counts: PartitionsStatus
     unhealthy: int
@@ -373,8 +383,8 @@ def survey(image: ClusterImage) -> HealthSurvey:
 def cluster_view(
     shown: Controller, key: Key, operator: str, found: HealthSurvey
 ) -> ClusterOverview:
-    """Return the overview. `operator`: the process that leads the LogCluster `key`; `found`: the
-    survey of its image."""
+    """Return the overview of the LogCluster `key`. `operator` is the identity of the process that
+    leads it; `found` is the survey of its image."""
     image, (namespace, name) = shown.image, key
     return ClusterOverview(
         namespace=namespace,

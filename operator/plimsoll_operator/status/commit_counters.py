@@ -1,4 +1,5 @@
-"""Effects of committed records on ISRs, leaders and brokers, counted since the process started.
+"""Metrics that count the effects of committed records on ISRs, leaders and brokers, since the
+process started.
 
 The series of every known cluster begin at 0 in every process, leading or not. Prometheus then sees
 the first shrink after a failover as an increase. A broker that has left its cluster has no series.
@@ -77,16 +78,17 @@ class FencedBroker(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class IsrChanges:
-    """Changes of records to the ISRs of all partitions."""
+    """Changes that some records make to the ISRs of all partitions."""
 
     shrinks: Tally[Left] = field(default_factory=Tally)
-    """Number of ISRs each broker left, by cause."""
+    """Number of ISRs that each broker left, by cause. Removed replicas do not count."""
     joined: int = 0
     """Number of replicas that joined an ISR."""
 
 
 def isr_changes(old: ClusterImage, new: ClusterImage, records: Iterable[Record]) -> IsrChanges:
-    """Return the ISR changes by `records`, which turn `old` into `new`."""
+    """Return the changes that `records` make to ISRs. The records turn the image `old` into
+    `new`."""
     current: dict[PartitionKey, tuple[BrokerId, ...]] = {}
     found = IsrChanges()
     for record, key in _changed(records):
@@ -107,7 +109,7 @@ def isr_changes(old: ClusterImage, new: ClusterImage, records: Iterable[Record])
 
 
 def leader_changes(old: ClusterImage, records: Iterable[Record]) -> Tally[LeaderChange]:
-    """Count the partitions of `old` that got another leader, by cause."""
+    """Return the numbers of partitions of `old` that get another leader by `records`, by cause."""
     found: Tally[LeaderChange] = Tally()
     for record, key in _changed(records):
         if record.leader is UNSET or record.leader is None:
@@ -119,8 +121,8 @@ def leader_changes(old: ClusterImage, records: Iterable[Record]) -> Tally[Leader
 
 
 def elected_anew(cause: str) -> LeaderChange | None:
-    """Return the cause of an election without a departure, by the record's own text. Return None if
-    a replica left."""
+    """Return the cause of a leader change that no broker's departure caused, by the record's text.
+    Return None for any other text."""
     text = cause.lower()
     return next((found for start, found in _LEADER_PREFIXES if text.startswith(start)), None)
 
@@ -142,13 +144,13 @@ def fencings(records: Iterable[Record]) -> Iterator[FencedBroker]:
 
 
 def unclean_elections(records: Iterable[Record]) -> int:
-    """Count the partitions on which the new leader may lack acknowledged records."""
+    """Return the number of partitions that get a leader which may lack acknowledged records."""
     return sum(is_unclean(record) for record, _ in _changed(records))
 
 
 def certain_losses(records: Iterable[Record]) -> int:
-    """Count the partitions on which the new leader certainly lacks records that another replica
-    reported."""
+    """Return the number of partitions that get a leader which certainly lacks records that another
+    replica reported."""
     return sum(
         is_unclean(record) and is_loss_certain(record.cause) for record, _ in _changed(records)
     )
@@ -165,7 +167,7 @@ class _Change(NamedTuple):
 
 
 def _changed(records: Iterable[Record]) -> Iterator[_Change]:
-    """Yield one row per partition of each record."""
+    """Yield each partition that the records change, with its record."""
     for record in records:
         if isinstance(record, PartitionsChanged):
             for first, last in record.ranges:
@@ -178,19 +180,19 @@ SHRINK_SERIES = (
     # Evictions by the Eviction API (`kubectl drain`), which can be refused.
     (ShrinkCause.EVICTED.value, "true"),
 )
-"""(cause, planned) of each broker's series."""
+"""Label values (cause, planned) of the ISR shrink series of each broker."""
 
 
 class RequestedChange(NamedTuple):
-    """A kind of state change and the broker that it was requested of."""
+    """A kind of state change, and the broker that a commit requests it of."""
 
     broker_id: BrokerId
     kind: StateChangeKind
 
 
 class CommitCounters:
-    """Commit counters of all clusters. Only series begun by `begin` and not removed by `keep`
-    exist."""
+    """Counters of all clusters in the operator's metrics. `begin` creates the series of a cluster
+    and its brokers, and `keep` removes those of clusters and brokers that no longer exist."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._begun: dict[Key, set[BrokerId]] = {}  # brokers with series
@@ -202,7 +204,8 @@ class CommitCounters:
         self._requested = TABLE.counting("plimsoll_state_changes_requested", registry)
 
     def begin(self, key: Key, brokers: Iterable[BrokerId]) -> None:
-        """Create every series at 0: a series that first appears with a value shows no increase."""
+        """Create the missing series of a cluster and its brokers, at 0: a series that first appears
+        with a value shows no increase."""
         if key not in self._begun:
             self._begun[key] = set()
             for counter, labels in self._of_cluster(key):
@@ -213,8 +216,8 @@ class CommitCounters:
                 counter.labels(*labels)
 
     def keep(self, known: Mapping[Key, frozenset[BrokerId]]) -> None:
-        """Drop the series of clusters and brokers not in `known`, so that no alert fires for a
-        removed cluster."""
+        """Create the series of all clusters and brokers in `known`, and remove all others, so that
+        no alert fires for a removed cluster."""
         for key, brokers in known.items():
             self.begin(key, brokers)
         for key, begun in list(self._begun.items()):
@@ -240,7 +243,8 @@ class CommitCounters:
     # --- what happened --------------------------------------------------------------------------
 
     def left_isrs(self, key: Key, left: Left, count: int, *, asked_for: bool = False) -> None:
-        """Count replicas that left an ISR. `asked_for`: a person requested the eviction."""
+        """Count `count` replicas of one broker that left an ISR. `asked_for` is True for an
+        eviction by the Eviction API, which counts as planned."""
         self.begin(key, (left.broker_id,))
         planned = "true" if asked_for or left.cause in PLANNED else "false"
         labels = (*key, str(left.broker_id), left.cause.value, planned)

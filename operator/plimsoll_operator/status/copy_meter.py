@@ -1,8 +1,10 @@
-"""Progress of moving partitions: bytes copied, rate and time left. No decision depends on it.
+"""Measures the progress of moving partitions: bytes copied, rate and time left. No decision depends
+on it.
 
 The image states which partitions move; brokers report how many bytes they hold. A `Meter` keeps the
-rest for one object: bytes copied by finished moves, the recent rate, and the lowest ISR margin. It
-is lost with the term; the next one starts from what is left to copy.
+rest for one object (a Topic, Reassignment or Rebalance): bytes copied by finished moves, the recent
+rate, and the lowest ISR margin. It is lost with the term; the next one starts from what is left to
+copy.
 """
 
 from __future__ import annotations
@@ -20,12 +22,13 @@ RATE_MS = 20_000
 SAMPLES_MAX = 64
 
 Copies = Mapping[PartitionKey, Mapping[BrokerId, int]]
-"""Bytes held by the leader and the new replicas of each partition."""
+"""Bytes that the leader and the new replicas of each moving partition hold, as brokers report
+them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """Bytes copied and to copy, over all new replicas of one partition."""
+    """Bytes copied and bytes to copy in total, summed over the new replicas of one partition."""
 
     copied: int
     total: int
@@ -33,7 +36,8 @@ class Copied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveProgress:
-    """Progress of moves. `rate`, in bytes a second, and `eta_seconds` are None until known."""
+    """Progress of moves: bytes `copied` of `total`. `rate`, in bytes a second, and `eta_seconds`
+    are None until known."""
 
     copied: int
     total: int
@@ -46,7 +50,8 @@ class MoveProgress:
 
 
 def copied(partition: Partition, sizes: Mapping[BrokerId, int]) -> Copied | None:
-    """Return the progress of one partition, or None if its leader has not reported its size."""
+    """Return the bytes copied to the new replicas of one partition. `sizes` are its replicas' sizes
+    by broker. Return None if the leader has not reported its size."""
     whole = None if partition.leader is None else sizes.get(partition.leader)
     if whole is None:
         return None
@@ -55,7 +60,7 @@ def copied(partition: Partition, sizes: Mapping[BrokerId, int]) -> Copied | None
 
 
 class Meter:
-    """Meter of moves: `read` for each status, `saw` after commits."""
+    """Measures the moves of one object. `read` returns the progress for a status."""
 
     def __init__(self) -> None:
         self._totals: dict[PartitionKey, int] = {}
@@ -63,13 +68,14 @@ class Meter:
         self.lowest_margin: int | None = None
 
     def saw(self, partition: Partition) -> None:
-        """Note the present state of a moving partition."""
+        """Note the ISR margin of a moving partition, of which `lowest_margin` keeps the lowest."""
         left = margin(partition)
         if self.lowest_margin is None or left < self.lowest_margin:
             self.lowest_margin = left
 
     def read(self, moving: Iterable[Partition], copies: Copies, now_ms: int) -> MoveProgress:
-        """Return the progress. `now_ms` is on a monotonic clock."""
+        """Return the progress of the partitions in `moving`, and of those that have finished since
+        the first call. `copies` are the reported sizes, `now_ms` the time on a monotonic clock."""
         done = sum(self._totals.values())
         for partition in moving:
             self.saw(partition)

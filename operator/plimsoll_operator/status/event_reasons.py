@@ -18,7 +18,7 @@ ONLY_CLUSTER = "LogCluster"
 
 @dataclass(frozen=True, slots=True)
 class EventReason:
-    """One row of docs/events.md.
+    """One row of docs/events.md: a reason of Events and its meaning.
 
     `type`: Normal or Warning, or when each applies. `about`: the kind of object that shows the
     Event beside the LogCluster.

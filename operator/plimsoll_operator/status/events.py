@@ -30,7 +30,7 @@ LENGTH_MAX = 1_000
 
 
 class About(NamedTuple):
-    """Reference to a user's object."""
+    """The object that an Event is about."""
 
     kind: str
     namespace: str
@@ -40,11 +40,11 @@ class About(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occurrence:
-    """An Event to write.
+    """An Event to write, at the LogCluster and at the object `about`, if any.
 
-    `key`: within a minute the same key is the same Event, unless an Event that `undoes` it came
-    between. `about`: an object that shows the Event beside the LogCluster. `unclean`: the elected
-    leader may lack acknowledged records.
+    `key`: an Event with the same key is not written again within a minute, unless an Event that
+    names this key in `undoes` came between. `unclean`: the Event reports an elected leader that may
+    lack acknowledged records.
     """
 
     key: str
@@ -59,12 +59,13 @@ class Occurrence:
 def about_committed(
     kind: str, found: TopicObject | ReassignmentObject | RebalanceObject | UserObject | None
 ) -> About | None:
-    """Return the object as the metadata names it, or None for a topic without one."""
+    """Return a reference to the object that the metadata log names. Return None for a topic without
+    an object."""
     return None if found is None else About(kind, found.namespace, found.name, found.uid)
 
 
 def about_seen(kind: str, meta: ObjectMeta) -> About:
-    """Return a reference to an object seen by a watch."""
+    """Return a reference to the object with this metadata."""
     return About(kind, meta.namespace, meta.name, meta.uid)
 
 
@@ -79,13 +80,16 @@ class Events:
         self._now_ms = now_ms
         self._identity = identity
         self._queue: asyncio.Queue[tuple[About, Occurrence]] = asyncio.Queue(QUEUE_MAX)
-        # When each key was last queued; only keys that are still suppressed.
+        # When each key was last queued, on the event loop's clock. Holds only the keys of the last
+        # minute.
         self._last: dict[str, float] = {}
         self.dropped = 0
 
     def add(self, cluster: LogCluster, occurrence: Occurrence) -> None:
-        """Queue an Event; never blocks. A key is written once a minute, and again if it was undone
-        meanwhile: a reader of "broker fenced" also sees "broker unfenced"."""
+        """Queue an Event at the LogCluster and at the object that it is about. Never blocks; drops
+        the Event if the queue is full. An Event with the key of one in the last minute is ignored,
+        unless that was undone meanwhile: a reader of "broker fenced" also sees "broker
+        unfenced"."""
         now = asyncio.get_running_loop().time()
         self._last = {k: at for k, at in self._last.items() if now - at < SAME_SECONDS}
         self._last.pop(occurrence.undoes, None)
@@ -107,7 +111,7 @@ class Events:
             await asyncio.sleep(1 / WRITES_PER_SECOND)
 
     async def flush(self) -> None:
-        """Write the queued Events; call it after `run` has ended."""
+        """Write all queued Events now. Used at the end of a term."""
         while not self._queue.empty():
             await self._write(*self._queue.get_nowait())
 
@@ -121,7 +125,7 @@ class Events:
 
 
 def event(place: About, occurrence: Occurrence, identity: str, now_ms: int) -> dict[str, Any]:
-    """Return the Event about an object, in its namespace."""
+    """Return the manifest of an Event about the object `place`, in that object's namespace."""
     namespace, name = place.namespace, place.name
     return EVENTS.manifest(
         {"name": f"{name}.{secrets.token_hex(8)}", "namespace": namespace},

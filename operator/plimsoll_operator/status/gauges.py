@@ -31,7 +31,8 @@ _HEAD = f"# HELP {ISR_SIZE.name} {ISR_SIZE.text}\n# TYPE {ISR_SIZE.name} {ISR_SI
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """Rendered lines of one cluster and the immutable values they were rendered from."""
+    """Metric lines of one cluster, and the immutable parts of the image from which they were
+    rendered."""
 
     partitions: object
     topics: object
@@ -39,13 +40,15 @@ class _Lines:
 
 
 class IsrSizes:
-    """ISR size of each partition of the clusters that this operator leads."""
+    """Renders the metric of each partition's ISR size, for the clusters that this operator leads.
+    Lines of an unchanged image are reused."""
 
     def __init__(self) -> None:
         self._made: dict[Key, _Lines] = {}
 
     def text(self, led: Iterable[tuple[Key, ClusterImage]]) -> bytes:
-        """Render in the Prometheus text format; drops clusters that are no longer led."""
+        """Return the metric of all clusters in `led`, in the Prometheus text format. Forget all
+        other clusters."""
         self._made = {key: self._lines(key, image) for key, image in led}
         return b"".join((_HEAD, *(lines.text for lines in self._made.values())))
 
@@ -57,8 +60,8 @@ class IsrSizes:
 
 
 def _written(key: Key, image: ClusterImage) -> bytes:
-    """Render one cluster, or b"" if it has too many partitions. Kubernetes and Kafka names contain
-    no character that needs escaping."""
+    """Return the metric lines of one cluster, or b"" if it has more than `PARTITIONS_SHOWN_MAX`
+    partitions. Names of Kubernetes and Kafka contain no character that needs escaping."""
     if len(image.partitions) > PARTITIONS_SHOWN_MAX:
         return b""
     namespace, cluster = key
@@ -75,7 +78,8 @@ def _written(key: Key, image: ClusterImage) -> bytes:
 
 
 class ImageGauges:
-    """Gauges of all images, one family per metric: `add` each cluster, then `families`."""
+    """Gauges computed from the committed images, for one scrape. Call `add` for each cluster, then
+    `families`."""
 
     def __init__(self) -> None:
         self._families = {row.name: TABLE.gauges(row.name) for row in IMAGE_ROWS}
@@ -84,7 +88,8 @@ class ImageGauges:
         yield from self._families.values()
 
     def add(self, key: Key, controller: Controller, counts: PartitionCounts) -> None:
-        """Add a cluster that has an active controller."""
+        """Add the gauges of a cluster with an active controller. `counts` are the counts of its
+        partitions."""
         image = controller.image
         for name, value in _of_cluster(image, counts).items():
             self._family(name).add_metric(key, value)
@@ -122,7 +127,8 @@ class ImageGauges:
 
 
 def members_of(image: ClusterImage) -> list[BrokerId]:
-    """Return the members, the leaving brokers and the registered brokers."""
+    """Return the ids of all brokers of a cluster: members, leaving brokers and other registered
+    ones."""
     return sorted({*image.members, *image.leaving, *image.brokers})
 
 
@@ -156,7 +162,8 @@ def _of_cluster(image: ClusterImage, counts: PartitionCounts) -> dict[str, float
 
 
 def _left_bytes(controller: Controller) -> int:
-    """Return the bytes left to copy. Brokers report sizes for moving partitions only."""
+    """Return the bytes that moves still have to copy. Brokers report sizes for moving partitions
+    only."""
     image, copies = controller.image, controller.soft.copies
     left = 0
     for key, sizes in copies.items():
@@ -172,7 +179,8 @@ VERDICTS = ("", "Passed", "Violated", "Inconclusive")
 
 
 def object_gauges(objects: Objects) -> Iterator[Metric]:
-    """Gauges of the objects of every kind."""
+    """Yield the gauges computed from the users' objects: stalled ones, those not ready, and
+    verdicts."""
     shelves: dict[str, ObjectShelf[Any]] = {
         "LogCluster": objects.clusters,
         "Topic": objects.topics,
@@ -200,7 +208,8 @@ def object_gauges(objects: Objects) -> Iterator[Metric]:
 
 
 def _verifications(shelf: ObjectShelf[Any]) -> Iterator[Metric]:
-    """Count Verifications; a namespace with any shows every verdict."""
+    """Yield the number of Verifications by namespace and verdict, and the violated ones by name. A
+    namespace with any Verification shows every verdict."""
     verdicts: dict[tuple[str, ...], float] = {}
     violated: dict[tuple[str, ...], float] = {}
     for found in shelf:

@@ -62,7 +62,7 @@ ISR_SIZE = MetricRow("plimsoll_partition_isr_size", "gauge",
                      "Size of the ISR; clusters with at most 2,000 partitions only",
                      (*CLUSTER, "topic", "partition"),
                      "1 per partition, at most 2,000 per cluster")  # fmt: skip
-"""By far the largest family; `gauges` renders it."""
+"""The metric with by far the most series; `gauges` renders it."""
 
 CONTROLLER_ROWS = (
     MetricRow("plimsoll_controller_commits", "counter",

@@ -38,7 +38,8 @@ from plimsoll_operator.status.unclean_recovery_condition import UncleanElections
 from plimsoll_process.loop_watch import LoopHolds, loop_metrics
 
 PEER_REASONS = (*inside.REASONS, *handshakes.REASONS)
-"""Causes to reject a peer at the controllers' port, in the handshake or after it."""
+"""Reasons for which a peer is rejected at the controllers' port, in the TLS handshake or after
+it."""
 
 Controllers = list[tuple[Key, Controller]]
 
@@ -52,13 +53,14 @@ class ShownHistory(Protocol):
 
 
 class Shown(Protocol):
-    """Source of the metrics: the known clusters and the controllers of this process."""
+    """What the metrics are computed from: the known clusters and the controllers of this
+    process."""
 
     @property
     def objects(self) -> Objects: ...
 
     def known(self) -> Mapping[Key, frozenset[BrokerId]]:
-        """Return the brokers of every known LogCluster."""
+        """Return every known LogCluster, with the ids of its brokers."""
 
     def controllers(self) -> Controllers: ...
 
@@ -69,7 +71,7 @@ class Shown(Protocol):
     def failures(self) -> Mapping[str, int]: ...
 
     def met(self, error: Exception) -> None:
-        """Count a bug in a part of a scrape."""
+        """Count and log a bug in computing one part of the metrics."""
 
     def histories(self) -> Iterable[tuple[Key, ShownHistory]]: ...
 
@@ -96,16 +98,17 @@ class Metrics:
         Gauge(up.name, up.text, registry=self.registry).set(1)
 
     def watch_loop(self, holds: LoopHolds) -> None:
-        """Export how long the process's event loop was blocked."""
+        """Also export for how long the process's event loop was blocked."""
         self.registry.register(_Loop(holds))
 
     def watch(self, shown: Shown) -> None:
-        """Register `shown` as the source of clusters and controllers."""
+        """Compute the metrics of clusters and controllers from `shown` from now on."""
         self._shown = shown
         self.registry.register(_Led(shown, self._counted))
 
     async def prepare(self) -> None:
-        """Count partitions for the next scrape without blocking the event loop; optional."""
+        """Count the partitions of the led clusters for the next `render`, giving way to other
+        tasks. Without it, `render` counts them at once."""
         for key, controller in self._shown.controllers() if self._shown is not None else ():
             if controller.active:
                 await self._counted.setdefault(key, CountedImage()).prepare(controller.image)
@@ -120,7 +123,7 @@ class Metrics:
         return generate_latest(self.registry) + self.isr_sizes()
 
     def isr_sizes(self) -> bytes:
-        """Return the part of a scrape that is in no registry."""
+        """Return the ISR size metric, which is rendered apart from the registry."""
         led = [] if self._shown is None else self._shown.controllers()
         active = ((key, controller.image) for key, controller in led if controller.active)
         return self._isr_sizes.text(active)
@@ -145,11 +148,12 @@ class _Led(Collector):
         self._counted = counted
 
     def describe(self) -> Iterator[Metric]:
-        """Return nothing: registration must not collect."""
+        """Return nothing, so that registering the collector does not collect."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
-        """Collect every part. A bug in one part loses that part only."""
+        """Yield all metrics of clusters and controllers. A bug in one part is counted and loses
+        that part only."""
         shown, led = self._shown, self._shown.controllers()
         parts: tuple[Callable[[], Iterable[Metric]], ...] = (
             lambda: self._clusters(led),
@@ -207,11 +211,12 @@ FAILING = (
     "RegisterBroker",
     "Status",
 )
-"""Exported at 0 from the start: a series that first appears with a value shows no increase."""
+"""Label values of the metric of internal errors. Each is exported at 0 from the start: a series
+that first appears with a value shows no increase."""
 
 
 def _refused(counts: Mapping[str, int]) -> Metric:
-    """Return the counter of rejected peers; every reason is exported from the start."""
+    """Return the counter of rejected peers, with every reason from the start."""
     values = {(reason,): float(counts.get(reason, 0)) for reason in PEER_REASONS}
     return TABLE.counters("plimsoll_controller_peers_refused", values)
 
@@ -222,7 +227,8 @@ def _failures(counts: Mapping[str, int]) -> Metric:
 
 
 def _blocked(found: Iterable[tuple[Key, Iterable[BlockedAction]]]) -> Iterator[Metric]:
-    """Export the waits of voluntary actions: the number of reasons shown, and their start."""
+    """Yield the number of blocked actions, and when the first of them began to wait, by broker,
+    action and reason."""
     rows: dict[tuple[str, ...], list[int]] = {}
     for key, blocked in found:
         for row in blocked:
@@ -274,7 +280,8 @@ def _reconciling(found: Iterable[tuple[Key, ReconcileTimes]]) -> Iterator[Metric
 
 
 def _controllers(led: Controllers) -> Iterator[Metric]:
-    """Return each controller's own registry, labelled by cluster, and its current state."""
+    """Yield the metrics of each controller's own registry, labelled by cluster, and the gauges of
+    its current state."""
     families: dict[str, Metric] = {}
     now = {
         name: TABLE.gauges(f"plimsoll_{name}")

@@ -1,4 +1,4 @@
-"""Events of a batch of committed records. Pure."""
+"""Makes the Events that report committed records. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ from plimsoll_operator.status.events import LENGTH_MAX, Occurrence, about_commit
 def occurrences(
     old: ClusterImage, new: ClusterImage, records: Iterable[Record]
 ) -> Iterator[Occurrence]:
-    """Return one Event per (broker, cause), however many partitions the cause affects."""
+    """Yield the Events that report `records`, which turn the image `old` into `new`. A record gives
+    at most one Event, however many partitions it affects."""
     for record in records:
         match record:
             case BrokerFenced() | BrokerRegistered() | BrokerUnfenced():
@@ -125,7 +126,8 @@ def _place(found: TopicObject | UserObject) -> tuple[str, str]:
 def _presence(
     old: ClusterImage, new: ClusterImage, record: BrokerFenced | BrokerRegistered | BrokerUnfenced
 ) -> Iterator[Occurrence]:
-    """Return the Events of a broker's registration, fencing or unfencing."""
+    """Yield the Event that reports a broker's fencing, unfencing, or registration with an empty
+    volume; none for any other registration."""
     broker_id = record.broker_id
     if isinstance(record, BrokerFenced):
         yield Occurrence(
@@ -197,7 +199,8 @@ def _reassignment(row: Reassignment, before: Reassignment | None) -> Occurrence:
 
 
 def _rebalance(row: Rebalance, before: Rebalance | None) -> Occurrence | None:
-    """Return the Event of a rebalance's start, pause, resumption or end, or None."""
+    """Return the Event that reports a Rebalance's start, pause, resumption or end. Return None if
+    the record changes none of these."""
     name = f"Rebalance {row.object.name}"
     if row.phase == "Beginning":
         return None
@@ -242,7 +245,7 @@ def _unclean(new: ClusterImage, record: PartitionsChanged) -> Occurrence:
 
 
 def _emptied(old: ClusterImage, record: BrokerRegistered) -> bool:
-    """Return True if a known broker registers with none of its earlier directories."""
+    """Return True if a known broker registers without any of its earlier log directories."""
     known = old.brokers.get(record.broker_id)
     return known is not None and not set(known.directory_ids) & set(record.directory_ids)
 

@@ -54,14 +54,15 @@ RETRY_MS = 2_000
 CONFLICT_MS = 1_000
 """Delay before a retry after a conflict, in milliseconds."""
 FAILED_MS = 60_000
-"""Delay before a status is rendered again after a bug, in milliseconds; a mark may come earlier."""
+"""Delay after a bug before a status is rendered again, in milliseconds. A mark renders it
+earlier."""
 _UNDECLARED = re.compile(r"\.status\.(\w+): field not declared in schema")
 _REFUSED = re.compile(r"\bstatus\.(\w+)")
 INVALID = 422
 """HTTP status for an object that does not fit its schema."""
 THROTTLED = 429
 THROTTLED_SECONDS = 1.0
-"""Pause of one of `WRITES_AT_ONCE` after the API server throttled a write."""
+"""Pause of a writing task after the API server throttled its write, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +74,18 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusDraft:
-    """A status to write, the spec generation it describes, and the conditions shown before.
+    """A status to write.
 
-    `uid`: a recreated object has no status yet, whatever its predecessor had.
+    `uid`: the object's; a recreated object has no status yet, whatever its predecessor had.
 
-    `version`: the resourceVersion of the last watch event or list.
+    `generation`: the generation of the spec that the status describes.
 
-    `pressing`: the shown status lacks a figure that others read; write without waiting for a
-    refresh.
+    `shown`: the conditions that the object shows now.
+
+    `version`: the object's resourceVersion by the last watch event or list.
+
+    `pressing`: True if the shown status lacks a figure that others read, so the write must not wait
+    for a refresh.
     """
 
     uid: str
@@ -93,18 +98,21 @@ class StatusDraft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenStatus:
-    """Last write to an object."""
+    """The last successful write of an object's status: what was written, and the resourceVersions
+    around it."""
 
     uid: str
     body: dict[str, Any]
     conditions: tuple[Condition, ...]
     versions: tuple[str, str]
-    """resourceVersion of the object as seen before the write, and as returned by it."""
+    """resourceVersion of the object before the write, as seen by a watch, and the one that the
+    write returned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldStatus:
-    """An object with a status rejected `tries` times; `until_s` is on the event loop's clock."""
+    """An object with a status that the API server rejected `tries` times in a row. It is not
+    written again before `until_s`, on the event loop's clock."""
 
     uid: str
     tries: int
@@ -112,22 +120,23 @@ class HeldStatus:
 
 
 Render = Callable[[Target], StatusDraft | None]
-"""Render the status of a target; returns None if there is nothing to write or no such object."""
+"""Returns the status to write for a target, or None if there is nothing to write or no such
+object."""
 
 
 class StatusFailures(Protocol):
-    """Receiver of bugs in rendering or writing one status."""
+    """Handles bugs met by the `StatusWriter` in rendering or writing one object's status."""
 
     def met(self, target: Target, error: Exception) -> StatusDraft | None:
-        """Return the status to write instead. Raise the bug if it concerns more than this
-        object."""
+        """Record a bug and return the status to write instead, or None to write none. Raise the bug
+        if it concerns more than this object."""
 
     def over(self, target: Target) -> None:
-        """Note that the status was rendered and written."""
+        """Note that the status was rendered and written without a bug."""
 
 
 class Unconfined:
-    """StatusFailures that end the writer at every bug."""
+    """`StatusFailures` that raise every bug, which ends the writer."""
 
     def met(self, target: Target, error: Exception) -> StatusDraft | None:
         raise error
@@ -137,7 +146,8 @@ class Unconfined:
 
 
 class StatusWriter:
-    """`run` writes until it is cancelled; `mark` may be called from the same loop at any time."""
+    """Writes the statuses of marked objects. `run` writes until it is cancelled. `mark` may be
+    called from the same event loop at any time."""
 
     def __init__(
         self,
@@ -151,29 +161,31 @@ class StatusWriter:
         self._now_ms = now_ms
         self._render = render
         self._urgent: dict[Target, None] = {}
-        """Targets to render as soon as one of `WRITES_AT_ONCE` is free."""
+        """Targets to render as soon as one of the `WRITES_AT_ONCE` tasks is free."""
         self._refreshes: dict[Target, None] = {}
-        """Targets with unchanged conditions; written at the refresh rate."""
+        """Targets that need no write at once: marked without urgency, or with unchanged conditions.
+        They are written at the refresh rate."""
         self._busy: dict[Target, bool | None] = {}
-        """Targets being written; the value is None, or the urgency of a mark since."""
+        """Targets being written now. The value tells if the target was marked meanwhile: None if
+        not, else True if a mark was urgent."""
         self._ready: set[Target] = set()
-        """Targets last seen with the condition Ready."""
+        """Targets that show the condition Ready as True."""
         self._written: dict[Target, WrittenStatus] = {}
         self._held: dict[Target, HeldStatus] = {}
-        """Targets with a rejected last write."""
+        """Targets of which the API server rejected the last status."""
         self._undeclared: dict[Kind, set[str]] = {}
-        """Fields that the installed CRD, of another release, does not declare, by the API server's
-        errors."""
+        """Status fields that the installed CRD does not declare because it is of another release,
+        as learned from the API server's errors, by kind."""
         self._any_urgent = asyncio.Event()
-        """Set if there may be an urgent target."""
+        """Set if `_urgent` may hold a target."""
         self._any_refresh = asyncio.Event()
-        """Set if there may be a refresh."""
+        """Set if `_refreshes` may hold a target."""
 
     def mark(self, target: Target, *, urgent: bool = False) -> None:
-        """Note that the object's status may have changed.
+        """Have the object's status rendered again, and written if it differs.
 
-        With `urgent` its conditions are compared at once. An object that is not Ready is always
-        compared at once.
+        With `urgent`, or if the object is not Ready, it is rendered at once, and written at once if
+        its conditions differ. Otherwise it waits for the refresh rate.
         """
         if target in self._busy:
             self._busy[target] = urgent or bool(self._busy[target])
@@ -189,7 +201,8 @@ class StatusWriter:
         self._any_refresh.set()
 
     def forget(self, target: Target) -> None:
-        """Drop all state about an object that was deleted or recreated."""
+        """Forget what was written to an object that was deleted or recreated, and do not write to
+        it."""
         for memory in (self._urgent, self._refreshes, self._written, self._held):
             memory.pop(target, None)
         self._ready.discard(target)
@@ -201,7 +214,8 @@ class StatusWriter:
                 group.create_task(self._answer())
 
     async def _answer(self) -> None:
-        """Handle urgent targets; one with unchanged conditions is left to the refreshes."""
+        """Render urgent targets. Those with changed conditions are written; others are left to the
+        refreshes."""
         while True:
             target = await _first(self._urgent, self._any_urgent)
             await self._turn(target, refresh=False)
@@ -214,7 +228,8 @@ class StatusWriter:
                 await asyncio.sleep(1 / REFRESHES_PER_SECOND)
 
     async def _turn(self, target: Target, *, refresh: bool) -> bool:
-        """Call `write`, never twice at a time for one object."""
+        """Call `write` for a target, never twice at a time for one object. If it is marked
+        meanwhile, mark it again afterwards. Return what `write` returns."""
         self._busy[target] = None
         try:
             called = await self.write(target, refresh=refresh)
@@ -225,8 +240,8 @@ class StatusWriter:
         return called
 
     async def write(self, target: Target, *, refresh: bool = True) -> bool:
-        """Render the status and write it if it differs from the last write. Return True if a call
-        was made.
+        """Render the status of a target, and write it if it differs from the last write. Return
+        True if a request was sent.
 
         Without `refresh`, a status with unchanged conditions is left to the refreshes.
         """
@@ -284,8 +299,8 @@ class StatusWriter:
         *,
         refresh: bool,
     ) -> dict[str, Any] | None:
-        """Write a status and return the stored object. Return None on failure, after scheduling the
-        retry."""
+        """Send a status and return the stored object. Return None if that failed; a retry is
+        scheduled unless the object is deleted."""
         try:
             return await self._apply(target, body, version)
         except NotFound:
@@ -309,7 +324,8 @@ class StatusWriter:
         return None
 
     def _hold(self, target: Target, uid: str, error: ApiError) -> None:
-        """Retry a rejected status ever more rarely, since status and CRD do not fit."""
+        """Note that the API server rejected a status, which does not fit the CRD. It is retried
+        after an interval that doubles each time."""
         known = self._held.get(target)
         tries = known.tries + 1 if known is not None and known.uid == uid else 1
         ms = min(FAILED_MS, RETRY_MS * 2 ** min(tries, 10))
@@ -333,8 +349,9 @@ class StatusWriter:
         asyncio.get_running_loop().call_later(ms / 1000, again)
 
     async def _apply(self, target: Target, body: dict[str, Any], version: str) -> dict[str, Any]:
-        """Apply without the fields that the CRD does not declare: one such field makes the API
-        server reject all."""
+        """Send a status and return the stored object. Fields that the CRD does not declare are left
+        out, since one such field makes the API server reject all. Raise `ApiError` if it is
+        rejected for another reason."""
         left_out = self._undeclared.setdefault(target.kind, set())
         place = (target.kind, target.namespace, target.name)
         known = {name: value for name, value in body.items() if name not in left_out}
@@ -367,14 +384,15 @@ class StatusWriter:
 
 
 def _version_of(known: WrittenStatus | None, draft: StatusDraft) -> str:
-    """Return the newest known resourceVersion of the object."""
+    """Return the newest known resourceVersion of the object: that of the last write if the draft is
+    based on it, else the draft's."""
     if known is not None and draft.version in known.versions:
         return known.versions[-1]
     return draft.version
 
 
 async def _first(waiting: dict[Target, None], any_waiting: asyncio.Event) -> Target:
-    """Remove and return the target that has waited longest."""
+    """Remove and return the target that has waited longest. Wait if there is none."""
     while not waiting:
         any_waiting.clear()
         await any_waiting.wait()
@@ -384,12 +402,13 @@ async def _first(waiting: dict[Target, None], any_waiting: asyncio.Event) -> Tar
 
 
 def _condition_key(conditions: tuple[Condition, ...]) -> list[tuple[str, str, str, int | None]]:
-    """Return the parts of conditions that justify an immediate write if they change."""
+    """Return the parts of the conditions of which a change is written at once. Messages are not
+    among them."""
     return sorted((c.type, c.status, c.reason, c.observed_generation) for c in conditions)
 
 
 def _stated(value: Any) -> Any:
-    """Drop None values: the API server rejects a null in place of a number."""
+    """Return the value without None entries: the API server rejects a null in place of a number."""
     if isinstance(value, dict):
         return {key: _stated(one) for key, one in value.items() if one is not None}
     if isinstance(value, list | tuple):

@@ -1,4 +1,5 @@
-"""Condition UncleanRecovery: acknowledged records may be lost, or are lost. Shown for a day.
+"""The condition UncleanRecovery of a LogCluster: acknowledged records may be lost, or are lost.
+Shown for a day.
 
 An unclean election takes a moment and its Event expires within the hour, but its damage stays. The
 condition and its gauges outlive the controller that committed the election: the next controller
@@ -35,10 +36,10 @@ _MARK = b'"recovery: '
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UncleanElections:
-    """Unclean elections of the last day, in partitions.
+    """Unclean elections of the last day. `partitions` is their number, one per partition.
 
-    `certain` of them lack records that a replica had reported. `last_ms` is the time of the last
-    one, 0 if there is none.
+    `certain` of them elected a leader that lacks records which another replica had reported.
+    `last_ms` is the wall-clock time of the last one, 0 if there is none.
     """
 
     partitions: int = 0
@@ -47,8 +48,8 @@ class UncleanElections:
 
 
 class UncleanRecovery:
-    """Unclean elections of one cluster: `begin` with each term, `update` after each commit.
-    Wall-clock times."""
+    """Counts the unclean elections of one cluster, and renders the condition. Call `begin` with
+    each term and `update` after each commit. Times are wall-clock times."""
 
     def __init__(self) -> None:
         self._until_ms = 0
@@ -62,9 +63,11 @@ class UncleanRecovery:
         now_ms: int,
         log: OpenedLog | None = None,
     ) -> None:
-        """Restore the condition as shown, and add elections that were committed but never shown.
+        """Restore the elections from the condition in `shown`, which an earlier term wrote, and add
+        those that were committed but never shown. Does nothing if elections are known already.
 
-        Those are found in `log` as the term opened it, or by partitions that are still recovering.
+        The latter are found in `log` as the term opened it, or by partitions that are still
+        recovering.
         """
         if self._text:
             return
@@ -83,7 +86,8 @@ class UncleanRecovery:
     def update(
         self, records: Iterable[Record], happened: Iterable[Occurrence], now_ms: int
     ) -> None:
-        """Add the elections in `records`; `happened` are the Events of these records."""
+        """Add the unclean elections in `records`. `happened` are the Events that report these
+        records."""
         records = tuple(records)
         elected = unclean_elections(records)
         if not elected:
@@ -100,12 +104,12 @@ class UncleanRecovery:
         return condition(TYPE, False, "NothingLost", text)
 
     def elections(self, now_ms: int) -> UncleanElections:
-        """Return the elections for metrics; empty once the last one is more than a day old."""
+        """Return the elections for metrics, all 0 if the last one is more than a day old."""
         return self._known if now_ms < self._until_ms else UncleanElections()
 
     def _restore(self, shown: Condition, now_ms: int) -> None:
-        """Parse the shown condition. Without a count assume one partition; without a time use the
-        transition time."""
+        """Add the elections that a shown condition reports. If its message has no count, assume one
+        partition; if it has no time, use the time at which the condition changed."""
         since_ms = _milliseconds(shown.last_transition_time, now_ms)
         last, count = _LAST.search(shown.message), _SHOWN.match(shown.message)
         last_ms = since_ms if last is None else _milliseconds(last[1], since_ms)
@@ -116,8 +120,8 @@ class UncleanRecovery:
         self._text = shown.message
 
     def _read(self, log: OpenedLog, now_ms: int) -> None:
-        """Add the elections committed after the last one shown. Times compare by the second, as the
-        condition shows them."""
+        """Add the elections in the log that were committed after the last one shown. Times are
+        compared by the second, as the condition shows them."""
         shown_ms, found, certain, last_ms, cause = self._known.last_ms, 0, 0, 0, ""
         for batch in log.batches:
             at_ms = batch.written_ms // 1_000 * 1_000

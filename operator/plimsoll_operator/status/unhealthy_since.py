@@ -1,6 +1,7 @@
-"""Times since which partitions are unhealthy, as far as this term knows.
+"""Since when each unhealthy partition of a cluster is unhealthy, as far as this term knows.
 
-The log holds no times on purpose, since no decision depends on them; a new term starts anew.
+The metadata log holds no such times, since no decision depends on them. A new term starts counting
+anew.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from plimsoll_operator.status.cluster_counts import is_healthy
 
 
 class Unhealthy:
-    """Unhealthy partitions of one cluster: `begin` with each term, `update` after each commit.
-    Wall-clock times."""
+    """Keeps the unhealthy partitions of one cluster (no leader, or not all replicas in the ISR),
+    and since when. Call `begin` with each term and `update` after each commit. Times are wall-clock
+    times."""
 
     def __init__(self) -> None:
         self._since_ms: dict[PartitionKey, int] = {}
@@ -30,7 +32,8 @@ class Unhealthy:
     def update(
         self, old: ClusterImage, new: ClusterImage, records: Iterable[Record], now_ms: int
     ) -> set[TopicId]:
-        """Apply the records; return the topics that now have a partition without a leader."""
+        """Update the partitions that `records` changed; the records turn the image `old` into
+        `new`. Return the topics that `records` left with a partition without a leader."""
         leaderless: set[TopicId] = set()
         for record in records:
             match record:
@@ -59,12 +62,13 @@ class Unhealthy:
             self._since_ms.setdefault(key, now_ms)
 
     def since_ms(self, key: PartitionKey) -> int:
-        """Return the time since which this unhealthy partition is unhealthy."""
+        """Return the wall-clock time since which this partition is unhealthy. Raise `KeyError` if
+        it is healthy."""
         return self._since_ms[key]
 
     def restless_topics(self, image: ClusterImage) -> list[TopicId]:
-        """Return the topics with a leaderless or moving partition; their status changes without a
-        commit."""
+        """Return the topics with an unhealthy partition that has no leader or is moving. Their
+        status changes without a commit."""
         found = set()
         for key in self._since_ms:
             partition = image.partitions.get(key)
