@@ -58,8 +58,8 @@ STATES = tuple(_STATES.values())
 
 
 def state_of(turn: GroupTurn, group_id: str) -> str:
-    """Return Kafka's word for a group's phase. A loaded group that no request has used yet is not
-    instantiated for this: a shard may hold thousands."""
+    """Return the name of a group's state as Kafka's tools show it, such as `Stable`. A group that
+    was loaded and not used since is not built in memory for this: a shard may hold thousands."""
     group = turn.soft.classic.get(group_id)
     if group is not None:
         return _STATES[type(group.phase)]
@@ -68,7 +68,7 @@ def state_of(turn: GroupTurn, group_id: str) -> str:
 
 
 def seen_state(group: Group, soft: SoftState) -> str:
-    """Return the group's state for a count: a loaded group is not built for it."""
+    """Return the name of a group's state, as `state_of` does, for a count of groups by state."""
     found = soft.classic.get(group.group_id)
     if found is None:
         return _STATES[Stable if group.has_members else Empty]
@@ -154,14 +154,15 @@ def delete_group(
 def delete_unloaded(
     turn: GroupTurn, op: DeleteUnloaded, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """Delete the part of an unloaded group that is now in memory."""
+    """Delete an unloaded group by the records of it that were read into memory; answer that no such
+    group exists if there are none."""
     group = turn.state.groups.get(op.group_id)
     return no_such_group(op.group_id, token) if group is None else _tombstones(group, token)
 
 
 def _tombstones(group: Group, token: object) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """Return the group's tombstones, offsets first: until the last tombstone the group still
-    exists."""
+    """Return the outcome that deletes a group, at most `OFFSETS_AT_ONCE` offsets at a time. The
+    group's own tombstone comes last, so that the group exists until all its offsets are deleted."""
     group_id = group.group_id
     offsets = (
         OffsetForgotten(group_id=group_id, topic=topic, partition=index)

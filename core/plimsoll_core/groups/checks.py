@@ -32,7 +32,8 @@ def no_such_group(group_id: str, token: object) -> CoordinatorOutcome[Any, Any]:
 
 
 def owner_of(turn: GroupTurn, group_id: str, asks: str = "") -> str:
-    """Return the principal that the group is charged to: `asks`, if it has no owner yet."""
+    """Return the principal that the group is charged to, or `asks` if the group has no owner
+    yet."""
     durable, expected = turn.state.groups.get(group_id), turn.soft.classic.get(group_id)
     if durable is not None and durable.owner:
         return durable.owner
@@ -42,8 +43,9 @@ def owner_of(turn: GroupTurn, group_id: str, asks: str = "") -> str:
 
 
 def check_loaded(turn: GroupTurn, group_id: str) -> RefusedAsWhole | None:
-    """Return a refusal if the group is in the log and there was no room to load it.  Its offsets
-    must not look as if they did not exist; clients come again until there is room."""
+    """Return a refusal (COORDINATOR_LOAD_IN_PROGRESS) if the group is in the log but was not loaded
+    for lack of memory; otherwise None. Its committed offsets must not look as if they did not
+    exist, and this error makes clients try again."""
     if not turn.state.is_unloaded(group_id):
         return None
     message = (
@@ -55,7 +57,8 @@ def check_loaded(turn: GroupTurn, group_id: str) -> RefusedAsWhole | None:
 
 
 def check_begins(turn: GroupTurn, group_id: str, owner: str) -> bool:
-    """Return True if the group exists, or `owner` may have another one here."""
+    """Return True if the group exists, or if `owner` may have one more group in this shard. A
+    refusal is counted."""
     groups = turn.state.memory.groups
     if group_id in turn.state.groups or groups.admits(owner, 1):
         return True
@@ -64,7 +67,8 @@ def check_begins(turn: GroupTurn, group_id: str, owner: str) -> bool:
 
 
 def no_room(group_id: str, owner: str, code: Code) -> RefusedAsWhole:
-    """Return the refusal for a principal with all of its share in use, or for a full pool."""
+    """Return the refusal with `code` for a group of a principal that has used up its share of the
+    coordinator's memory."""
     message = (
         f"No room for group {group_id}: the groups of {owner or 'no principal'} take their share"
         " of this coordinator's memory. Delete groups or offsets that are not used any more"

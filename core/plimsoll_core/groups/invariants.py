@@ -27,20 +27,22 @@ from plimsoll_core.groups.turn import GroupTurn
 
 
 def _seat(member: StoredMember) -> str:
-    """Return what identifies a member within a generation: a static member may get another id."""
+    """Return what identifies a member across the records of one generation: the instance of a
+    static member, which may get another id, or the member id."""
     return member.group_instance_id or member.member_id
 
 
 class GroupLog:
-    """The records of one partition, in log order. `generation_of`: returns the generation in which
-    a commit was made, or None if it is unknown."""
+    """Checks the records of one partition of `__consumer_offsets`, added in log order.
+    `generation_of`: returns the group generation in which a commit was accepted, or None if it is
+    unknown."""
 
     def __init__(self, generation_of: Callable[[OffsetCommitted], int | None]) -> None:
         self._generation_of = generation_of
         self._stored: dict[str, GroupStored] = {}
 
     def add(self, record: GroupRecord) -> Iterator[str]:
-        """Yield the violations of a record in this place."""
+        """Add the next record of the log. Yield a sentence for each invariant that it violates."""
         match record:
             case GroupStored():
                 yield from self._store(record)
@@ -72,7 +74,8 @@ class GroupLog:
 
 
 class ToldGenerations:
-    """The successful answers to SyncGroup, over all coordinators."""
+    """Checks that members hear only the assignments that their leader sent: compares all successful
+    answers to SyncGroup, of all coordinators that a group had."""
 
     def __init__(self) -> None:
         # Assignments that a leader sent and that were accepted, and those that members heard, each
@@ -81,7 +84,8 @@ class ToldGenerations:
         self._told: dict[tuple[str, int], dict[str, bytes]] = {}
 
     def sent(self, group_id: str, generation: int, assignments: dict[str, bytes]) -> Iterator[str]:
-        """Note that a leader was told that its assignments are accepted."""
+        """Note the assignments, by member id, of a leader that was told they are accepted. Yield
+        violations."""
         key = (group_id, generation)
         before = self._sent.setdefault(key, assignments)
         if before != assignments:
@@ -89,7 +93,7 @@ class ToldGenerations:
         yield from self._compare(group_id, generation)
 
     def told(self, group_id: str, generation: int, member: str, part: bytes) -> Iterator[str]:
-        """Note that a member was told its assignment."""
+        """Note the assignment `part` that a member received in a generation. Yield violations."""
         key = (group_id, generation)
         before = self._told.setdefault(key, {}).setdefault(member, part)
         if before != part:
@@ -97,7 +101,8 @@ class ToldGenerations:
         yield from self._compare(group_id, generation)
 
     def forgotten(self, group_id: str) -> None:
-        """Forget a deleted group: its generations begin anew."""
+        """Forget a deleted group: a later group of that name starts at the first generation
+        again."""
         for held in (self._sent, self._told):
             for key in [key for key in held if key[0] == group_id]:
                 del held[key]
@@ -113,7 +118,7 @@ class ToldGenerations:
 
 
 def unsound(turn: GroupTurn) -> Iterator[str]:
-    """Yield the contradictions in a shard's memory."""
+    """Yield a sentence for each contradiction in the groups of a shard's memory."""
     seats = sum(group.size for group in turn.soft.classic.values())
     if seats != turn.soft.seats:
         yield f"{turn.soft.seats} seats are counted, {seats} are taken"
@@ -143,7 +148,8 @@ def _miscounted(group: ClassicGroup) -> Iterable[str]:
 
 
 def _untimed(turn: GroupTurn, group: ClassicGroup) -> Iterable[str]:
-    """Yield violations of the rule that every wait has a deadline."""
+    """Yield a sentence for each member, reserved id or phase of the group that waits without a
+    deadline, or has a deadline without a wait."""
     deadlines = turn.soft.deadlines
     for member_id, member in group.members.items():
         parked = member_id in group.syncs or (member_id in group.joins and not member.is_new)

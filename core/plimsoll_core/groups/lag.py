@@ -21,8 +21,8 @@ apart."""
 
 
 class EndHistory:
-    """Remembers when the end of one partition's log was first seen at which offset. Ages that it
-    returns never exceed that of its first sample."""
+    """Samples of one partition's log end: each offset with the time at which it was first seen. A
+    record's age is derived from them and is never overstated. The number of samples is bounded."""
 
     __slots__ = ("_ends", "_times_ms")
 
@@ -32,7 +32,8 @@ class EndHistory:
         self._times_ms = array("q")
 
     def note(self, end: int, now_ms: int) -> None:
-        """Note the log's present end. A shrunk log (an unclean election) begins anew."""
+        """Note the log end as of `now_ms`. If it went back (an unclean election), earlier samples
+        are dropped."""
         if self._ends and end <= self._ends[-1]:
             if end == self._ends[-1]:
                 return
@@ -44,7 +45,8 @@ class EndHistory:
             del self._ends[at], self._times_ms[at]
 
     def _least_missed(self, now_ms: int) -> int:
-        """Return the index of the sample to remove: without it ages are understated the least."""
+        """Return the index of the sample to remove: the one without which ages are understated
+        least."""
         times = self._times_ms
 
         def part(at: int) -> float:
@@ -54,12 +56,12 @@ class EndHistory:
 
     @property
     def end(self) -> int | None:
-        """Return the last seen end, or None."""
+        """Return the log end noted last, or None if none was noted."""
         return self._ends[-1] if self._ends else None
 
     def behind_since_ms(self, position: int) -> int | None:
-        """Return since when the log has certainly had records behind `position`, or None if it has
-        none."""
+        """Return the time since when the log is known to have a record at or after `position`, or
+        None if it has none."""
         at = bisect_right(self._ends, position)
         return self._times_ms[at] if at < len(self._ends) else None
 
@@ -81,7 +83,7 @@ class TopicLag(NamedTuple):
 
 
 class GroupPartition(NamedTuple):
-    """A partition that the group has committed offsets for."""
+    """A partition for which the group has committed an offset."""
 
     group_id: str
     topic: str
@@ -89,8 +91,9 @@ class GroupPartition(NamedTuple):
 
 
 class StandingPartitions:
-    """Remembers since when partitions that are behind have stood at their position, by the
-    coordinator's clock. Bounded: the partitions that were asked for first in a pass are kept."""
+    """Remembers, for each partition that a group is behind on, since when its committed offset has
+    not changed, by the coordinator's clock. At most `most` partitions are tracked: those asked for
+    first in a pass over all groups."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -99,9 +102,9 @@ class StandingPartitions:
         self._this: dict[GroupPartition, tuple[int, int]] = {}
 
     def since_ms(self, key: GroupPartition, offset: int, committed_ms: int) -> int | None:
-        """Return since when the partition has stood at this offset; for a new offset that is
-        `committed_ms`, the time of its commit. Committing the same offset again is no progress.
-        Return None if too many partitions are tracked."""
+        """Return the time since when the committed offset has been `offset`: `committed_ms` if the
+        offset is new. A repeated commit of the same offset does not count. Return None if too many
+        partitions are tracked."""
         if len(self._this) >= self._most:
             return None
         seen = self._last.get(key)
@@ -111,8 +114,8 @@ class StandingPartitions:
         return seen[1]
 
     def looked(self) -> None:
-        """End a pass: forget partitions that were not asked for, since they are not behind any
-        more."""
+        """End a pass over all groups: forget the partitions that `since_ms` was not called for,
+        since their groups are no longer behind."""
         self._last, self._this = self._this, {}
 
 
@@ -131,7 +134,12 @@ def topic_lag(
     stood: Stood,
     now_ms: int,
 ) -> TopicLag | None:
-    """Return None if no partition's end is known.  Unknown ones are left out."""
+    """Return the group's lag on one topic, over the partitions with a known log end. Return None if
+    there is none.
+
+    `committed`: offsets by partition index. `history`: returns a partition's `EndHistory` or None.
+    `stood`: returns since when its committed offset has not changed, or None.
+    """
     records = behind_ms = stuck_ms = position = known = 0
     for index, offset in committed.items():
         ends = history(index, offset)
@@ -152,7 +160,8 @@ def topic_lag(
 
 
 class FurthestBehind:
-    """The lags that are shown: so many of all, those with the most records; ties by name."""
+    """Selects the `most` lags with the most records, for the metrics; ties go by name. `left_out`:
+    the number of lags that were added and not selected."""
 
     __slots__ = ("_heap", "_most", "left_out")
 
@@ -171,7 +180,7 @@ class FurthestBehind:
             heappushpop(self._heap, lag)
 
     def shown(self) -> list[TopicLag]:
-        """Return the lag by group and topic."""
+        """Return the selected lags, sorted by group and topic."""
         return sorted(self._heap, key=_name)
 
 

@@ -26,14 +26,15 @@ assignments; at least those of Kafka's GroupMetadataValue."""
 
 @dataclass(slots=True)
 class FirstDelay:
-    """The first rebalance of a group waits for others to come: KIP-134."""
+    """The delay of a group's first rebalance, in which it waits for more members to join
+    (KIP-134)."""
 
     delay_ms: int
-    """The length of the present delay."""
+    """Length of the present delay, in milliseconds."""
     left_ms: int
-    """How much longer it may be prolonged after that, in milliseconds."""
+    """By how much the delay may still be prolonged when it is over, in milliseconds."""
     newcomers: bool = False
-    """True if a member joined since it began: then it is prolonged."""
+    """True if a member joined during the present delay: it is then prolonged."""
 
 
 @dataclass(slots=True)
@@ -46,7 +47,8 @@ class Preparing:
     """Kafka's PreparingRebalance: members are joining."""
 
     first: FirstDelay | None
-    """The delay of a first join; None: the phase ends when every member has joined."""
+    """The delay of a group's first rebalance. None in any later rebalance: it ends when every
+    member has joined."""
 
 
 @dataclass(slots=True)
@@ -104,23 +106,25 @@ class Member:
 
     @property
     def size_bytes(self) -> int:
-        """Return its approximate size in memory, in bytes."""
+        """Return the member's approximate size in memory, in bytes."""
         return protocol_bytes(self.protocols) + len(self.client_id) + len(self.client_host)
 
     @property
     def record_bytes(self) -> int:
-        """Return its greatest size in a generation's record, in bytes, over all its protocols."""
+        """Return the greatest number of bytes that the member may take in a generation's record,
+        whichever of its protocols is chosen."""
         names = (self.member_id, self.client_id, self.client_host, self.group_instance_id or "")
         subscription = max((len(metadata) for _, metadata in self.protocols), default=0)
         return _MEMBER_OVERHEAD + _utf8(names) + subscription + len(self.assignment)
 
     def subscription(self, protocol: str | None) -> bytes:
-        """Return its metadata for a protocol."""
+        """Return the member's metadata for `protocol`; empty if it does not support it."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
 
 def protocol_bytes(protocols: Protocols) -> int:
-    """Return the approximate size of names and metadata."""
+    """Return the approximate number of bytes that the names and metadata of the protocols take in
+    memory."""
     return sum(_PROTOCOL_OVERHEAD + len(name) + len(metadata) for name, metadata in protocols)
 
 
@@ -129,7 +133,8 @@ def _utf8(names: Iterable[str]) -> int:
 
 
 class ClassicGroup:
-    """One group with members, with reserved member ids, or with an end that is not stored yet."""
+    """A classic group in its coordinator's memory: its members, phase and parked requests. Kept
+    while it has members or reserved member ids, or until the record of its end is stored."""
 
     __slots__ = (
         "_instances",
@@ -180,7 +185,8 @@ class ClassicGroup:
 
     @staticmethod
     def of_stored(stored: GroupStored) -> ClassicGroup:
-        """Build the group from the log after a load; it is stable if it has members."""
+        """Build the group from its last stored generation. It is stable if that has members, else
+        empty."""
         group = ClassicGroup(stored.group_id)
         group.generation = stored.generation
         group.protocol_type = stored.protocol_type
@@ -207,7 +213,7 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """Return the longest rebalance timeout of any member."""
+        """Return the longest rebalance timeout of all members; 0 without members."""
         return max((one.rebalance_timeout_ms for one in self._members.values()), default=0)
 
     @property
@@ -220,11 +226,11 @@ class ClassicGroup:
         return len(self.joins) == len(self._members) and not self.pending
 
     def holder(self, group_instance_id: str) -> str | None:
-        """Return the id of the static member that has this instance."""
+        """Return the member id that holds this static instance, or None."""
         return self._instances.get(group_instance_id)
 
     def common(self, but: str | None = None) -> set[str]:
-        """Return the protocols that all members except `but` support."""
+        """Return the names of the protocols that all members support, not counting member `but`."""
         supported, members = self._supported, len(self._members)
         if but is not None:
             member = self._members[but]
@@ -268,8 +274,8 @@ class ClassicGroup:
         return member
 
     def record_bytes(self, member: Member) -> int:
-        """Return the largest size of a generation's record with this member: a new one, or in place
-        of the one with the same id or instance."""
+        """Return the largest possible size of a generation's record in bytes, with `member` added,
+        or in place of the member with the same id or static instance."""
         instance = member.group_instance_id
         known = self._members.get(member.member_id)
         if known is None and instance is not None and instance in self._instances:
@@ -281,13 +287,13 @@ class ClassicGroup:
         return _RECORD_OVERHEAD + names + others + member.record_bytes
 
     def assign(self, member_id: str, assignment: bytes) -> None:
-        """Set a member's assignment in the stored generation."""
+        """Set a member's assignment, as stored with the last generation."""
         member = self._members[member_id]
         self._members_bytes += len(assignment) - len(member.assignment)
         member.assignment = assignment
 
     def tell(self, member: Member, protocols: Protocols) -> None:
-        """Set a member's protocols and metadata."""
+        """Set the protocols and metadata that a member sent with JoinGroup."""
         self._count(member, -1)
         member.protocols = protocols
         self._count(member, 1)

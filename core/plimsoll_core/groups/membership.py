@@ -21,7 +21,7 @@ class JoinGroup:
     """The member's id; empty if it has none."""
     group_instance_id: str | None = None
     new_member_id: str
-    """The id that it gets if it has none: never used before."""
+    """The id for a member without one, made by the handler and never used before."""
     client_id: str = ""
     client_host: str = ""
     session_timeout_ms: int
@@ -39,7 +39,7 @@ class JoinGroup:
 
 
 class JoinedMember(NamedTuple):
-    """A member as its leader hears it."""
+    """A member as listed in the leader's answer to JoinGroup."""
 
     member_id: str
     group_instance_id: str | None
@@ -83,7 +83,7 @@ class SyncGroup:
 
 @dataclass(frozen=True, slots=True)
 class GroupSynced:
-    """The member's part."""
+    """A successful answer to SyncGroup: the member's assignment."""
 
     protocol_type: str
     protocol: str
@@ -102,12 +102,12 @@ class MemberHeartbeat:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatTaken:
-    """The member belongs to the group."""
+    """A successful answer to Heartbeat: the member belongs to the group's present generation."""
 
 
 class Leaver(NamedTuple):
-    """A member that leaves, by id; a static member by its instance alone, if an administrator
-    removes it."""
+    """A member named in LeaveGroup. An administrator names a static member by its instance alone,
+    with an empty id."""
 
     member_id: str
     group_instance_id: str | None = None
@@ -130,7 +130,7 @@ class MembersLeft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloseRequest:
-    """The connection of a parked request is gone.  No answer."""
+    """The connection of a parked request was lost. `token`: of that request. Not answered."""
 
     group_id: str
     token: object
@@ -138,7 +138,7 @@ class CloseRequest:
 
 @dataclass(frozen=True, slots=True)
 class EndSession:
-    """A deadline: the member was not heard of for its session's time."""
+    """A deadline: the member has sent nothing for its session timeout."""
 
     group_id: str
     member_id: str
@@ -146,7 +146,7 @@ class EndSession:
 
 @dataclass(frozen=True, slots=True)
 class EndPending:
-    """A deadline: no member came with an id that was given out."""
+    """A deadline: no member has joined with a reserved member id."""
 
     group_id: str
     member_id: str
@@ -154,35 +154,37 @@ class EndPending:
 
 @dataclass(frozen=True, slots=True)
 class EndJoining:
-    """A deadline: members had time to join."""
+    """A deadline: the join phase of a rebalance is over."""
 
     group_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class EndSyncing:
-    """A deadline: members had time to ask for their assignments."""
+    """A deadline: the time in which members may ask for their assignments is over."""
 
     group_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class WakeGroup:
-    """A deadline: the group was loaded, its members' sessions begin."""
+    """A deadline: build a group that was loaded from the log in memory, which starts its members'
+    sessions."""
 
     group_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class StoreEmptiness:
-    """A deadline: that the group is empty could not be stored, and is tried again."""
+    """A deadline: try again to write the record of an empty group, which could not be stored
+    before."""
 
     group_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class BeginningStored:
-    """The outcome of the record with which a group begins."""
+    """The first record of a new group was committed (NONE), or could not be (the error)."""
 
     group_id: str
     code: Code
@@ -190,7 +192,8 @@ class BeginningStored:
 
 @dataclass(frozen=True, slots=True)
 class GenerationStored:
-    """The outcome of the leader's assignments."""
+    """The record with the leader's assignments was committed (NONE), or could not be (the
+    error)."""
 
     group_id: str
     generation: int
@@ -199,7 +202,8 @@ class GenerationStored:
 
 @dataclass(frozen=True, slots=True)
 class EmptinessStored:
-    """The outcome of the record of a group that its last member left."""
+    """The record of a group that has become empty was committed (NONE), or could not be (the
+    error)."""
 
     group_id: str
     code: Code

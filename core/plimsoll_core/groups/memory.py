@@ -44,7 +44,8 @@ however full it is, room can be made."""
 
 
 class GroupMemory:
-    """The memory of one broker's groups. `budget`: bytes of all groups that it coordinates."""
+    """Bounds the memory of all groups that one broker coordinates, and shares it fairly among the
+    principals that own them. `budget`: in bytes."""
 
     __slots__ = ("budget", "pool", "wants_room")
 
@@ -57,7 +58,8 @@ class GroupMemory:
 
     @property
     def is_over(self) -> bool:
-        """True if groups have to be unloaded: more was loaded than there is room for."""
+        """True if loads have taken more than the pool's capacity, so that groups have to be
+        unloaded."""
         return self.pool.used > self.pool.capacity
 
     @property
@@ -65,8 +67,8 @@ class GroupMemory:
         return self.budget - self.pool.capacity
 
     def admits(self, principal: str, size: int) -> bool:
-        """Return True if the principal may hold `size` bytes more.  What does not grow is admitted
-        always; a refusal is counted."""
+        """Return True if the principal may hold `size` bytes more. Zero or less is always admitted.
+        A refusal is counted."""
         if size <= 0 or self.pool.admits(principal, size):
             return True
         self.pool.refused += 1
@@ -78,8 +80,8 @@ class GroupMemory:
 
 
 class ShardMemory:
-    """One shard's share of a broker's budget, and its numbers of groups and members. Written by
-    `apply` and `step` alone."""
+    """The part of a broker's group memory that one shard uses, and the shard's numbers of groups
+    and members by principal. `groups.state.apply` and `groups.step` alone write it."""
 
     __slots__ = ("_closed", "_held", "groups", "of_broker", "seats")
 
@@ -96,7 +98,7 @@ class ShardMemory:
         return sum(self._held.values())
 
     def change(self, principal: str, by: int) -> None:
-        """Add bytes to, or subtract them from, what the principal holds."""
+        """Add `by` bytes, which may be negative, to what the principal holds."""
         if self._closed or not by:
             return
         if by > 0:
@@ -110,7 +112,7 @@ class ShardMemory:
             del self._held[principal]
 
     def close(self) -> None:
-        """Release everything that the shard holds, and count nothing from now on."""
+        """Release all memory that the shard holds. Later changes are ignored."""
         self._closed = True
         for principal, size in self._held.items():
             self.of_broker.pool.give_back(principal, size)
@@ -118,7 +120,8 @@ class ShardMemory:
 
 
 class SeatsCharged(NamedTuple):
-    """The charge for a group's members in memory, beyond its stored generation."""
+    """What a principal is charged for a group's members in memory, besides the stored generation.
+    `seats`: the number of members and reserved member ids."""
 
     principal: str
     size_bytes: int
@@ -135,7 +138,8 @@ def offset_bytes(metadata: str) -> int:
 
 
 def stored_bytes(stored: GroupStored | None) -> int:
-    """Return the bytes of a stored generation, including the members built from it in memory."""
+    """Return the bytes charged for a stored generation and for the members built from it; 0 for
+    None."""
     if stored is None:
         return 0
     members = sum(
@@ -152,8 +156,8 @@ def stored_bytes(stored: GroupStored | None) -> int:
 
 
 def made_bytes(stored: GroupStored | None) -> int:
-    """Return the bytes of the members built from a stored generation in memory
-    (`ClassicGroup.of_stored`)."""
+    """Return the bytes of the members that `ClassicGroup.of_stored` builds from a stored
+    generation; 0 for None. A part of `stored_bytes`."""
     if stored is None:
         return 0
     name = stored.protocol or ""
@@ -167,5 +171,5 @@ def made_bytes(stored: GroupStored | None) -> int:
 
 
 def seated_bytes(group: ClassicGroup | None) -> int:
-    """Return the bytes of a group's members and reserved ids in memory."""
+    """Return the bytes of a group's members and reserved member ids in memory; 0 for None."""
     return 0 if group is None else SEAT_BYTES * group.size + group.size_bytes

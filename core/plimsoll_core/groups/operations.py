@@ -17,7 +17,7 @@ from plimsoll_core.groups.state import CommittedOffset
 
 
 class PartitionOffset(NamedTuple):
-    """One offset to commit."""
+    """One partition's offset in a commit."""
 
     topic: str
     partition: int
@@ -27,7 +27,7 @@ class PartitionOffset(NamedTuple):
 
 
 class PartitionCode(NamedTuple):
-    """The result for one partition."""
+    """The error code for one partition."""
 
     topic: str
     partition: int
@@ -35,7 +35,7 @@ class PartitionCode(NamedTuple):
 
 
 class FetchedOffset(NamedTuple):
-    """One fetched offset; -1: none is committed."""
+    """One partition's committed offset; -1 if none is committed."""
 
     topic: str
     partition: int
@@ -52,10 +52,11 @@ class CommitOffsets:
     member_id: str = ""
     group_instance_id: str | None = None
     generation: int = -1
-    """The member's generation; -1: the client is no member."""
+    """The group generation that the member states; -1 if the client is no member."""
     offsets: tuple[PartitionOffset, ...]
     retention_ms: int | None = None
-    """The request's own; None: the cluster's."""
+    """The retention that the request states for these offsets, in milliseconds; None for the
+    cluster's."""
     principal: str = ""
     """The client's principal: the group is charged to the principal that begins it."""
     tells_missing_groups: bool = False
@@ -94,8 +95,8 @@ class FetchAllOffsets:
 
 @dataclass(frozen=True, slots=True)
 class AllOffsetsFetched:
-    """A group's committed offsets at that moment, by topic and partition: they never change
-    afterwards, so that they may be read later, without holding up others."""
+    """All committed offsets of a group at one moment, by topic and partition. Later commits do not
+    change the object, so a handler may encode it later, in parts."""
 
     topics: dict[str, dict[int, CommittedOffset]]
 
@@ -107,7 +108,7 @@ class AllOffsetsFetched:
 
 
 def fetched(topic: str, partition: int, committed: CommittedOffset) -> FetchedOffset:
-    """Return the offset as a client receives it."""
+    """Return a committed offset in the form of an OffsetFetch answer."""
     return FetchedOffset(
         topic, partition, committed.offset, committed.leader_epoch, committed.metadata
     )
@@ -131,8 +132,8 @@ class DeleteGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteUnloaded:
-    """Delete a group that was not loaded for lack of room; its keys were read from the log. Its
-    members are not served, so they do not prevent it."""
+    """Delete a group that was not loaded for lack of memory, after the keys of its records were
+    read from the log. Members do not prevent it: an unloaded group serves none."""
 
     group_id: str
 
@@ -144,7 +145,8 @@ class GroupDeleted:
 
 @dataclass(frozen=True, slots=True)
 class GroupShrunk:
-    """A part of the group's offsets was deleted: it has more than one operation deletes."""
+    """A part of the group's offsets was deleted; the request must be repeated. A group may have
+    more offsets than one operation deletes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +157,7 @@ class DescribeGroup:
 
 
 class DescribedMember(NamedTuple):
-    """A member as DescribeGroups tells it."""
+    """A group member in the answer to DescribeGroups."""
 
     member_id: str
     group_instance_id: str | None
@@ -178,8 +180,11 @@ class GroupDescribed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListGroups:
-    """ListGroups. Answered by `GroupsListed`. An empty filter admits every group; case is ignored.
-    `group_ids`: the groups to list, of which some may no longer exist; None: all of the shard."""
+    """ListGroups, of one shard. Answered by `GroupsListed`.
+
+    `states`, `types`: groups that match, ignoring case; empty for all. `group_ids`: list only those
+    of these groups that still exist; None for all.
+    """
 
     states: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
@@ -204,7 +209,7 @@ class GroupsListed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireOffsets:
-    """A deadline: no client waits for an answer."""
+    """A deadline: delete the group's offsets that are too old. No client waits for an answer."""
 
     group_id: str
 

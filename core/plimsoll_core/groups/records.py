@@ -26,13 +26,13 @@ class OffsetCommitted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Expiry stated by the request's own retention, in milliseconds since 1970; None: the cluster's
     retention applies."""
     topic_id: UUID | None = None
-    """None in a record of an older version."""
+    """Id of the topic; None in a record of an older version."""
     owner: str = ""
     """The principal that the group is counted to; empty: a record of an older version."""
 
 
 class OffsetForgotten(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A tombstone of type 1."""
+    """The tombstone of a committed offset."""
 
     group_id: str
     topic: str
@@ -61,16 +61,17 @@ class GroupStored(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
     protocol: str | None
     leader: str | None
-    """A member's id."""
+    """The leader's member id; None in an empty group."""
     state_ms: int = -1
-    """When the group entered this state; -1 in a record of an older version."""
+    """When the group entered this state, in milliseconds since 1970; -1 in a record of an older
+    version."""
     members: tuple[StoredMember, ...] = ()
     owner: str = ""
     """The principal that the group is charged to; as in `OffsetCommitted`."""
 
 
 class GroupForgotten(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A tombstone of type 2."""
+    """The tombstone of a classic group."""
 
     group_id: str
 

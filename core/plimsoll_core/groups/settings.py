@@ -32,7 +32,7 @@ principals."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings:
-    """Settings of one broker, for all its shards."""
+    """The configs of one broker on groups and offsets; the same for all its shards."""
 
     metadata_bytes_max: int = 4_096
     """`offset.metadata.max.bytes`."""

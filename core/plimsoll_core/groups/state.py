@@ -47,7 +47,8 @@ class CommittedOffset(msgspec.Struct, frozen=True, gc=False):
 
 
 class Group:
-    """One group.  It exists as long as it has a stored generation or a committed offset."""
+    """The durable state of one group. A group exists as long as it has a stored generation or a
+    committed offset."""
 
     __slots__ = ("group_id", "offsets", "owner", "size_bytes", "stored", "written_to")
 
@@ -84,8 +85,9 @@ class Group:
 
 
 class UnloadedGroup(NamedTuple):
-    """A group that is in the log and for which there is no room.  `size_bytes`: what it took when
-    it was unloaded; `keys_bytes`: the same without offsets' metadata and members."""
+    """A group that is in the log but was removed from memory for lack of room. `size_bytes`: the
+    bytes that it was charged when it was unloaded; `keys_bytes`: of these, without its members and
+    the offsets' metadata."""
 
     owner: str
     size_bytes: int
@@ -93,7 +95,8 @@ class UnloadedGroup(NamedTuple):
 
 
 class GroupsState:
-    """All groups of one partition. `memory`: the budget that it shares; None: its own."""
+    """All groups of one partition of `__consumer_offsets`. `memory`: the broker's budget that they
+    share; None for a budget of their own."""
 
     __slots__ = (
         "_gone", "end", "forgotten", "groups", "memory", "more_unloaded", "offsets", "unloaded",
@@ -119,12 +122,13 @@ class GroupsState:
     # --- what is counted, and what there is no room for -----------------------------------------
 
     def grow(self, group: Group, by: int) -> None:
-        """Change the size charged to the group by so many bytes. For `apply` alone."""
+        """Add `by` bytes, which may be negative, to the group's charged size. For `apply` alone."""
         group.size_bytes += by
         self.memory.change(group.owner, by)
 
     def adopt(self, group: Group, owner: str) -> None:
-        """Give a group without an owner to the principal. For `apply` alone."""
+        """Make the principal the owner of a group without one: it is charged from now on. For
+        `apply` alone."""
         self.memory.change(group.owner, -group.size_bytes)
         self.memory.groups.give_back(group.owner, 1)
         group.owner = owner
@@ -132,19 +136,19 @@ class GroupsState:
         self.memory.groups.take(owner, 1)
 
     def is_unloaded(self, group_id: str) -> bool:
-        """Return True if the log may hold the group and its state is not here: nothing may be told
-        of it, and nothing written but its deletion."""
+        """Return True if the log may hold the group but its state is not in memory. Then nothing
+        may be answered about it, and nothing but its deletion may be written."""
         if group_id in self.unloaded:
             return True
         return self.more_unloaded and group_id not in self.groups
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of all groups that are known to be in the log."""
+        """Return the ids of all loaded groups, and of the unloaded ones that are remembered."""
         others = (group_id for group_id in self.unloaded if group_id not in self.groups)
         return (*self.groups, *others)
 
     def unload(self, group_id: str) -> None:
-        """Forget a group's state and keep its name; its records stay in the log."""
+        """Remove a group's state from memory and remember its id; its records stay in the log."""
         group = self.groups.pop(group_id, None)
         if group is None:
             return
@@ -156,7 +160,7 @@ class GroupsState:
         self.keep_name(group_id, UnloadedGroup(group.owner, group.size_bytes, keys_bytes))
 
     def keep_name(self, group_id: str, one: UnloadedGroup) -> None:
-        """Keep the name of a group that is in the log and not served."""
+        """Remember a group that is in the log and not in memory."""
         before = self.unloaded.pop(group_id, None)
         if before is not None:
             self.memory.change(before.owner, -UNLOADED_BYTES)
@@ -164,14 +168,15 @@ class GroupsState:
         self.unloaded[group_id] = one
 
     def loaded_again(self, group_id: str) -> None:
-        """Note that an unloaded group is loaded again: all its records are applied, or it has none
+        """Stop counting the group as unloaded: all its records have been applied, or it has none
         any more."""
         before = self.unloaded.pop(group_id, None)
         if before is not None:
             self.memory.change(before.owner, -UNLOADED_BYTES)
 
     def forget_unloaded(self) -> None:
-        """Forget the names of unloaded groups, for lack of room."""
+        """Forget the ids of all unloaded groups, for lack of memory. From then on any unknown group
+        may be an unloaded one."""
         for group_id in [group_id for group_id in self.unloaded if group_id in self.groups]:
             self.unload(group_id)  # it was being read again
         for one in self.unloaded.values():
@@ -182,30 +187,31 @@ class GroupsState:
             self.unloaded.clear()
 
     def written_to(self, group_id: str | None) -> int:
-        """Return the end offset of the group's last record, or of all groups; replies wait for the
-        high watermark to reach it."""
+        """Return the end offset of the group's last record; None as the id means all groups. Return
+        0 for a group without records. Replies about a group wait until the high watermark reaches
+        this offset."""
         if group_id is None:
             return self.end
         group = self.groups.get(group_id)
         return self._gone.get(group_id, 0) if group is None else group.written_to
 
     def begins(self, group: Group) -> None:
-        """Note that the group exists, possibly again. For `apply` alone."""
+        """Add a group that has got its first record. For `apply` alone."""
         self.groups[group.group_id] = group
         self._gone.pop(group.group_id, None)
         self.memory.change(group.owner, group.size_bytes)
         self.memory.groups.take(group.owner, 1)
 
     def ends(self, group: Group) -> None:
-        """Note that nothing of the group is left. For `apply` alone."""
+        """Remove a group that has no stored generation and no offset left. For `apply` alone."""
         del self.groups[group.group_id]
         self._gone[group.group_id] = group.written_to
         self.memory.change(group.owner, -group.size_bytes)
         self.memory.groups.give_back(group.owner, 1)
 
     def committed(self, high_watermark: int) -> None:
-        """Forget the end offsets of deleted groups below the high watermark: replies about them
-        need not wait."""
+        """Note the high watermark: the end offsets of deleted groups at or below it are forgotten,
+        since replies about those groups need not wait any more."""
         if self._gone:
             self._gone = {g: end for g, end in self._gone.items() if end > high_watermark}
 
@@ -218,7 +224,7 @@ class GroupsState:
 
 
 def apply(state: GroupsState, record: GroupRecord, offset: int) -> None:
-    """Apply a record. `offset`: its position in the log."""
+    """Apply a record to the state. `offset`: its offset in the log."""
     if offset >= state.end:
         state.end = offset + 1
     match record:
@@ -242,7 +248,7 @@ def apply(state: GroupsState, record: GroupRecord, offset: int) -> None:
 
 
 def skip(state: GroupsState, offset: int) -> None:
-    """Skip a record of an unknown kind at `offset`."""
+    """Note that the log has a record of an unknown kind at `offset`; it has no effect on groups."""
     state.end = max(state.end, offset + 1)
 
 

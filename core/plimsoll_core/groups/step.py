@@ -65,7 +65,8 @@ _OF_NAMED_GROUPS = (m.JoinGroup, m.SyncGroup, m.MemberHeartbeat, m.LeaveGroup, o
 
 
 def step(turn: GroupTurn, op: o.Operation, token: object) -> GroupOutcome:
-    """Decide one operation. `token`: identifies the parked request; None if no client waits."""
+    """Decide one operation and return its outcome. `token`: of the client's request; None if no
+    client waits."""
     if isinstance(op, _OF_NAMED_GROUPS) and (refusal := check_named(op.group_id)):
         return CoordinatorOutcome(key=op.group_id, at_once=(Reply(token, refusal),))
     if isinstance(op, o.ListGroups | o.DeleteUnloaded):
@@ -86,7 +87,8 @@ def _decided(turn: GroupTurn, op: o.Operation, token: object) -> GroupOutcome:
 
 
 def _charge_seats(turn: GroupTurn, group_id: str) -> None:
-    """Update the shard's count of the group's members in memory after a decision."""
+    """Update what the group's owner is charged for its members in memory, after an operation has
+    changed them."""
     memory, charged = turn.state.memory, turn.soft.charged
     group, durable = turn.soft.classic.get(group_id), turn.state.groups.get(group_id)
     before = charged.pop(group_id, None)
@@ -105,7 +107,7 @@ def _charge_seats(turn: GroupTurn, group_id: str) -> None:
 
 
 def due(key: DeadlineKey) -> o.Operation:
-    """Return the operation of a deadline that is due."""
+    """Return the operation to submit for a deadline that has passed."""
     match key:
         case ExpiryDue(group_id):
             return o.ExpireOffsets(group_id=group_id)
@@ -114,7 +116,8 @@ def due(key: DeadlineKey) -> o.Operation:
 
 
 def loaded(turn: GroupTurn) -> None:
-    """Start every deadline anew after the log was read to its end, spread over the interval."""
+    """Set the deadlines of all groups after a load. Their first expiry checks are spread over the
+    check interval."""
     interval_ms = turn.settings.retention_check_ms
     groups = turn.state.groups
     for number, group_id in enumerate(groups, 1):
@@ -122,7 +125,8 @@ def loaded(turn: GroupTurn) -> None:
 
 
 def loaded_again(turn: GroupTurn, group_id: str) -> None:
-    """Serve an unloaded group again, after all its records were applied."""
+    """Serve a formerly unloaded group again, after all its records were applied: set its
+    deadlines."""
     turn.state.loaded_again(group_id)
     if group_id in turn.state.groups:
         _begin_deadlines(turn, group_id, turn.now_ms + turn.settings.retention_check_ms)

@@ -28,7 +28,7 @@ from plimsoll_core.groups.state import GroupsState
 
 
 class ExpiryDue(NamedTuple):
-    """A deadline: look which of a group's offsets are too old."""
+    """A deadline: check a group for offsets that are too old."""
 
     group_id: str
 
@@ -40,7 +40,7 @@ DeadlineKey = (
 
 
 class SoftState:
-    """The uncommitted state of one shard."""
+    """The state of one shard's groups that is not in the log and ends with this coordinator."""
 
     __slots__ = ("charged", "classic", "deadlines", "rebalances", "seats")
 
@@ -59,7 +59,7 @@ class SoftState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupTurn:
-    """The context of one operation."""
+    """The inputs of one operation: the shard's state, the settings, the metadata and the time."""
 
     state: GroupsState
     """The committed state; rules read it and never write it."""
@@ -71,15 +71,15 @@ class GroupTurn:
     """True if `image` holds all that was committed when this shard became active: only then does
     a topic that it does not know not exist."""
     now_ms: int
-    """Monotonic time, for deadlines."""
+    """Monotonic time in milliseconds, for deadlines."""
     wall_ms: int
-    """Time since 1970, for records."""
+    """Milliseconds since 1970, for records."""
     believed_ms: int | None
-    """`wall_ms`, for removal by age; None while the wall clock is untrusted."""
+    """`wall_ms` for decisions about age; None while the wall clock is not trusted."""
     record_bytes_max: int = 2**20
-    """The greatest size of a record with its key."""
+    """The greatest size of a record, key and value together, in bytes."""
 
     def has_partition(self, topic: str, index: int) -> bool:
-        """Return True if the newest local metadata have the partition."""
+        """Return True if the broker's newest metadata contain the partition."""
         topic_id = self.image.topic_ids.get(topic)
         return topic_id is not None and PartitionKey(topic_id, index) in self.image.partitions

@@ -21,10 +21,11 @@ from plimsoll_core.replica.leader import Leader
 
 
 def countable_end(log_end: int, flushed_end: int, flush_messages: int | None) -> int:
-    """Return the end of the acknowledged part of the log: all of it, unless a flush is due.
+    """Return the offset below which the leader's records count for acknowledgements.
 
-    `flush_messages`: at most this many acknowledged records are unflushed; None: no limit.
-    `flushed_end`: everything below it is on disk.
+    That is `log_end`, or `flushed_end` once `flush_messages` records or more are not flushed.
+    `flushed_end`: every record below this offset is on disk. `flush_messages`: None means that a
+    flush is never required.
     """
     if flush_messages is None or log_end - flushed_end < flush_messages:
         return log_end
@@ -32,10 +33,12 @@ def countable_end(log_end: int, flushed_end: int, flush_messages: int | None) ->
 
 
 def committable(leader: Leader, log_end: int) -> int | None:
-    """Return the offset below which every replica that may be in sync has the log, or None.
+    """Return the offset up to which the high watermark may advance: every replica of the maximal
+    ISR has all records below it.
 
-    None: the high watermark is frozen, because the committed ISR is below min ISR.  A replica
-    outside the ISR may be elected then, and must hold everything that was ever committed.
+    Return None if the high watermark must not move: a member of the ISR has not fetched in this
+    leader epoch, or the committed ISR is smaller than min ISR. In the latter case a replica outside
+    the ISR may be elected, and it must hold everything that was ever committed.
     """
     if len(leader.isr.committed) < leader.min_isr:
         return None
@@ -50,22 +53,26 @@ def committable(leader: Leader, log_end: int) -> int | None:
 
 
 def check_before_append(leader: Leader, acks: int) -> Code:
-    """NOT_ENOUGH_REPLICAS: nothing is written."""
+    """Return the error for a produce before its append. Return NOT_ENOUGH_REPLICAS if it asks for
+    acks=all and the committed ISR is smaller than min ISR: then nothing is written."""
     if acks == -1 and not leader.enough_in_sync:
         return Code.NOT_ENOUGH_REPLICAS
     return Code.NONE
 
 
 def check_at_commit(leader: Leader) -> Code:
-    """Return the error for a batch below the high watermark; the batch is written in any case."""
+    """Return the answer to a produce with acks=all when the high watermark has passed its batch.
+    Return NOT_ENOUGH_REPLICAS_AFTER_APPEND if the maximal ISR is smaller than min ISR; the batch
+    stays in the log."""
     short = len(leader.isr.maximal) < leader.min_isr
     return Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND if short else Code.NONE
 
 
 def check_waiting(leader: Leader) -> Code:
-    """Return the error for waiting batches after a change of the ISR; NONE: they keep waiting.
+    """Return the answer to waiting produces with acks=all after the ISR has changed. Return NONE if
+    they keep waiting.
 
-    Below min ISR the high watermark is frozen: waiting longer could only end in a timeout.
+    Below min ISR the high watermark is frozen, so waiting longer could only end in a timeout.
     """
     short = not leader.enough_in_sync
     return Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND if short else Code.NONE
@@ -80,14 +87,16 @@ def latest_for_consumer(leader: Leader, high_watermark: int) -> int | Code:
 
 
 def deletable_offset(offset: int, high_watermark: int) -> int | Code:
-    """Return the new log start: `offset`, or for -1 the high watermark."""
+    """Return the new log start that DeleteRecords asks for: `offset`, or the high watermark if
+    `offset` is -1. Return OFFSET_OUT_OF_RANGE if it is negative or above the high watermark."""
     wanted = high_watermark if offset == -1 else offset
     return wanted if 0 <= wanted <= high_watermark else Code.OFFSET_OUT_OF_RANGE
 
 
 def low_watermark(leader: Leader, log_start: int) -> int:
-    """Return the least log start of all replicas that may be in sync or elected cleanly, by their
-    fetches. A follower that has not fetched in this term may still have older records."""
+    """Return the lowest log start among the leader and all replicas in the maximal ISR or the ELR,
+    as their fetches state it. A follower that has not fetched in this leader epoch counts as 0: it
+    may still have older records."""
     return min(
         [
             log_start,
@@ -109,7 +118,7 @@ class AckWaiter(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """The answer for one waiter."""
+    """The error code with which one parked request is answered."""
 
     token: object
     code: Code
@@ -141,7 +150,8 @@ class AckWaiters:
         self._waiters = deque(ordered)
 
     def reached(self, high_watermark: int, code: Code) -> list[Answered]:
-        """Answer all waiters up to the high watermark with `code`."""
+        """Remove the requests with a required offset at or below the high watermark, and return an
+        answer with `code` for each."""
         waiters = self._waiters
         answered = []
         while waiters and waiters[0].required_offset <= high_watermark:
@@ -154,8 +164,8 @@ class AckWaiters:
         return answered
 
     def expire(self, now_ms: int) -> list[Answered]:
-        """Return the waiters that have timed out. Their batches stay in the log and may still
-        commit."""
+        """Remove the requests with a deadline that has passed, and return REQUEST_TIMED_OUT for
+        each. Their batches stay in the log and may still commit."""
         late = [waiter for waiter in self._waiters if waiter.deadline_ms <= now_ms]
         if late:
             self._waiters = deque(w for w in self._waiters if w.deadline_ms > now_ms)
@@ -163,9 +173,13 @@ class AckWaiters:
 
 
 class Waiters:
-    """Produces of one partition: `for_commit` with acks=all, `for_flush` with acks=1, where what is
-    acknowledged must be on the leader's disk; `for_start`: deletions, until the log of every
-    in-sync replica begins there."""
+    """Requests of one partition that wait for an offset.
+
+    `for_commit`: produces with acks=all, which wait for the high watermark. `for_flush`: produces
+    with acks=1, which wait until the leader has flushed them, if the topic requires that.
+    `for_start`: DeleteRecords requests, which wait until the log of each in-sync replica begins at
+    that offset.
+    """
 
     __slots__ = ("for_commit", "for_flush", "for_start")
 
@@ -187,7 +201,8 @@ class Waiters:
 
 
 class ParkedFetches:
-    """Long polls on one partition: followers wait for the log's end, consumers for commits."""
+    """Long-polling fetches of one partition. Followers wait for the log end to move, consumers for
+    the high watermark."""
 
     __slots__ = ("_for_commit", "_for_end")
 
@@ -204,8 +219,9 @@ class ParkedFetches:
         self._for_end.pop(token, None)
 
     def take(self, *, end_moved: bool, commit_moved: bool) -> list[object]:
-        """Remove and return the parked fetches with new data; each is parked again only by its own
-        request."""
+        """Remove and return the tokens of the fetches to wake: followers' if the log end has moved,
+        consumers' if the high watermark has. A fetch is parked again only when its request runs
+        again."""
         woken: list[object] = []
         if end_moved and self._for_end:
             woken.extend(self._for_end)

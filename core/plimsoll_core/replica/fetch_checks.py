@@ -13,8 +13,9 @@ from plimsoll_core.replica.replica_values import EndOffset, FollowerFetch
 
 
 def check_leader_epoch(leader_epoch: int | None, known: int) -> Code:
-    """Return the error of a wrong leader epoch, which is checked before anything else. A request
-    without an epoch passes."""
+    """Return FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH if a request's leader epoch is older or
+    newer than `known`, the replica's own. Return NONE for the same epoch, and for a request without
+    one."""
     if leader_epoch is not None:
         if leader_epoch < known:
             return Code.FENCED_LEADER_EPOCH
@@ -28,17 +29,19 @@ UNKNOWN_END = -1
 
 
 def check_follower(log: LogView, fetch: FollowerFetch, *, complete: bool) -> Code | EndOffset:
-    """Check a follower's position, beyond `check_position`.
+    """Check the offset and the last epoch of a follower's fetch. Return NONE if it may read, the
+    error, or the end offset of an epoch to which the follower has to truncate.
 
-    A follower with a last epoch that ended before everything here begins again.  This log knows
-    that the epoch ended at or before its start, but not with which record: a log that ends there
-    may hold what was never committed.  Nothing at or after the start can be the same, and what is
-    below it is deleted, so the follower loses nothing.
+    A follower with a last epoch that ended at or before this log's start gets UNKNOWN_END and
+    begins again. This log does not know the last record of that epoch, so the follower's log may
+    hold records that were never committed. The follower loses nothing: it shares no record at or
+    after the start, and the records below it are deleted.
 
-    A follower that names no last epoch holds no record (a power cut may have taken them all), and
-    agrees with any log: it begins where this one does, or what lies before would be missing there.
-    The exception is a `complete` follower, in the ISR or the ELR: it deleted committed records, and
-    was truncated to its start; it may be elected, and must keep that start.
+    A follower that names no last epoch holds no record (a power cut may have taken them all). It
+    begins at this log's start (OFFSET_OUT_OF_RANGE), or the records before its offset would be
+    missing there. A `complete` follower, one in the ISR or the ELR, is the exception: it has
+    deleted committed records and was truncated to its start. It may be elected, and must keep that
+    start.
     """
     offset, last_fetched_epoch = fetch.offset, fetch.last_fetched_epoch
     if last_fetched_epoch is None and offset > log.log_start_offset and not complete:
@@ -54,8 +57,9 @@ def _ended_before(log: LogView, epoch: int) -> bool:
 
 
 def check_position(log: LogView, offset: int, last_fetched_epoch: int | None) -> Code | EndOffset:
-    """NONE: it may be read from `offset`.  OFFSET_OUT_OF_RANGE: the log is elsewhere.  An
-    `EndOffset`: of the epoch that the asker read last, where this log ends it."""
+    """Return NONE if a fetch may read from `offset`. Return OFFSET_OUT_OF_RANGE if the offset is
+    outside this log. Return an `EndOffset` if the reader's log has diverged: the end, in this log,
+    of the epoch that it read last, or of the newest epoch before that."""
     end = log.log_end_offset
     if offset < log.log_start_offset:
         return Code.OFFSET_OUT_OF_RANGE

@@ -18,7 +18,8 @@ from plimsoll_core.replica.replica_values import BatchInfo, EndOffset
 
 
 class FetchPosition(NamedTuple):
-    """The position that a follower fetches from; a reply must match it."""
+    """The leader epoch, offset and last epoch in a follower's fetch. A reply is used only if it
+    answers the follower's present position."""
 
     leader_epoch: int
     fetch_offset: int
@@ -26,7 +27,7 @@ class FetchPosition(NamedTuple):
 
 
 class ErrorAction(Enum):
-    """The follower's reaction to a refused fetch."""
+    """What a follower does after the leader has refused its fetch."""
 
     STOP = "wait for newer metadata"
     BACK_OFF = "try again later"
@@ -34,9 +35,12 @@ class ErrorAction(Enum):
 
 
 def position(leader_epoch: int, log: LogView) -> FetchPosition:
-    """Return the offset and the last leader epoch of the next fetch. An incomplete log states no
-    epoch: in a recovery any log with a record counts as more complete, and leaders have it begin
-    again."""
+    """Return the position of the follower's next fetch: its log end and the epoch of its last
+    batch.
+
+    An incomplete log states no epoch: in a recovery any log with a record then counts as more
+    complete, and the leader has the follower start from an empty log.
+    """
     end = log.log_end_offset
     last = None if log.incomplete else log.epochs.epoch_of_last(end)
     return FetchPosition(leader_epoch, end, last)
@@ -72,7 +76,8 @@ def appendable(batches: Iterable[BatchInfo], leader_epoch: int, log: LogView) ->
 
 
 def shows_compaction(batches: Iterable[BatchInfo], log_end_offset: int) -> bool:
-    """Return True if something is missing from what would be appended to a log that ends there."""
+    """Return True if the leader's log was compacted there: the batches of a reply, appended at
+    `log_end_offset`, have a gap of offsets before or within them."""
     for batch in batches:
         if batch.base_offset > log_end_offset or batch.count <= batch.last_offset_delta:
             return True
@@ -89,8 +94,8 @@ def on_error(code: int) -> ErrorAction:
 
 
 class Reset(NamedTuple):
-    """The restart point of an out-of-range follower: truncate there, or discard everything
-    first."""
+    """Where a follower's log continues after OFFSET_OUT_OF_RANGE or an unresolved divergence:
+    truncated to `offset`, or, if `discard`, emptied and begun there."""
 
     offset: int
     discard: bool
@@ -144,7 +149,13 @@ def begin_again(leader_start: int) -> Reset:
 
 
 class CompactedCopy:
-    """One replica's.  Kept for every log; it counts for those of topics that were compacted."""
+    """Tells down to which offset a replica may truncate a compacted log, and when it must copy it
+    anew.
+
+    Kept for every replica; it has an effect only if the topic is or was compacted. A cleaner
+    removes a record because a later one has its key. If truncation removed that later record,
+    another leader might not have either.
+    """
 
     __slots__ = ("_log", "must_begin_again", "superseded_below")
 
@@ -158,22 +169,24 @@ class CompactedCopy:
 
     @property
     def least_cut(self) -> int:
-        """Return the lowest offset to which the log may be truncated; below it the copy begins
-        again."""
+        """Return the lowest offset to which the log may be truncated. A follower that would have to
+        truncate further begins again with an empty log."""
         start = self._log.log_start_offset
         return max(start, self.superseded_below) if self._log.holes else start
 
     def committed(self, high_watermark: int) -> None:
-        """Note a high watermark that this replica knows, as leader or follower."""
+        """Note a high watermark: records below it may be missing here because of later records
+        below it."""
         if high_watermark > self.superseded_below:
             self.superseded_below = high_watermark
 
     def new_term(self) -> None:
-        """Follow another leader: check if the log must be fetched from its start again."""
+        """Note a new leader. `must_begin_again` becomes True if the log has holes and ends before
+        the records that superseded the missing ones: the new leader may not have those."""
         behind = self.superseded_below > self._log.log_end_offset
         self.must_begin_again = self._log.holes and behind
 
     def cut(self) -> None:
-        """Note that the log was truncated or begins again."""
+        """Note that the log was truncated, or emptied to be copied anew."""
         self.superseded_below = min(self.superseded_below, self._log.log_end_offset)
         self.must_begin_again = False

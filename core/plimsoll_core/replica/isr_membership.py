@@ -94,7 +94,8 @@ def shrinkage(
 def lagging(
     leader: Leader, around: ReplicaContext, log_end: int, now_ms: int
 ) -> tuple[BrokerId, ...]:
-    """Return the in-sync followers that have not been caught up for too long."""
+    """Return the members of the committed ISR that have not had the whole log for longer than the
+    lag limit, as of `now_ms`."""
     return tuple(
         replica
         for replica in leader.isr.committed
@@ -143,7 +144,7 @@ UNDECIDED = frozenset(
 
 
 class ProposalOutcome(Enum):
-    """The outcome of a proposal."""
+    """What the controller's answer means for an ISR proposal in flight."""
 
     COMMITTED = "committed"
     NOT_APPLIED = "certainly not applied: roll it back"
@@ -152,7 +153,8 @@ class ProposalOutcome(Enum):
 
 
 def outcome(answer: PartitionAnswer | None) -> ProposalOutcome:
-    """`answer` is None if no answer came."""
+    """Classify the controller's answer to an ISR proposal. `answer` is None if no answer came, as
+    after a lost connection."""
     if answer is None:
         return ProposalOutcome.UNANSWERED
     if answer.code == Code.NONE:

@@ -72,11 +72,11 @@ def proposal_in_flight(state: IsrState) -> IsrProposal | None:
 
 
 class Presence:
-    """The last fetch of a follower's fetch session, and the reply that it acknowledged.
+    """The times of a follower's last fetch in one fetch session, and of the reply that this fetch
+    acknowledges. All partitions of the session share it.
 
-    An incremental fetch names only what has changed, and counts for every partition of its session.
-    A settled follower has nothing left to fetch: its progress reads the times here, so that a fetch
-    costs nothing for it.
+    A follower that is caught up on a partition no longer names it in its incremental fetches. Its
+    `FollowerProgress` reads the times here, so that such a fetch costs nothing per partition.
     """
 
     __slots__ = ("acknowledged_ms", "fetch_ms")
@@ -87,7 +87,8 @@ class Presence:
 
 
 class FollowerProgress:
-    """The progress of one follower, as its fetches in this leader epoch prove it; None: unknown."""
+    """What a leader knows of one follower from its fetches in this leader epoch. A field is None
+    until a fetch tells it."""
 
     __slots__ = (
         "_acknowledged_ms",
@@ -115,23 +116,25 @@ class FollowerProgress:
 
     @property
     def caught_up_ms(self) -> int | None:
-        """Return the last time at which the follower certainly had everything."""
+        """Return the last time at which the follower certainly had the leader's whole log, or
+        None."""
         return self._caught_up_ms if self._presence is None else self._presence.fetch_ms
 
     @property
     def acknowledged_ms(self) -> int | None:
-        """Return the last time at which the follower certainly followed in this leader epoch."""
+        """Return the send time of the newest reply that the follower has acknowledged with another
+        fetch, or None: then it still followed this leader epoch."""
         return self._acknowledged_ms if self._presence is None else self._presence.acknowledged_ms
 
     def settle(self, presence: Presence) -> None:
-        """Note that the follower has everything: until the leader's end moves, each fetch of its
-        session confirms it."""
+        """Note that the follower has the whole log: until the leader's log end moves, each fetch of
+        its session counts as a fetch of this partition."""
         self._presence = presence
 
     def unsettle(self, session: Presence) -> None:
-        """End the settled state, since the leader's end moved or the session ended; the follower's
-        last fetch keeps its effect. Another connection of the follower may have replaced the
-        session meanwhile."""
+        """End what `settle` began, because the leader's log end moved or the session ended. The
+        times of the session's last fetch are kept. Does nothing if a newer session of the follower
+        has replaced this one."""
         if self._presence is session:
             self._leave_session(session)
 
@@ -160,8 +163,11 @@ class FollowerProgress:
 
 
 class Leader:
-    """One term of leadership.  A new term is a new object: nothing learnt in another term counts,
-    since logs may have been cut in terms that this broker never saw."""
+    """The state of a replica that leads its partition in one leader epoch.
+
+    Each leader epoch gets a new object. What followers proved in an earlier epoch does not count,
+    since their logs may have been truncated in between under other leaders.
+    """
 
     __slots__ = (
         "copied_anew",
@@ -191,7 +197,7 @@ class Leader:
         self.set_isr(CommittedIsr(committed=partition.isr))
 
     def set_isr(self, state: IsrState) -> None:
-        """Set the ISR. Every change comes through here, so that the quorum follows it."""
+        """Set the ISR and derive `quorum` from it. The only place that changes either."""
         self.isr = state
         # The progress of all that count for the high watermark (`commit`).
         self.quorum = [
@@ -199,7 +205,8 @@ class Leader:
         ]
 
     def stay(self, partition: Partition, now_ms: int) -> None:
-        """Newer metadata in the same term: followers keep what they proved."""
+        """Apply newer metadata in the same leader epoch: the ISR, the replicas and min ISR may be
+        other ones. Known followers keep their progress."""
         known = self.followers
         me = partition.leader
         self.followers = {
@@ -216,16 +223,20 @@ class Leader:
         self.set_isr(CommittedIsr(committed=partition.isr))
 
     def refused(self, until_ms: int) -> None:
-        """Note that the controller refused the proposal because of an ineligible member. It is not
-        made again before this time; other followers may join or leave meanwhile."""
+        """Note that the controller refused the ISR proposal in flight because a member is
+        ineligible. The same expansion, or any shrink, is not proposed again before `until_ms`."""
         if isinstance(self.isr, PendingExpand):
             self.followers[self.isr.joining].join_not_before_ms = until_ms
         else:
             self.shrink_not_before_ms = until_ms
 
     def must_copy_anew(self, broker_id: int, *, empty: bool) -> bool:
-        """Return True if what a follower holds counts for nothing: this log was elected without the
-        last records of keys that it may have.  `empty`: it holds nothing, so it begins."""
+        """Return True if the follower must discard its log and copy this one from the start.
+
+        This leader was elected without the last records of some keys, which the follower may have.
+        A member of the ISR or the ELR keeps its log. `empty`: the follower holds no record, so its
+        new copy begins with this fetch.
+        """
         if self.copied_anew is None or self.may_be_next(broker_id):
             return False
         if empty:
@@ -234,18 +245,20 @@ class Leader:
 
     @property
     def enough_in_sync(self) -> bool:
-        """True if the *committed* in-sync set is at its minimum."""
+        """True if the committed ISR has at least min ISR members."""
         return len(self.isr.committed) >= self.min_isr
 
     def may_be_next(self, broker_id: int) -> bool:
-        """Return True if it may be elected as it is: nothing that it holds is to be doubted."""
+        """Return True if the controller may elect the broker cleanly: it is in the maximal ISR or
+        in the ELR."""
         return broker_id in self.isr.maximal or broker_id in self.partition.elr
 
     def settled(
         self, follower: BrokerId, log_end: int, high_watermark: int
     ) -> FollowerProgress | None:
-        """Return a follower's progress if all in-sync replicas, itself included, have everything:
-        its fetches then carry nothing new until something changes here. Otherwise return None."""
+        """Return the follower's progress if it may be settled: it is in the committed ISR, it has
+        the whole log, and all of the log is committed. Its fetches then bring nothing new until the
+        log grows. Otherwise return None."""
         if high_watermark != log_end or follower not in self.isr.committed:
             return None
         progress = self.followers.get(follower)

@@ -12,7 +12,9 @@ from collections.abc import Iterable
 
 
 class EpochCache:
-    """Sorted leader epochs and their start offsets; `version` grows with every change."""
+    """The leader epochs of one log, in ascending order, each with the offset at which it starts.
+    `version` grows with every change, so that the log knows when its checkpoint file is
+    outdated."""
 
     __slots__ = ("_epochs", "_starts", "version")
 
@@ -29,17 +31,19 @@ class EpochCache:
 
     @property
     def latest(self) -> int | None:
-        """Return the newest leader epoch, even if it has no records yet."""
+        """Return the newest leader epoch, even if it has no records yet; None if the cache is
+        empty."""
         return self._epochs[-1] if self._epochs else None
 
     @property
     def oldest(self) -> int | None:
-        """Return the oldest leader epoch with a record; nothing is known of the epochs before
-        it."""
+        """Return the oldest leader epoch in the cache, or None if the cache is empty. Epochs before
+        it are unknown."""
         return self._epochs[0] if self._epochs else None
 
     def assign(self, epoch: int, start: int) -> None:
-        """Note that a batch of `epoch`, or its leader's take-over, begins at `start`."""
+        """Note that `epoch` begins at offset `start`, with a batch or with its leader's take-over.
+        Does nothing if `epoch` is the newest one already."""
         epochs = self._epochs
         if epochs and epochs[-1] == epoch:
             return
@@ -50,19 +54,23 @@ class EpochCache:
         self.version += 1
 
     def epoch_of_last(self, log_end_offset: int) -> int | None:
-        """Return the leader epoch of the last batch: the newest that starts below the log's end."""
+        """Return the leader epoch of the last batch: the newest that starts below `log_end_offset`.
+        Return None if no epoch does."""
         position = bisect_left(self._starts, log_end_offset)
         return self._epochs[position - 1] if position else None
 
     def epoch_at(self, offset: int) -> int | None:
-        """Return the leader epoch of the batch that holds `offset`."""
+        """Return the leader epoch of the batch that holds `offset`, or None if it is below all
+        known epochs."""
         position = bisect_right(self._starts, offset)
         return self._epochs[position - 1] if position else None
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int] | None:
-        """Return the greatest known epoch that is not above `epoch`, and where it ends.
+        """Return the greatest known epoch not above `epoch`, and the offset at which that epoch
+        ends.
 
-        Return None if every known epoch is older than `epoch`.
+        Return `epoch` itself and the start of the oldest known epoch if all known ones are newer.
+        Return None if all known ones are older than `epoch`, or none is known.
         """
         epochs = self._epochs
         if not epochs or epoch > epochs[-1]:
@@ -73,7 +81,7 @@ class EpochCache:
         return (epochs[above - 1] if above else epoch), self._starts[above]
 
     def truncate_from_end(self, offset: int) -> None:
-        """Drop the epochs that start at or after `offset`, also if no record is cut."""
+        """Remove the epochs that start at or after `offset`, also those without records."""
         position = bisect_left(self._starts, offset)
         if position < len(self._starts):
             del self._epochs[position:]

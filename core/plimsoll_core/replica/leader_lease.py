@@ -30,8 +30,8 @@ ANSWERS_MAX = 16
 
 
 class _HeartbeatAnswer(NamedTuple):
-    """A confirmed answer to a heartbeat: when it was asked for, and until when it is good, once how
-    much is applied."""
+    """A confirmed controller's answer to the heartbeat sent at `sent_ms`. It allows serving until
+    `until_ms`, once the broker has applied all metadata records below `metadata_end`."""
 
     sent_ms: int
     until_ms: int
@@ -39,7 +39,8 @@ class _HeartbeatAnswer(NamedTuple):
 
 
 class LeaderLease:
-    """The answers to a broker's heartbeats; one for all its partitions."""
+    """Tells until when a broker's leaders may serve by the controller's answers to its heartbeats.
+    One object for all partitions of a broker."""
 
     __slots__ = ("_answers", "_asked_ms", "_until_ms", "window_ms")
 
@@ -52,21 +53,23 @@ class LeaderLease:
         self.window_ms = _window_ms(SESSION_TIMEOUT_MS)
 
     def answered(self, sent_ms: int, session_timeout_ms: int, metadata_end: MetadataOffset) -> None:
-        """Note that a confirmed controller has answered the heartbeat of `sent_ms`. `metadata_end`:
-        the number of records committed by then."""
+        """Note that a confirmed controller has answered the heartbeat sent at `sent_ms`.
+        `metadata_end`: the number of metadata records committed when it answered."""
         self.window_ms = _window_ms(session_timeout_ms)
         until_ms = sent_ms + self.window_ms
         self._answers.append(_HeartbeatAnswer(sent_ms, until_ms, metadata_end))
 
     def from_controller(self, now_ms: int, applied: MetadataOffset) -> bool:
-        """(a): True while the controller's last answer is valid, given the metadata applied so
-        far."""
+        """Condition (a): return True if a heartbeat answer still allows serving at `now_ms`. An
+        answer counts once the metadata records below `applied` include all that were committed when
+        it was sent."""
         self._take(applied)
         return self._until_ms is not None and now_ms < self._until_ms
 
     def applied_since(self, since_ms: int, applied: MetadataOffset) -> bool:
-        """True if everything committed at `since_ms` is applied: a controller that was asked later
-        has told how much that was."""
+        """Return True if the broker has applied every metadata record that was committed at
+        `since_ms`: a heartbeat sent at or after that time was answered, and all records that the
+        answer counted are below `applied`."""
         self._take(applied)
         return self._asked_ms is not None and self._asked_ms >= since_ms
 
@@ -79,10 +82,11 @@ class LeaderLease:
 
 
 def from_followers(leader: Leader, image: Partition, since_ms: int) -> bool:
-    """(b): True if every replica that could be elected has followed since `since_ms`.
+    """Condition (b): return True if every other replica that could be elected has followed this
+    leader since `since_ms`. Return False if the newest metadata name another leader epoch.
 
-    `image`: the partition in the newest metadata; a leader that has changed its ISR may not know
-    yet which replicas are in the ELR.
+    `image`: the partition in the newest metadata. It is needed because `leader` may not know yet
+    which replicas are in the ELR.
     """
     if image.leader_epoch != leader.epoch:
         return False

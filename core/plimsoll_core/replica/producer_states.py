@@ -32,25 +32,28 @@ first, forget at least a quarter of the producers that one call goes through."""
 
 
 class Remembers(Protocol):
-    """One log's producers.  `written_at`: `ProducerMemory.came` when one of them wrote last."""
+    """The producers of one log, as `ProducerMemory` sees them. `written_at`: the value of
+    `ProducerMemory.came` when one of them last wrote; a greater one means a more recent write."""
 
     written_at: int
 
     def __len__(self) -> int: ...
 
     def forget_to(self, most: int) -> None:
-        """Forget all producers but the given number that wrote last."""
+        """Forget all producers but the `most` that wrote last."""
 
 
 class _Share(NamedTuple):
-    """The number of producers that a log may remember."""
+    """A log that must forget producers: its key in `ProducerMemory._logs`, and the most that it may
+    keep."""
 
     number: int
     most: int
 
 
 class ProducerMemory:
-    """`limit`: producers, each counted once for each log that it has written to."""
+    """Bounds the number of producers that all logs of a broker remember together. A producer counts
+    once for each log that it has written to. `limit`: the bound."""
 
     def __init__(self, limit: int = PRODUCERS_ASSUMED) -> None:
         self.limit = limit
@@ -67,22 +70,24 @@ class ProducerMemory:
 
     @property
     def _least_room(self) -> int:
-        """Return the room for new producers while logs forget others."""
+        """Return how many new producers may come before logs are made to forget again."""
         return max(self.limit // 8, 1)
 
     def bound(self, limit: int) -> None:
-        """Set the bound."""
+        """Set the limit, and make logs forget producers if it is exceeded."""
         self.limit = limit
         self._count()
 
     def join(self, log: Remembers) -> None:
-        """Count an opened log, which keeps no more producers than there is room for."""
+        """Count the producers of a newly opened log, and reduce them to the room that is left
+        (`read_back`)."""
         self._logs[next(self._numbers)] = log
         self.read_back(log)
 
     def join_evenly(self, log: Remembers) -> None:
-        """Count one of many logs that are opened at a start: it gets its share of the room. All
-        open logs may have to forget for it, so nothing else may wait meanwhile."""
+        """Count the producers of one of many logs opened at a broker's start. All open logs, this
+        one included, may have to forget some. That may take long, so nothing else may wait for
+        it."""
         self._logs[next(self._numbers)] = log
         self.added(len(log))
 
@@ -103,7 +108,8 @@ class ProducerMemory:
             self._room = 0  # the next newcomer has them counted: this was enough for one turn
 
     def added(self, producers: int) -> None:
-        """Count new producers of one log."""
+        """Count `producers` new producers of one log, and make logs forget others if there is no
+        more room."""
         self.came += producers
         self._room -= producers
         if self._room <= 0:
@@ -126,7 +132,7 @@ class ProducerMemory:
             self._room = max((self.limit - known) // (portions + 1), 1)
 
     def _shares(self, logs: Mapping[int, Remembers]) -> list[_Share]:
-        """Return the shares of logs that hold more than their share."""
+        """Return the logs that remember more producers than their share, with that share."""
         room = self.limit * 3 // 4
         if most := _level([len(log) for log in logs.values()], room):
             more = [number for number, log in logs.items() if len(log) > most]
@@ -141,7 +147,8 @@ class ProducerMemory:
         return [*one, *(_Share(number, 0) for number in oldest_first[:none_kept])]
 
     def _forget(self, logs: Mapping[int, Remembers], known: int) -> int:
-        """Return the number of producers that remain."""
+        """Make the logs in `_to_forget` forget a portion, or as much as the limit requires. Return
+        how many of the `known` producers remain."""
         gone_through = 0
         while self._to_forget and (gone_through < AT_ONCE or known > self.limit):
             number, most = self._to_forget.pop()
@@ -158,7 +165,8 @@ class ProducerMemory:
 
 
 def _level(sizes: Sequence[int], room: int) -> int:
-    """Return the greatest equal share with which all fit into `room` together."""
+    """Return the greatest number n such that `room` suffices if each log keeps at most n producers.
+    `sizes`: producers of each log. Return the largest size if all fit."""
     left = room
     for number, size in enumerate(ordered := sorted(sizes)):
         if size * (len(ordered) - number) > left:
@@ -219,7 +227,8 @@ class _Producer:
 
 
 class ProducerStates:
-    """Every producer id that has written to one log."""
+    """The idempotent producers that have written to one log, and the last batches of each: by these
+    a retry is recognised and a gap in the sequence refused."""
 
     __slots__ = ("__weakref__", "_memory", "_producers", "written_at")
 
@@ -231,8 +240,8 @@ class ProducerStates:
         self.restore(entries)
 
     def share(self, memory: ProducerMemory, *, evenly: bool = False) -> None:
-        """Count these producers in the memory from now on. `evenly`: with all logs that are opened
-        at a start."""
+        """Count these producers in the broker's `memory` from now on. `evenly`: True if this log is
+        one of many that are opened at a broker's start."""
         self._memory = memory
         (memory.join_evenly if evenly else memory.join)(self)
 
@@ -240,12 +249,14 @@ class ProducerStates:
         return len(self._producers)
 
     def newest(self, producer_id: int) -> tuple[int, int] | None:
-        """Epoch and last sequence of what it wrote last; None: nothing that is known here."""
+        """Return the epoch and the last sequence of the producer's newest batch, or None if the
+        producer is not remembered."""
         producer = self._producers.get(producer_id)
         return None if producer is None else (producer.epoch, producer.batches[-1].last_sequence)
 
     def active(self, most: int) -> list[ActiveProducer]:
-        """Return the unexpired producers; of more than `most`, the newest."""
+        """Return the last batch of each remembered producer, at most `most` rows, the most recently
+        added producers first."""
         newest = islice(reversed(self._producers.items()), most)
         return [
             ActiveProducer(producer_id, each.epoch, last.last_sequence, last.timestamp)
@@ -254,7 +265,8 @@ class ProducerStates:
         ]
 
     def check(self, batch: BatchInfo) -> Duplicate | Code | None:
-        """Return None to append the batch, a Duplicate if it is already here, or the error."""
+        """Return None if the batch may be appended, a Duplicate with its offsets if it is in the
+        log already, or the error. An unknown producer may begin at any sequence."""
         producer = self._producers.get(batch.producer_id)
         if producer is None:
             return None
@@ -270,7 +282,8 @@ class ProducerStates:
         return Code.OUT_OF_ORDER_SEQUENCE_NUMBER
 
     def update(self, batch: BatchInfo) -> None:
-        """Apply a batch that is in the log. Nothing is checked: a follower trusts its leader."""
+        """Record a batch that is in the log. Its sequence is not checked: a follower trusts its
+        leader."""
         producer_id = batch.producer_id
         if producer_id < 0 or batch.base_sequence < 0:
             return
@@ -299,7 +312,8 @@ class ProducerStates:
                 memory.added(1)
 
     def forget_to(self, most: int) -> None:
-        """Any number of ids may be made up, and none of those that write now may be refused."""
+        """Forget all producers but the `most` that wrote last. A client may invent any number of
+        producer ids, and no producer that writes now may be refused for that."""
         gone = len(self._producers) - most
         if gone <= 0:
             return
@@ -311,10 +325,10 @@ class ProducerStates:
                 del self._producers[producer_id]
 
     def expire(self, now_ms: int, expiration_ms: int = EXPIRATION_MS) -> None:
-        """Forget producers that have been idle that long.
+        """Forget the producers that have not written for `expiration_ms`.
 
-        Idle is counted on the broker's clock and not from record timestamps: a client may write
-        old timestamps and is not idle for that.
+        Idle time is counted by the broker's clock from the first call that finds the producer idle,
+        not by record timestamps: a client that writes old timestamps is not idle.
         """
         for producer_id, producer in list(self._producers.items()):
             if producer.idle_since_ms is None:
@@ -337,7 +351,8 @@ class ProducerStates:
         ]
 
     def restore(self, entries: Iterable[ProducerEntry]) -> None:
-        """Start over from a snapshot; the batches after it follow through `update`."""
+        """Replace all producers by those of a snapshot. The caller then passes the later batches to
+        `update`."""
         self._producers.clear()
         for entry in entries:
             producer = self._producers.get(entry.producer_id)

@@ -64,25 +64,29 @@ from plimsoll_core.replica.role import FAILED, FOLLOWING, HALTED, Leading, Role,
 
 
 class Ready(NamedTuple):
-    """The effects of one step on one partition, first to last."""
+    """The effects of a turn of the event loop on one partition; the shell carries them out in the
+    order of the fields."""
 
     answers: list[Answered]
-    """First.  What produces hear.  Everything they were promised is in the log already: a batch is
-    written by the driver before the replica is told of it, and counted only then."""
+    """Answers to parked produces and DeleteRecords. The records of a successful produce are in the
+    log: the shell writes a batch before it tells the replica of it."""
 
     woken: list[object]
-    """Second.  Parked fetches that have something new to read; they read the log as it is now."""
+    """Tokens of parked fetches with something new to read. They run after the answers and read the
+    log as it is then."""
 
     proposal: IsrProposal | None
-    """Last, and never before the replica took up the maximal in-sync set that the proposal means:
-    it did so when it made the proposal.  Proposals of one partition are sent in order."""
+    """The ISR proposal to send to the controller, if any. The replica has counted the maximal ISR
+    since it made the proposal. Proposals of one partition are sent in order."""
 
 
 NOTHING = Ready([], [], None)
 
 
 class Replica:
-    """The shell reads its fields and assigns none of them."""
+    """One broker's replica of one partition: takes its role from metadata, decides on each request,
+    and collects the effects. The shell calls its methods and reads its fields, but assigns none of
+    them."""
 
     __slots__ = (
         "_answers",
@@ -103,8 +107,8 @@ class Replica:
     def __init__(
         self, partition: Partition, log: LogView, high_watermark: int | None, around: ReplicaContext
     ) -> None:
-        """`partition`: as in the image; it takes effect with the first `apply`.
-        `high_watermark`: the checkpointed one, if any."""
+        """`partition`: as in the image; the replica takes a role only at the first `apply`.
+        `high_watermark`: from the checkpoint, None if there is none."""
         self._around = around
         self.log = log
         # The newest committed state; no term is known yet, so that the first `apply` changes it.
@@ -205,20 +209,22 @@ class Replica:
         self._stop_leading(Code.KAFKA_STORAGE_ERROR)
 
     def _stop_leading(self, code: Code) -> None:
-        """Produces that wait hear `code`; parked fetches look again."""
+        """Answer waiting produces with `code`, and wake all parked fetches so that they run
+        again."""
         self._proposal = None
         self._fail_waiters(code)
         self._end_moved = self._commit_moved = True
 
     @property
     def failed(self) -> bool:
-        """True if its log is offline."""
+        """True if the replica's log is offline."""
         return self.role is FAILED
 
     # --- leading ------------------------------------------------------------------------------
 
     def produce(self, batch: BatchInfo, acks: int) -> Append | Duplicate | Code:
-        """Return where to write a client's batch, or the error."""
+        """Decide on a client's batch: return the offset and leader epoch to write it with, the
+        offsets of the same batch if it is in the log already, or the error."""
         leader = self.leader
         if leader is None:
             return self._not_leading()
@@ -233,7 +239,7 @@ class Replica:
         return Append(log.log_end_offset, leader.epoch)
 
     def wrote(self) -> None:
-        """Note that the batch permitted by `produce` is in the log."""
+        """Note that the batch permitted by `produce` has been appended to the log."""
         self._end_moved = True
 
     def wait_for_commit(self, waiter: AckWaiter) -> None:
@@ -251,8 +257,8 @@ class Replica:
 
     @property
     def low_watermark(self) -> int:
-        """Return the offset below which no replica that may be elected cleanly has a record; on a
-        follower, the start of its own log."""
+        """Return the lowest log start of all replicas that may be elected cleanly; on a follower,
+        of its own log."""
         start = self.log.log_start_offset
         return start if self.leader is None else low_watermark(self.leader, start)
 
@@ -271,8 +277,9 @@ class Replica:
             self._proposal = leaving.proposal
 
     def altered(self, proposal: IsrProposal, answer: PartitionAnswer | None, now_ms: int) -> bool:
-        """Process the controller's answer (None: none came). Return True to send the same proposal
-        again."""
+        """Process the controller's answer to an ISR proposal; None means that no answer came.
+        Return True if the caller must send the same proposal again. An answer to a proposal that is
+        no longer in flight is ignored."""
         leader = self.leader
         if leader is None or proposal_in_flight(leader.isr) is not proposal:
             return False
@@ -334,14 +341,16 @@ class Replica:
     def consumer_fetch(
         self, offset: int, leader_epoch: int | None, last_fetched_epoch: int | None
     ) -> Code | EndOffset:
-        """Return NONE if a consumer may read from `offset`, up to the high watermark."""
+        """Return NONE if a consumer may read from `offset` (up to the high watermark). Otherwise
+        return the error, or the epoch end at which its log diverges from this one."""
         code = self._check_leading(leader_epoch)
         if code is not Code.NONE:
             return code
         return check_position(self.log, offset, last_fetched_epoch)
 
     def follower_fetch(self, fetch: FollowerFetch, now_ms: int) -> Code | EndOffset:
-        """Return NONE if a follower may read; its position then counts as progress."""
+        """Return NONE if a follower may read from its offset, which is then noted as its progress.
+        Otherwise return the error, or the epoch end to which the follower must truncate."""
         code = self._check_leading(fetch.leader_epoch)
         if code is not Code.NONE:
             return code
@@ -366,7 +375,8 @@ class Replica:
         return Code.NONE
 
     def start_moved(self) -> None:
-        """Retention or a client dropped records: followers hear where the log begins now."""
+        """Note that retention or DeleteRecords moved the log start: parked fetches of followers are
+        woken to learn of it."""
         self._end_moved = True
 
     def _consider(self, leader: Leader, candidate: BrokerId, now_ms: int) -> None:
@@ -377,7 +387,7 @@ class Replica:
             self._proposal = joining.proposal
 
     def latest_offset(self, leader_epoch: int | None, *, for_replica: bool) -> int | Code:
-        """Return the log's end as the caller may see it."""
+        """Return the log end to a replica, the high watermark to a consumer, or the error."""
         code = self._check_leading(leader_epoch)
         if code is not Code.NONE:
             return code
@@ -387,7 +397,9 @@ class Replica:
         return latest_for_consumer(self.leader, self.high_watermark)
 
     def end_offset_for(self, epoch: int, leader_epoch: int | None) -> EndOffset | Code | None:
-        """Return where leader epoch `epoch` ended, or None if it is unknown."""
+        """Return the end offset of leader epoch `epoch` in this log, or of the newest one before
+        it. Return None if the epoch is unknown, or the error if `leader_epoch` is not this
+        leader's."""
         code = self._check_leading(leader_epoch)
         if code is not Code.NONE:
             return code
@@ -398,15 +410,15 @@ class Replica:
 
     @property
     def fetches_from(self) -> BrokerId | None:
-        """Return the broker to fetch from now, or None."""
+        """Return the leader that this replica fetches from now, or None if it does not follow."""
         return self.partition.leader if self.role is FOLLOWING else None
 
     def position(self) -> follower.FetchPosition:
         return follower.position(self.partition.leader_epoch, self.log)
 
     def expects(self, sender: BrokerId, asked: follower.FetchPosition) -> bool:
-        """Return True if a reply still counts: its request would be sent again with the same
-        position."""
+        """Return True if the reply of `sender` to a fetch at position `asked` may still be used:
+        the leader, its epoch and the log end are the same as when the fetch was sent."""
         return (
             self.fetches_from == sender
             and asked.leader_epoch == self.partition.leader_epoch
@@ -414,13 +426,15 @@ class Replica:
         )
 
     def cut(self) -> None:
-        """Note that the log was truncated or discarded: no more than the log is committed here."""
+        """Note that the log was truncated or emptied; the high watermark is moved into the log's
+        range."""
         start, end = self.log.log_start_offset, self.log.log_end_offset
         self.high_watermark = min(max(self.high_watermark, start), end)
         self.compacted_copy.cut()
 
     def replicated(self, high_watermark: int, *, shows_compaction: bool = False) -> None:
-        """Note that a reply's batches, if any, are appended. The high watermark is the reply's."""
+        """Note that the batches of a leader's reply, if any, have been appended. `high_watermark`:
+        as the reply states it. `shows_compaction`: see `follower.shows_compaction`."""
         log = self.log
         self.high_watermark = max(min(high_watermark, log.log_end_offset), log.log_start_offset)
         self.compacted_copy.committed(high_watermark if shows_compaction else self.high_watermark)
@@ -444,7 +458,7 @@ class Replica:
             self._answers += self.waiters.for_start.reached(self.low_watermark, Code.NONE)
 
     def take_ready(self) -> Ready:
-        """Return the effects of all events since the last call."""
+        """Advance the high watermark and return the effects of all events since the last call."""
         leader = self.leader
         if leader is not None:
             self._commit(leader)
@@ -462,14 +476,17 @@ class Replica:
 
 
 def may_append(replica: Replica, leader: Leader) -> Code:
-    """NONE while the shard's own term lasts and enough replicas are in sync."""
+    """Return NONE if a coordinator's shard may write to its partition: `leader`, the leadership
+    under which it loaded, still holds, and enough replicas are in sync. Otherwise return the
+    error."""
     if replica.leader is not leader:
         return Code.NOT_LEADER_OR_FOLLOWER
     return check_before_append(leader, -1)
 
 
 def next_place(replica: Replica, leader: Leader) -> Append | None:
-    """Return where the next batch goes, or None if the shard's leadership is over."""
+    """Return the offset and leader epoch for the next batch of a coordinator's shard, or None if
+    the leadership `leader` is over."""
     if replica.leader is not leader:
         return None
     return Append(replica.log.log_end_offset, leader.epoch)

@@ -14,11 +14,12 @@ from plimsoll_core.replica.producer_states import ProducerStates
 
 
 def check_lifetime(registered: Broker | None, broker_epoch: int) -> Code:
-    """NOT_LEADER_OR_FOLLOWER: that lifetime is over.  UNKNOWN_LEADER_EPOCH: nothing is known of it
-    here; it may begin in metadata that has not arrived yet, so the asker tries again.  An epoch
-    that is not committed proves nothing, however high it is.
+    """Check that `broker_epoch` is the registered epoch of a broker's process.
 
-    `registered`: the broker as in the image.
+    Return NOT_LEADER_OR_FOLLOWER if it is older: that process has been replaced. Return
+    UNKNOWN_LEADER_EPOCH if it is newer, or the broker is not registered: its registration may be in
+    metadata that has not arrived yet, so the caller tries again. `registered`: the broker in the
+    image, None if it is not there.
     """
     if registered is None or broker_epoch > registered.broker_epoch:
         return Code.UNKNOWN_LEADER_EPOCH
@@ -37,22 +38,22 @@ class LogView(Protocol):
     epochs: EpochCache
     producers: ProducerStates
     superseding_lost: bool
-    """True if records that superseded cleaned ones are lost: nothing is left of those keys, and
-    another log that ends there has them."""
+    """True if this log lost records for which a cleaner had removed older ones of the same key: it
+    holds no record of those keys, while another log with the same end may hold them."""
 
     @property
     def incomplete(self) -> bool:
-        """True if it is not a copy of anything: `superseding_lost`, or files are gone that it began
-        with."""
+        """True if records are missing from the log: `superseding_lost` is True, or files that the
+        log had are gone."""
 
     @property
     def holes(self) -> bool:
-        """True if there may be nothing between two batches: the topic is or was compacted."""
+        """True if offsets between two batches may be unused: the topic is or was compacted."""
 
     @property
     def countable_end(self) -> int:
-        """Return the end of the part that counts as written (`commit.countable_end`): the log's
-        end, unless a flush is due."""
+        """Return the offset below which records count for acknowledgements
+        (`commit.countable_end`): the log end, unless a flush is due."""
 
 
 class ReplicaContext:
@@ -66,5 +67,6 @@ class ReplicaContext:
         self.lag_time_max_ms = lag_time_max_ms
 
     def lifetime(self, broker_id: BrokerId, broker_epoch: int) -> Code:
-        """Check that a fetch is of the registered broker epoch (KIP-903)."""
+        """Check that a fetch comes from the registered process of the broker (KIP-903): see
+        `check_lifetime`."""
         return check_lifetime(self.brokers.get(broker_id), broker_epoch)

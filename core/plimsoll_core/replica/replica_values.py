@@ -33,21 +33,22 @@ class BatchInfo(Protocol):
 
 
 class Append(NamedTuple):
-    """Stamp the batch with these and write it."""
+    """Permission to write a batch: its base offset and the leader epoch to stamp on it."""
 
     base_offset: int
     leader_epoch: int
 
 
 class Duplicate(NamedTuple):
-    """The batch is in the log already; answer with its offsets once they are committed."""
+    """The offsets of a batch that is in the log already. The retry is answered with them once they
+    are committed."""
 
     base_offset: int
     last_offset: int
 
 
 class FollowerFetch(NamedTuple):
-    """A follower's question for one partition."""
+    """A follower's fetch of one partition."""
 
     broker_id: int
     broker_epoch: int
@@ -56,12 +57,13 @@ class FollowerFetch(NamedTuple):
     last_fetched_epoch: int | None
     log_start: int
     acknowledged_ms: int | None = None
-    """The time of the reply that this fetch acknowledges."""
+    """When the leader sent the reply that this fetch acknowledges, by the leader's clock; None if
+    it acknowledges none."""
 
 
 class EndOffset(NamedTuple):
-    """The end of a leader epoch in a log (exclusive).  `epoch` may be older than the requested
-    one."""
+    """A leader epoch and the offset at which it ends in a log (exclusive). `epoch` may be older
+    than the one that was asked for."""
 
     epoch: int
     end_offset: int

@@ -19,7 +19,8 @@ class Leading:
     """The replica accepts produces, answers fetches and moves the high watermark."""
 
     leader: Leader
-    """The leader of one leader epoch: another epoch has another object, and so another role."""
+    """The state of this leadership. A new leader epoch has another object, and so is another
+    role."""
 
 
 @dataclass(frozen=True, slots=True)

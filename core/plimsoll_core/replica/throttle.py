@@ -21,7 +21,8 @@ _MS = 1_000
 
 
 class Bucket:
-    """`rate` is in bytes a second; 0 lets nothing through.  `now_ms` never goes back."""
+    """A token bucket that limits how many bytes replicas copy when they are moved to a broker.
+    `rate` is in bytes a second; 0 lets nothing through. `now_ms` never goes back."""
 
     __slots__ = ("_at_ms", "_burst", "_milli", "piece", "rate")
 
@@ -39,7 +40,7 @@ class Bucket:
         self._milli = min(self._milli, self._burst * _MS)
 
     def limit(self, rate: int, now_ms: int) -> None:
-        """Set another rate; the present debt stays."""
+        """Set another rate; bytes owed so far stay owed."""
         self._fill(now_ms)
         self._set(rate)
 
@@ -49,7 +50,8 @@ class Bucket:
         self._milli = min(self._milli + self.rate * passed_ms, self._burst * _MS)
 
     def due_in_ms(self, now_ms: int) -> int | None:
-        """0: a piece may be taken.  None: not before the rate changes."""
+        """Return in how many milliseconds the next piece may be taken: 0 for now, None if the rate
+        is 0."""
         self._fill(now_ms)
         missing = self.piece * _MS - self._milli
         if missing <= 0 and self.rate > 0:
@@ -65,6 +67,7 @@ class Bucket:
         return taken
 
     def settle(self, taken: int, used: int, now_ms: int) -> None:
-        """Give back the unused part of a piece, or charge the excess."""
+        """Charge the `used` bytes of a piece of `taken` bytes: an unused part is given back, an
+        excess is owed."""
         self._fill(now_ms)
         self._milli = min(self._milli + (taken - used) * _MS, self._burst * _MS)

@@ -52,7 +52,8 @@ def end_session(turn: GroupTurn, op: EndSession, token: object) -> _Outcome:
 
 
 def end_pending(turn: GroupTurn, op: EndPending, token: object) -> _Outcome:
-    """Stop waiting for the member of a reserved id."""
+    """Release a reserved member id that no member has used in time, and complete the join phase if
+    that was the last one it waited for."""
     effects = Effects()
     group = turn.soft.classic.get(op.group_id)
     if group is not None and op.member_id in group.pending and op not in turn.soft.deadlines:
@@ -63,8 +64,8 @@ def end_pending(turn: GroupTurn, op: EndPending, token: object) -> _Outcome:
 
 
 def end_joining(turn: GroupTurn, op: EndJoining, token: object) -> _Outcome:
-    """End the join phase. A group's first rebalance is prolonged while new members join, up to
-    their rebalance timeout."""
+    """End the join phase when its time is over. A group's first rebalance is prolonged while new
+    members join, up to their rebalance timeout."""
     effects = Effects()
     group = turn.soft.classic.get(op.group_id)
     if group is None or op in turn.soft.deadlines or not isinstance(group.phase, Preparing):
@@ -80,7 +81,8 @@ def end_joining(turn: GroupTurn, op: EndJoining, token: object) -> _Outcome:
 
 
 def end_syncing(turn: GroupTurn, op: EndSyncing, token: object) -> _Outcome:
-    """Remove the members that know the generation and did not ask for their assignment."""
+    """Remove the members that were told the generation and did not ask for their assignment in
+    time; the remaining members join again."""
     effects = Effects()
     group = turn.soft.classic.get(op.group_id)
     if group is None or op in turn.soft.deadlines:
@@ -94,8 +96,8 @@ def end_syncing(turn: GroupTurn, op: EndSyncing, token: object) -> _Outcome:
 
 
 def close_request(turn: GroupTurn, op: CloseRequest, token: object) -> _Outcome:
-    """React to a member's closed connection. A new member that was not told its generation cannot
-    return, so it is removed; a known member may return within its session."""
+    """Process the loss of a connection with a parked JoinGroup. A new member was not told its id
+    and cannot return, so it is removed; a known member may return within its session."""
     effects = Effects()
     group = turn.soft.classic.get(op.group_id)
     held = {} if group is None else group.joins
@@ -133,7 +135,8 @@ def beginning_stored(turn: GroupTurn, op: BeginningStored, token: object) -> _Ou
 
 
 def emptiness_stored(turn: GroupTurn, op: EmptinessStored, token: object) -> _Outcome:
-    """Retry the record of an empty group until it is in the log; the group is empty either way."""
+    """Process the outcome of an empty group's record: drop the group from memory if the log shows
+    it as empty, else schedule another attempt. The group is empty either way."""
     group = turn.soft.classic.get(op.group_id)
     if group is not None and isinstance(group.phase, Empty):
         let_go(turn, group)
@@ -144,8 +147,8 @@ def emptiness_stored(turn: GroupTurn, op: EmptinessStored, token: object) -> _Ou
 
 
 def store_emptiness(turn: GroupTurn, op: StoreEmptiness, token: object) -> _Outcome:
-    """Write the record of the empty generation if the group is still empty and the log still has
-    members of it."""
+    """Write the record of a group that has become empty, if it is still empty and the last stored
+    generation has members."""
     effects = Effects()
     group = turn.soft.classic.get(op.group_id)
     durable = turn.state.groups.get(op.group_id)

@@ -164,7 +164,9 @@ def _check(turn: GroupTurn, group: ClassicGroup | None, op: JoinGroup) -> Refuse
 def _check_memory(
     turn: GroupTurn, op: JoinGroup, asks: Member, before: Member | None
 ) -> RefusedAsWhole | None:
-    """Return a refusal if the broker has no room for the member, nor for it in a generation."""
+    """Return a refusal if the owner's share of the broker's memory has no room for the member, in
+    the group and in the record of a generation; otherwise None. `before`: the member that it
+    replaces."""
     owner = owner_of(turn, op.group_id, op.principal)
     was_bytes = 0 if before is None else before.size_bytes + before.record_bytes
     size_bytes = asks.size_bytes + asks.record_bytes - was_bytes
@@ -300,8 +302,9 @@ def _replace(
 def _current(
     group: ClassicGroup, member: Member, op: JoinGroup, old_leader: str | None
 ) -> GroupJoined:
-    """Answer with the present generation. A leader is told that it may skip the assignment; an
-    older client is told that another member leads."""
+    """Return the answer for a static member that takes part in the present generation without a
+    rebalance. If it leads the group, it is told that it may skip the assignment; a client that does
+    not know that field is told that `old_leader` leads."""
     assert group.protocol is not None
     assert old_leader is not None
     assert group.leader is not None

@@ -166,7 +166,8 @@ def _become_empty(turn: GroupTurn, group: ClassicGroup, effects: Effects) -> Non
 
 
 def joined(group: ClassicGroup, member_id: str) -> GroupJoined:
-    """Return a member's answer for the current generation; the leader's names all members."""
+    """Return the answer to a member's JoinGroup for the present generation. Only the leader's
+    answer lists all members."""
     assert group.protocol is not None
     assert group.leader is not None
     leads = member_id == group.leader
@@ -191,8 +192,8 @@ def members_of(group: ClassicGroup) -> tuple[JoinedMember, ...]:
 def generation_of(
     turn: GroupTurn, group: ClassicGroup, assignments: dict[str, bytes] | None = None
 ) -> GroupStored:
-    """Return the record of the group's present generation. `assignments`: by member; None: the
-    present ones."""
+    """Return the record of the group's present generation. `assignments`: by member id; None to
+    keep the assignments that the members have."""
 
     def assignment(member: Member) -> bytes:
         return member.assignment if assignments is None else assignments.get(member.member_id, b"")

@@ -21,7 +21,8 @@ from plimsoll_core.groups.turn import GroupTurn
 
 
 class Effects:
-    """Collects the effects of an operation. `reply` and `refuse` may name any parked request."""
+    """Collects the replies and records of one operation on a group. Replies may go to the present
+    request or to parked ones."""
 
     __slots__ = ("_replies", "records", "then")
 
@@ -41,7 +42,8 @@ class Effects:
     def outcome(
         self, group_id: str, parked: object = None
     ) -> CoordinatorOutcome[GroupRecord, Operation]:
-        """Return the outcome. `parked`: the token of the present request, if it may still wait."""
+        """Return the collected effects as an outcome. `parked`: the token of the present request if
+        it may wait for its answer; it counts as parked unless it was answered."""
         answered = any(reply.token is parked for reply in self._replies)
         return CoordinatorOutcome(
             key=group_id,
@@ -53,7 +55,8 @@ class Effects:
 
 
 def find(turn: GroupTurn, group_id: str) -> ClassicGroup | None:
-    """Return None if the group has no members and expects none."""
+    """Return the group in memory, built from its stored generation if that has members. Return None
+    if the group has no members and no reserved member ids."""
     group = turn.soft.classic.get(group_id)
     if group is not None:
         return group
@@ -68,8 +71,8 @@ def find(turn: GroupTurn, group_id: str) -> ClassicGroup | None:
 
 
 def find_or_make(turn: GroupTurn, group_id: str, principal: str) -> ClassicGroup:
-    """Return the group, built from its log if it is not in memory. `principal`: its owner, if it
-    has none."""
+    """Return the group in memory, built from its stored generation or created if it is not there.
+    `principal`: becomes the owner of a group without one."""
     group = find(turn, group_id)
     if group is None:
         durable = turn.state.groups.get(group_id)
@@ -94,7 +97,7 @@ def let_go_of(turn: GroupTurn, group_id: str) -> None:
 
 
 def let_go(turn: GroupTurn, group: ClassicGroup) -> None:
-    """Drop a group's memory if the log can restore it."""
+    """Drop a group from memory if it is empty and the log shows it as empty too."""
     durable = turn.state.groups.get(group.group_id)
     stored = None if durable is None else durable.stored
     if isinstance(group.phase, Empty) and not group.size and not (stored and stored.members):
@@ -102,8 +105,8 @@ def let_go(turn: GroupTurn, group: ClassicGroup) -> None:
 
 
 def prolong(turn: GroupTurn, group: ClassicGroup, member: Member) -> None:
-    """Extend the session of a member that was heard. A member with a parked request need not be
-    heard."""
+    """Restart the session timeout of a member that sent a request. A member with a parked JoinGroup
+    or SyncGroup has no session timeout."""
     member_id = member.member_id
     if member_id not in group.joins and member_id not in group.syncs:
         key = EndSession(group.group_id, member_id)
@@ -116,7 +119,7 @@ def sit(turn: GroupTurn, group: ClassicGroup, member: Member) -> None:
 
 
 def stand_up(turn: GroupTurn, group: ClassicGroup, member_id: str, effects: Effects) -> None:
-    """Remove a member from the group and answer its parked requests."""
+    """Remove a member from the group and answer its parked requests with UNKNOWN_MEMBER_ID."""
     group.remove(member_id)
     turn.soft.seats -= 1
     turn.soft.deadlines.clear(EndSession(group.group_id, member_id))
@@ -145,7 +148,8 @@ def take_id(turn: GroupTurn, group: ClassicGroup, member_id: str) -> None:
 
 
 def check_member(group: ClassicGroup | None, member_id: str, instance: str | None) -> Code:
-    """Return NONE for a member; a static member is fenced if another has taken its instance."""
+    """Return NONE if the id is a member's, else UNKNOWN_MEMBER_ID. With `instance`, return
+    FENCED_INSTANCE_ID if another member id holds that static instance."""
     if group is None:
         return Code.UNKNOWN_MEMBER_ID
     if instance is not None:
@@ -157,6 +161,6 @@ def check_member(group: ClassicGroup | None, member_id: str, instance: str | Non
 
 
 def saw_sync(group: ClassicGroup, member_id: str) -> None:
-    """Note that the member has asked for its assignment."""
+    """Note that the member has sent SyncGroup in this generation."""
     if isinstance(group.phase, Completing | Stable):
         group.phase.unsynced.discard(member_id)

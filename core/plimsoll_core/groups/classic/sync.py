@@ -29,7 +29,9 @@ from plimsoll_core.groups.turn import GroupTurn
 def sync_group(
     turn: GroupTurn, op: SyncGroup, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """Park a follower until the leader's assignments are committed; write the leader's."""
+    """Answer SyncGroup. In a stable group the member gets its assignment at once. Otherwise the
+    request is parked until the leader's assignments are committed; the leader's request writes
+    them."""
     effects = Effects()
     group = find(turn, op.group_id)
     code = _check(group, op)
@@ -63,8 +65,8 @@ def sync_group(
 
 
 def _has_room(turn: GroupTurn, generation: GroupStored) -> bool:
-    """Return True if the record fits the broker's memory in place of the last generation's.  Its
-    members themselves are counted already."""
+    """Return True if the owner's memory has room for the new generation's record in place of the
+    stored one. The members in memory are charged elsewhere."""
     durable = turn.state.groups.get(generation.group_id)
     stored = None if durable is None else durable.stored
     size_bytes = stored_bytes(generation) - made_bytes(generation)

@@ -63,8 +63,9 @@ def commit_offsets(
 
 
 class _RoomOfCommit:
-    """The memory that one request adds to its group: offsets that take no more than before are
-    always admitted, so that running consumers continue when there is no room."""
+    """Decides which offsets of one request fit the owner's memory. An offset that takes no more
+    than the one it replaces is always admitted, so that running consumers continue when memory is
+    full."""
 
     def __init__(self, turn: GroupTurn, group_id: str, owner: str) -> None:
         self._memory = turn.state.memory.of_broker
@@ -95,8 +96,9 @@ class _RoomOfCommit:
 
 
 def check_committer(turn: GroupTurn, op: CommitOffsets) -> RefusedAsWhole | None:
-    """Refuse a commit from outside the group's generation, or of a simple consumer while the group
-    has members."""
+    """Return a refusal if the commit is not of a member in the group's present generation, or if it
+    names no member while the group has some; otherwise None. A commit renews the member's
+    session."""
     group = find(turn, op.group_id)
     if group is None or isinstance(group.phase, Empty):
         return _check_nobody(turn, op)
@@ -198,5 +200,6 @@ def fetch_all_offsets(
 
 
 def _is_of(committed: CommittedOffset, topic_id: UUID | None) -> bool:
-    """Return True if the topic that has its name now, if any, is the one that was consumed."""
+    """Return True if the offset was committed for `topic_id`, the topic that has this name now. An
+    offset without a topic id belongs to any topic of the name."""
     return committed.topic_id is None or committed.topic_id == topic_id

@@ -50,8 +50,9 @@ _LENGTH = struct.Struct(">h")
 def subscribed_topics(
     group: ClassicGroup | None, stored: GroupStored | None
 ) -> frozenset[str] | None:
-    """Return the subscribed topics, or None for all.  While members join again, also those of
-    before: they may still consume them."""
+    """Return the names of the topics that members are subscribed to, or None if every topic counts
+    as subscribed. While members join again, the stored generation's topics count too: members may
+    still consume them."""
     if group is None or isinstance(group.phase, Empty):
         return frozenset()
     if group.protocol_type != CONSUMER or group.protocol is None:
@@ -83,8 +84,8 @@ def _topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
 
 
 def _names(subscription: bytes, at_most: int) -> tuple[list[bytes], int] | None:
-    """Return the topic names, and where they end; None if this is no subscription, or one that is
-    too long."""
+    """Return the topic names in a consumer's subscription and the position behind them. Return None
+    if it cannot be parsed, or names more than `at_most` topics."""
     if len(subscription) < _HEAD.size:
         return None
     _, count = _HEAD.unpack_from(subscription)
@@ -182,8 +183,9 @@ def expire_offsets(
 
 
 def _expired(turn: GroupTurn, group: Group) -> Iterator[tuple[str, int]]:
-    """Yield the topic and partition of each expired offset. Facts of the whole group are computed
-    once, since a group may have very many offsets."""
+    """Yield the topic and partition of each offset that is too old; none if the wall clock is not
+    trusted. What holds for the whole group is computed once, since a group may have very many
+    offsets."""
     now_ms = turn.believed_ms
     if now_ms is None:
         return
@@ -202,16 +204,19 @@ def _expired(turn: GroupTurn, group: Group) -> Iterator[tuple[str, int]]:
 
 
 def _in_use(members: ClassicGroup | None, stored: GroupStored | None) -> frozenset[str] | None:
-    """Return the topics with offsets that do not expire, or None for all: during a rebalance it is
-    unknown what members consume."""
+    """Return the names of the topics with offsets that do not expire. Return None, for all topics,
+    during a rebalance: then it is unknown what members consume."""
     if members is None or isinstance(members.phase, Empty | Stable):
         return subscribed_topics(members, stored)
     return None
 
 
 def _last_commit_ms(turn: GroupTurn, group: Group, now_ms: int, *, alone: bool) -> int:
-    """Return the time before which commits are too old, unless a commit states its own retention.
-    In a group that had members, none is too old before they have been gone for as long."""
+    """Return the time at or before which a commit has expired, unless it states its own retention.
+
+    The offsets of a group that had members expire only after the group has been empty for the
+    retention time too. `alone`: True if the group has no members now.
+    """
     last_ms = now_ms - turn.settings.retention_ms
     emptied_ms = group.stored.state_ms if alone and group.stored is not None else _NEVER
     return last_ms if emptied_ms <= last_ms else _NEVER
