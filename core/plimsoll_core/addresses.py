@@ -20,19 +20,19 @@ def host_and_port(host: str, port: int) -> str:
 
 def to_listen(host: str) -> str | None:
     """Return the host argument for the event loop's `create_server`. Return None for the wildcard
-    address: then there is one socket per family, so that an IPv4 peer keeps its own address instead
-    of an IPv6 form of it."""
+    address: the loop then opens one socket per family, so that an IPv4 peer keeps its own address
+    instead of an IPv6 form of it."""
     return None if host in ANY_ADDRESS else host
 
 
 def bracketed(host: str) -> str:
-    """Format an address as before a port or in a URL."""
+    """Return the host as it stands before a port or in a URL: an IPv6 address gets brackets."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Return the host, without brackets, and the port. Raises ValueError without a port, or for an
-    IPv6 address without brackets, since its end is ambiguous."""
+    """Return the host, without brackets, and the port. Raises ValueError if there is no port, or
+    for an IPv6 address without brackets, since its end is ambiguous."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit():
         raise ValueError(f"{address!r} is no HOST:PORT")
@@ -44,8 +44,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Return True if a name or an address, with or without brackets, leads to this machine
-    alone."""
+    """Return True if the name or address, with or without brackets, leads to this machine only."""
     if host.lower() == LOOPBACK_NAME:
         return True
     address = _literal(host)
@@ -53,13 +52,13 @@ def is_loopback(host: str) -> bool:
 
 
 def is_literal(host: str) -> bool:
-    """Return True if it is an address, with or without brackets, and no name."""
+    """Return True if the host is an IP address, with or without brackets, and not a name."""
     return _literal(host) is not None
 
 
 def network_of(host: str) -> str:
-    """Return what a peer's limits are charged to: its address; of IPv6 the /64 that is one
-    customer's."""
+    """Return the address to which a peer's limits are charged: an IPv4 address itself, an IPv6
+    address's /64, which one customer holds as a whole."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

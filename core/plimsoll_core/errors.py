@@ -97,7 +97,8 @@ class Code(IntEnum):
 
 
 class Reason(Enum):
-    """A refusal's name (value: Kafka's error code, made unique by the name)."""
+    """Why the controller or the operator refuses something. The value is Kafka's error code with
+    the name, which makes it unique."""
 
     UnknownTopicOrPartition = (Code.UNKNOWN_TOPIC_OR_PARTITION, "unknown-topic-or-partition")
     NotController = (Code.NOT_CONTROLLER, "not-controller")
@@ -169,17 +170,18 @@ class Reason(Enum):
 
     @property
     def code(self) -> int:
-        """Kafka's error code."""
+        """Return Kafka's error code."""
         return int(self.value[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A 'no' with its reason and a sentence that says what to do about it."""
+    """A refused request: the reason, and a sentence that says what to do about it."""
 
     reason: Reason
     message: str
 
     def renamed(self, was: Reason, becomes: Reason) -> Refusal:
-        """Return the same refusal with `becomes` as the reason if it was `was`."""
+        """Return the refusal with reason `becomes` in place of `was`; the same refusal if it has
+        another reason."""
         return replace(self, reason=becomes) if self.reason is was else self

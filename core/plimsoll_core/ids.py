@@ -35,10 +35,11 @@ IncarnationId = UUID
 
 
 class TopicPartition(NamedTuple):
-    """A partition as clients name it; `PartitionKey` is how it is known where topics have ids."""
+    """A partition by its topic's name, as clients write it. `PartitionKey` has the topic's id
+    instead."""
 
     topic: str
-    """The topic's name: another topic may have it later."""
+    """The topic's name. A later topic may have the same name."""
     partition: int
     """The partition's index within the topic."""
 
@@ -47,7 +48,7 @@ class TopicPartition(NamedTuple):
 
 
 class BrokerLifetime(NamedTuple):
-    """One registration of a broker's process."""
+    """One registered run of a broker's process, by broker id and broker epoch."""
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch

@@ -15,8 +15,8 @@ READ_MS = 500
 
 
 class LateTimer:
-    """Delays one timer's judgement once if the process was late. It is never delayed twice: a busy
-    process judges too."""
+    """Postpones one timer's judgement of a silent peer once if this process ran late. It never
+    postpones twice in a row, so that a busy process judges too."""
 
     __slots__ = ("_waits",)
 
@@ -25,7 +25,7 @@ class LateTimer:
         self._waits = False
 
     def not_before_ms(self, expected_ms: int, now_ms: int) -> int | None:
-        """Return when a timer due at `expected_ms` should fire again, or None if it may judge
-        now."""
+        """Return the time at which a timer that was due at `expected_ms` should fire again, or None
+        if it may judge now."""
         self._waits = not self._waits and now_ms - expected_ms >= LATE_MS
         return now_ms + READ_MS if self._waits else None

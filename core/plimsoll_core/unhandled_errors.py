@@ -15,12 +15,13 @@ COSTS = "costs"
 
 
 def ends_process(context: Mapping[str, Any], ours: str | None = None) -> BaseException | None:
-    """The bug in what a loop reports (asyncio's exception context), or None: log it and go on.
+    """Return the exception for which the process must end, or None if it is enough to log it.
 
-    A failed connection is the world's fault, and so is a report without an exception (a task that
-    was dropped at the end, a peer's data after its close).  `ours`: only exceptions that passed
-    through a module of this prefix, where libraries run tasks of their own in the same loop.
-    `costs` in the context: the code that met it has named its price already (a connection, say).
+    `context`: asyncio's exception context. None is returned for a failed connection, for a context
+    without an exception (such as a task dropped at exit), and for one with the key `costs`, by
+    which the code that caught the exception states that it has handled the damage. `ours`: a module
+    prefix; only exceptions that passed through such a module count, where libraries share the event
+    loop.
     """
     error = context.get("exception")
     if (

@@ -40,7 +40,7 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
 class PeerAddress(NamedTuple):
-    """The address of a peer."""
+    """Host and port of a peer."""
 
     host: str
     port: int
@@ -50,13 +50,14 @@ class PeerAddress(NamedTuple):
 
 
 class PeerRefused(ConnectionError):
-    """The peer is not the one that was called."""
+    """The process that answered is not the peer that was dialled, by its certificate."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Link:
-    """A connection that was made.  `identity`: ours, under which it was made; None: it is in
-    plaintext.  `peer`: the identity of the other end, None: it was not requested."""
+    """An open connection to a peer. `identity`: this process's certificate with which it was made,
+    None in plaintext; `peer`: the identity in the peer's certificate, None if it was not
+    requested."""
 
     transport: asyncio.Transport
     address: PeerAddress
@@ -70,7 +71,7 @@ class Link:
 
 @dataclass(slots=True, kw_only=True)
 class Refusals:
-    """Peers that were refused, by reason; a line of the log about them now and then."""
+    """Counts refused peers by reason, and logs them at a limited rate."""
 
     counts: Counter[str] = field(default_factory=Counter)
     _said_s: float = -SAID_S
@@ -80,7 +81,7 @@ class Refusals:
         self.say(reason, who)
 
     def say(self, reason: str, who: str) -> None:
-        """Log a refusal that is counted elsewhere."""
+        """Log a refusal without counting it here."""
         now_s = asyncio.get_running_loop().time()
         if now_s - self._said_s >= SAID_S:
             self._said_s = now_s
@@ -89,8 +90,9 @@ class Refusals:
 
 
 class Dialler:
-    """Opens connections of one process. `identity`: the certificate that it shows now; `only_tls`:
-    returns True if plaintext is refused."""
+    """Opens the connections of one process to peers inside the cluster. `identity`: returns the
+    certificate to present, None if there is none; `only_tls`: returns True if plaintext is not
+    allowed."""
 
     def __init__(
         self,
@@ -107,7 +109,7 @@ class Dialler:
 
     @property
     def plaintext(self) -> int:
-        """Open connections that are not encrypted."""
+        """Return the number of open connections in plaintext."""
         return sum(link.identity is None and link.is_open for link in list(self._links))
 
     async def dial(
@@ -117,8 +119,11 @@ class Dialler:
         name: str,
         refuses: Callable[[Peer | None], str],
     ) -> tuple[P, Link]:
-        """`name`: by which the server is asked, empty: none; `refuses`: why a peer is not the one
-        that is called.  Raises OSError; bounded by the caller."""
+        """Connect to a peer and return the session, made by `protocol`, with its link.
+
+        `name`: the TLS server name to ask for, empty for none. `refuses`: returns why a peer's
+        identity is not the expected one, or "". Raises OSError. The caller sets a time limit.
+        """
         identity = self._identity()
         only_tls = self._only_tls()
         if identity is not None and (only_tls or not self._plain_by_now(address)):
@@ -146,7 +151,8 @@ class Dialler:
         return session, link
 
     def is_outdated(self, link: Link) -> bool:
-        """Return True if another connection is due in place of this one."""
+        """Return True if this connection should be replaced by a new one: it is in plaintext and
+        TLS is possible or required now, or this process's certificate has changed."""
         identity = self._identity()
         if link.identity is None:
             due = identity is not None and not self._plain_by_now(link.address)
@@ -196,26 +202,27 @@ class Dialler:
         return session, link
 
     async def _shaken(self, call: _Call, *, bounded: bool) -> None:
-        """Wait for the end of the handshake. `bounded`: a silent peer must not use up its caller's
-        time if it may be called in plaintext."""
+        """Wait for the end of the handshake. `bounded`: True if the peer may be dialled in
+        plaintext instead; raises _Unanswered after `HANDSHAKE_S`, so that a silent peer does not
+        use up the caller's time."""
         done, _ = await asyncio.wait((call.shaken,), timeout=HANDSHAKE_S if bounded else None)
         if not done:
             raise _Unanswered("no answer to the handshake")
         call.shaken.result()
 
     def _ended_unheard(self, connection: TlsConnection, address: PeerAddress) -> None:
-        """Call a peer in plaintext next time if its connection ended without any input. With TLS
-        1.3 a refused certificate shows to the client only in this way."""
+        """Dial a peer in plaintext next time if its connection ended before any data came. With TLS
+        1.3 a client notices only in this way that its certificate was refused."""
         if not connection.heard_bytes and not self._only_tls():
             self._call_in_plaintext(address)
 
 
 class _Unanswered(Exception):
-    """The peer neither goes on with the handshake nor ends it."""
+    """The peer has not completed the TLS handshake in time."""
 
 
 class _Call:
-    """`tls_connection.Admission` of a connection that is made here: one, at once."""
+    """The `tls_connection.Admission` of one outgoing connection: its handshake starts at once."""
 
     def __init__(self, context: ssl.SSLContext, shaken: asyncio.Future[None]) -> None:
         self._context = context
@@ -237,7 +244,7 @@ class _Call:
             self.shaken.set_exception(wrong)
 
     def forget(self) -> None:
-        """Note that the caller waits no longer."""
+        """Note that the caller no longer waits for the handshake."""
         if not self.shaken.done():
             self.shaken.cancel()
         elif not self.shaken.cancelled():
@@ -252,7 +259,7 @@ class _Call:
 
 
 class Buffered(asyncio.BufferedProtocol):
-    """An asyncio.Protocol where a BufferedProtocol is served."""
+    """Adapts an asyncio.Protocol to the interface of a BufferedProtocol."""
 
     def __init__(self, protocol: Any) -> None:
         self._protocol = protocol

@@ -29,15 +29,16 @@ logger = logging.getLogger("plimsoll.handshakes")
 
 
 class PeerChain(NamedTuple):
-    """Both are DER.  `anchor`: the trusted certificate at the end of the chain; None: a session of
-    TLS 1.2 was resumed, for which no chain is verified."""
+    """A client's certificate and the trusted certificate at the end of its chain, both in DER.
+    `anchor`: None if a session of TLS 1.2 was resumed, for which no chain is verified."""
 
     certificate: bytes
     anchor: bytes | None
 
 
 def peer_chain(tls: ssl.SSLObject) -> PeerChain | None:
-    """Return None if the peer showed no certificate."""
+    """Return the certificate chain of a client after its handshake, or None if it presented no
+    certificate."""
     certificate = tls.getpeercert(binary_form=True)
     if certificate is None:
         return None
@@ -46,7 +47,8 @@ def peer_chain(tls: ssl.SSLObject) -> PeerChain | None:
 
 
 def _verified(tls: Any) -> tuple[bytes, ...]:
-    """Public from Python 3.13 on; before, the same function of the object within."""
+    """Return the verified chain in DER, the client's certificate first. Before Python 3.13 only an
+    inner object of `tls` has it."""
     inner = tls if hasattr(tls, "get_verified_chain") else tls._sslobj
     found = inner.get_verified_chain() or ()
     return tuple(
@@ -76,13 +78,19 @@ REASONS = (NOT_TLS, FAILED, TOO_SLOW, TOO_MANY, REFUSED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepting:
-    """`session`: makes one for a connection; `context`: what it is accepted with, as of now;
-    `ended`: counts connections that end before they have a session, by reason.  `admits`: whether
-    an address may have one more connection, else it is closed there; `left`: one is over, by its
-    address.  `refuses`: why the peer of a handshake that is over is not let in, empty: it is; None:
-    peers are not asked.  `identifies`: what the certificate of a client proves, None: it showed
-    none, and why it is not let in, empty: it is; None: clients are not asked.  `plain`: True if a
-    peer without TLS is served without."""
+    """How a listener accepts connections, given to `HandshakeQueue`.
+
+    `session`: returns the protocol of a new connection. `context`: returns the TLS context for it,
+    None if there is no certificate yet. `ended`: counts connections that end before they have a
+    session, by reason. `admits`: returns whether the address may have another connection, and
+    closes it otherwise. `left`: called with the address of each admitted connection that ends.
+
+    After the handshake one of two functions decides, if set. `refuses`: returns why the peer inside
+    the cluster is refused, or "". `identifies`: returns what a client's certificate proves (None
+    without one), and why the client is refused, or "".
+
+    `plain`: returns True if a peer that does not speak TLS is served in plaintext.
+    """
 
     session: Callable[[], Any]
     context: Callable[[], ssl.SSLContext | None]
@@ -96,7 +104,8 @@ class Accepting:
 
 @dataclass(slots=True, kw_only=True)
 class _HalfOpen:
-    """A connection without a session: what it counts for, and its end."""
+    """A connection without a session: the network that it is counted for, and the timer that ends
+    it."""
 
     network: str
     timer: asyncio.TimerHandle
@@ -104,7 +113,11 @@ class _HalfOpen:
 
 
 class HandshakeQueue:
-    """`connection` is a server's protocol factory; `close` ends what has no session."""
+    """Admits the connections of one listener and runs their TLS handshakes, a few steps a turn.
+
+    `connection` is the protocol factory for the server. `close` ends all connections without a
+    session.
+    """
 
     def __init__(self, accepting: Accepting) -> None:
         self._accepting = accepting
@@ -155,7 +168,7 @@ class HandshakeQueue:
             self._schedule()
 
     def left(self, connection: TlsConnection) -> None:
-        """Count a handshake as failed if the peer closed the connection."""
+        """Count a failed handshake: the connection was lost before it had a session."""
         if connection in self._half_open:
             self._drop(connection, FAILED)
 
@@ -170,8 +183,8 @@ class HandshakeQueue:
         return _HalfOpen(network=network, timer=timer)
 
     def _judge(self, connection: TlsConnection, expected_s: float) -> None:
-        """Drop a connection that did not complete its handshake in time. If this process itself was
-        late, its bytes may be unread: it gets another chance."""
+        """Drop a connection that has not completed its handshake in time. If this process ran late
+        itself, the peer's bytes may be unread, so the connection gets more time once."""
         half = self._half_open[connection]
         again_ms = half.late.not_before_ms(
             round(expected_s * 1000), round(self._loop.time() * 1000)

@@ -24,14 +24,17 @@ REST_S_MAX = 2.0
 
 
 def refused_page(local: Any, host: str, *, from_page: bool) -> str:
-    """Why a request is not answered; empty: it is.  `local`: the socket's own address; `host`: the
-    header Host; `from_page`: there is an Origin.
+    """Return why a request must not be answered, or "" if it may be.
 
-    Where a port is on loopback (a local cluster, `kubectl port-forward`), a web page that the user
-    visits can reach it, by a name of the page's own that leads to 127.0.0.1 (DNS rebinding).  Such
-    a page cannot state another Host, and none that is a literal address.  A request that came to a
-    pod's own address is from a scraper, a kubelet or the API server's proxy, which keeps the Host
-    of its own caller."""
+    `local`: the socket's own address. `host`: the Host header. `from_page`: True if there is an
+    Origin header; such a request is always refused.
+
+    If the port is on loopback (a local cluster, `kubectl port-forward`), a web page that the user
+    visits can reach it, by a name of the page's own that resolves to 127.0.0.1 (DNS rebinding).
+    Such a page cannot send another Host header, nor one that is a literal address. Requests to a
+    pod's own address come from a scraper, a kubelet or the API server's proxy, which keeps the Host
+    header of its own client, so their Host header is not checked.
+    """
     if from_page:
         return "no web page may ask here"
     here = isinstance(local, tuple) and is_loopback(str(local[0]))
@@ -44,7 +47,7 @@ def refused_page(local: Any, host: str, *, from_page: bool) -> str:
 
 
 class HttpConnections:
-    """Bounds the connections of one port."""
+    """Bounds the number of connections of one HTTP port, in all and for each address."""
 
     def __init__(self) -> None:
         # By address, of IPv6 by /64; of each the one that was silent for longest comes first.
@@ -55,8 +58,9 @@ class HttpConnections:
         return self._count
 
     def bounded(self, made: Callable[[], Any]) -> Callable[[], asyncio.Protocol]:
-        """Return a server's protocol factory that admits connections within the bounds; `made`
-        builds an asyncio.Protocol."""
+        """Return a protocol factory for the server, which counts connections and closes the
+        longest-idle ones above the bounds. `made`: builds the asyncio.Protocol that serves a
+        connection."""
         return lambda: _Bounded(self, made)
 
     def came(self, connection: _Bounded) -> None:
@@ -89,7 +93,8 @@ class HttpConnections:
 
 
 class _Bounded(asyncio.Protocol):
-    """A connection before what serves it."""
+    """The protocol of one counted connection; passes all calls on to the protocol that serves
+    it."""
 
     def __init__(self, connections: HttpConnections, made: Callable[[], Any]) -> None:
         self._connections = connections
@@ -129,7 +134,8 @@ class _Bounded(asyncio.Protocol):
 
 
 class Rendering:
-    """A page that `render` makes.  Each asker is told one that was begun after it asked."""
+    """A page that all requests share while it is made by `render`. Each request gets one that was
+    begun after it came."""
 
     def __init__(self, render: Callable[[], Awaitable[bytes]]) -> None:
         self._render = render
@@ -140,7 +146,8 @@ class Rendering:
         self._not_before_s = 0.0
 
     async def page(self) -> bytes:
-        """Bounded by the caller."""
+        """Return a page that was begun after this call. It may take long: the caller sets a time
+        limit."""
         if self._next is None:
             self._next = asyncio.ensure_future(self._made())
         return await asyncio.shield(self._next)

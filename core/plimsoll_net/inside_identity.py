@@ -29,8 +29,9 @@ _BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class InsideIdentity:
-    """Made of one certificate and the authorities that are trusted with it.  `sha256`: of the
-    certificate; `authorities`: of theirs."""
+    """The TLS contexts of a process's certificate inside the cluster and the authorities trusted
+    with it. `sha256`: the certificate's fingerprint; `authorities`: those of the authorities'
+    certificates."""
 
     sha256: str
     authorities: tuple[str, ...]
@@ -39,7 +40,8 @@ class InsideIdentity:
 
 
 def identity_of(certificate: bytes, key: bytes, authorities: bytes) -> InsideIdentity:
-    """Parse an identity from PEM files. Raises BadCertificate."""
+    """Build an identity from a certificate, its key and the authorities' certificates, all PEM.
+    Raises BadCertificate."""
     pair = certificate + b"\n" + key
     return InsideIdentity(
         sha256=fingerprints(certificate)[0],
@@ -50,7 +52,8 @@ def identity_of(certificate: bytes, key: bytes, authorities: bytes) -> InsideIde
 
 
 def fingerprints(pem: bytes) -> tuple[str, ...]:
-    """Return the fingerprint of each certificate, in order. Raises BadCertificate."""
+    """Return the fingerprint of each certificate in a PEM text, in its order. Raises
+    BadCertificate."""
     found = []
     try:
         for part in pem.decode("ascii").split(_BEGIN)[1:]:
@@ -64,7 +67,8 @@ def fingerprints(pem: bytes) -> tuple[str, ...]:
 
 
 def peer_of(tls: ssl.SSLObject) -> Peer | None:
-    """Return the identity in the peer's certificate, after a handshake that has verified it."""
+    """Return the identity in the peer's certificate after a handshake that has verified it, or None
+    if it has none."""
     der = tls.getpeercert(binary_form=True)
     shown = tls.getpeercert()
     if der is None or not shown:
@@ -75,8 +79,8 @@ def peer_of(tls: ssl.SSLObject) -> Peer | None:
 
 
 class InsideFiles:
-    """A broker's identity, read from files. `look` reads changed files again: unusable files leave
-    the former identity in place, and missing files leave none."""
+    """A broker's identity inside the cluster, read from files. `look` reads them again: if they are
+    unusable the former identity stays, and if they are missing there is none."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -89,7 +93,7 @@ class InsideFiles:
         self.error = ""
 
     def look(self) -> bool:
-        """Return True if the identity is another one now."""
+        """Read the files again if they have changed. Return True if the identity has changed."""
         try:
             read = self._read()
         except OSError as error:  # it has no descriptor left, say: that is not "no files"
@@ -121,7 +125,8 @@ class InsideFiles:
         return True
 
     def _read(self) -> tuple[bytes, bytes, bytes, bytes] | None:
-        """Return None if any of the files is missing. Raises OSError."""
+        """Return the contents of the certificate, key, authorities and mode files; None if one is
+        missing. Raises OSError."""
         place = place_of(self._directory)
         found = []
         for name in FILES:

@@ -23,7 +23,8 @@ Seen = tuple[tuple[int, int, int], ...]
 
 
 class ShownCertificate:
-    """The certificate of one listener. `directory`: holds `<name>.crt` and `<name>.key`."""
+    """The certificate that one listener presents, read from `<name>.crt` and `<name>.key` in
+    `directory`."""
 
     def __init__(
         self,
@@ -32,7 +33,8 @@ class ShownCertificate:
         version_min: str,
         clients: ClientTrust | None = None,
     ) -> None:
-        """`clients`: the authorities of their certificates; None: no certificate is requested."""
+        """`version_min`: the oldest TLS version to accept. `clients`: the authorities of client
+        certificates; None if none is requested."""
         self._directory = directory
         self._name = name
         self._version_min = version_min
@@ -47,19 +49,21 @@ class ShownCertificate:
 
     @property
     def context(self) -> ssl.SSLContext | None:
-        """Return the TLS context, or None until there is a usable certificate."""
+        """Return the TLS context for new connections, or None until there is a usable
+        certificate."""
         return self._context
 
     def speak(self, name: str, version_min: str, clients: ClientTrust | None = None) -> None:
-        """Set the listener's name, the oldest version of TLS, and the authorities of clients'
-        certificates, from the next connection on."""
+        """Set the listener's name, the oldest TLS version and the authorities of client
+        certificates, for new connections."""
         if (name, version_min, clients) != (self._name, self._version_min, self._clients):
             self._name, self._version_min, self._clients = name, version_min, clients
             self._seen = None
             self.look()
 
     def look(self) -> bool:
-        """Return True if another certificate is shown from now on."""
+        """Read the files again if they have changed. Return True if another certificate is
+        presented from now on. An unusable one leaves the former in place, and `error` says why."""
         place = place_of(self._directory)
         chain, key = place / f"{self._name}.crt", place / f"{self._name}.key"
         try:
@@ -95,7 +99,9 @@ def _seen(path: Path) -> tuple[int, int, int]:
 
 
 def place_of(directory: Path) -> Path:
-    """Resolve the directory of one swap once, so that all files belong to the same swap."""
+    """Return the directory that holds the files now. A kubelet replaces the files of a mounted
+    Secret by changing one link; with the link resolved once, all files are read from the same
+    version."""
     try:
         return (directory / _SWAPPED).resolve(strict=True)
     except (FileNotFoundError, NotADirectoryError):

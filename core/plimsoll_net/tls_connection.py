@@ -35,27 +35,29 @@ FIRST_BYTES = 4096
 
 
 class Admission(Protocol):
-    """Decides about a connection before it has a session."""
+    """What a TlsConnection reports to while it has no session: it decides on the connection and
+    runs its handshake."""
 
     def arrived(self, connection: TlsConnection) -> bool:
-        """Return True if it may begin."""
+        """Note a new connection. Return False to close it at once."""
 
     def has_input(self, connection: TlsConnection) -> None:
-        """`shake_hands` is due, when its turn comes."""
+        """Note that input has arrived: the admission has to call `shake_hands` for it."""
 
     def left(self, connection: TlsConnection) -> None:
-        """Note that the connection was lost before its handshake ended."""
+        """Note that the connection was lost before it had a session."""
 
     def over(self, connection: TlsConnection) -> None:
-        """Note that the connection was lost."""
+        """Note that the connection was lost, with or without a session."""
 
 
 class TlsConnection(asyncio.BufferedProtocol):
-    """The protocol of a plain transport.  `engine`: makes OpenSSL's half of one connection."""
+    """The protocol of a plain transport that encrypts and decrypts for a session above it. Until
+    the handshake is over there is no session, and `admission` decides."""
 
     def __init__(self, admission: Admission, asks_for: str | None = None) -> None:
-        """`asks_for`: this end is the client, and names the server so, empty: it does not; None:
-        it is the server."""
+        """`asks_for`: the server name that this end asks for as the client, empty for none; None if
+        this end is the server."""
         self._admission = admission
         self._asks_for = asks_for
         self.plain: asyncio.Transport | None = None
@@ -116,7 +118,8 @@ class TlsConnection(asyncio.BufferedProtocol):
             self._read()
 
     def eof_received(self) -> bool:
-        """Drop the connection: with TLS it is never half open."""
+        """Close the connection when the peer closes its side: TLS connections are never half
+        open."""
         if self.session is not None:
             self.session.eof_received()
         return False
@@ -147,7 +150,7 @@ class TlsConnection(asyncio.BufferedProtocol):
 
     @property
     def peer(self) -> str:
-        """Return the peer's address."""
+        """Return the peer's IP address, or "" once the connection is lost."""
         found = self.plain.get_extra_info("peername") if self.plain is not None else None
         return str(found[0]) if found else ""
 
@@ -179,8 +182,8 @@ class TlsConnection(asyncio.BufferedProtocol):
         return context.wrap_bio(self._incoming, self._outgoing, server_side=True)
 
     def pass_on(self, session: asyncio.BufferedProtocol, data: bytes) -> None:
-        """Continue without TLS: give the session the plain transport and the input received so
-        far."""
+        """Continue in plaintext: connect the session to the plain transport and give it `data`, the
+        input received so far."""
         assert self.plain is not None, "a connection that is there"
         plain, self.plain = self.plain, None
         plain.set_protocol(session)
@@ -194,7 +197,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         return self._tls
 
     def serve(self, session: ServedProtocol) -> None:
-        """Start the session after the handshake."""
+        """Connect the session after the handshake, and give it what was received since."""
         assert self.plain is not None, "a connection that is there"
         self.session = session
         self._transport = TlsTransport(self, self.plain)
@@ -204,7 +207,8 @@ class TlsConnection(asyncio.BufferedProtocol):
     # --- bytes ------------------------------------------------------------------------------------
 
     def _read(self) -> None:
-        """Have the session take what can be decrypted; at most so much in a turn."""
+        """Decrypt what has arrived and give it to the session; at most `BYTES_A_TURN`, the rest in
+        a later turn."""
         left = BYTES_A_TURN
         try:
             while self._reading and left > 0 and (count := self._read_once()):
@@ -222,7 +226,8 @@ class TlsConnection(asyncio.BufferedProtocol):
             self._read_later()
 
     def _read_once(self) -> int:
-        """Fill the session's buffer with the records that are here; 0: it takes none."""
+        """Fill the session's buffer once with decrypted data and return the number of bytes; 0 if
+        the session takes none."""
         session, tls = self.session, self._tls
         assert tls is not None, "after the handshake"
         buffer = None if session is None else session.get_buffer(AT_ONCE_BYTES)
@@ -249,20 +254,21 @@ class TlsConnection(asyncio.BufferedProtocol):
             self._read()
 
     def _ended(self) -> None:
-        """End both directions after the peer's close_notify."""
+        """Close the connection after the peer's close_notify."""
         if self.session is not None:
             self.session.eof_received()
         if self._transport is not None:
             self._transport.close()
 
     def _broken(self) -> None:
-        """Abort: the bytes are corrupt, or the peer sent an alert."""
+        """Abort the connection: its bytes are corrupt, or the peer sent an alert."""
         self.flush()
         if self.plain is not None:
             self.plain.abort()
 
     def encrypt(self, piece: Buffer) -> None:
-        """Raises ssl.SSLError: the connection is over."""
+        """Encrypt a piece of data; `flush` sends it. After ssl.SSLError the connection cannot be
+        used."""
         assert self._tls is not None, "after the handshake"
         if len(piece) <= AT_ONCE_BYTES:
             self._tls.write(piece)
@@ -277,7 +283,8 @@ class TlsConnection(asyncio.BufferedProtocol):
             self.plain.write(self._outgoing.read())
 
     def say_goodbye(self) -> None:
-        """Send close_notify, by which the peer knows that nothing was cut off."""
+        """Send close_notify, by which the peer knows that nothing was cut off. The peer's own is
+        not awaited."""
         if self._tls is not None:
             with contextlib.suppress(ssl.SSLError):
                 self._tls.unwrap()  # the peer's own goodbye is not waited for
@@ -288,7 +295,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._adjust_reading()
 
     def resume(self) -> None:
-        """Resume reading; bytes that arrived meanwhile are delivered first."""
+        """Resume reading. Bytes that arrived meanwhile are delivered first."""
         self._reading = True
         self._adjust_reading()
         self._read_later()
@@ -309,8 +316,8 @@ class TlsConnection(asyncio.BufferedProtocol):
 
 
 def _decrypt(tls: ssl.SSLObject, buffer: memoryview) -> int:
-    """Decrypt at most one record, and return its number of bytes. Raises SSLZeroReturnError after
-    the peer's close_notify: for that `read` returns 0 forever, whatever follows."""
+    """Decrypt at most one record into `buffer`, and return its number of bytes. Raises
+    SSLZeroReturnError after the peer's close_notify, for which `read` would return 0 each time."""
     count = cast("int", tls.read(len(buffer), buffer))
     if not count:
         raise ssl.SSLZeroReturnError
@@ -318,7 +325,7 @@ def _decrypt(tls: ssl.SSLObject, buffer: memoryview) -> int:
 
 
 def feed(session: ServedProtocol, data: bytes) -> None:
-    """Process bytes as if they had come from the kernel."""
+    """Pass bytes to a session as if they had just been read from the socket."""
     view = memoryview(data)
     while view:
         buffer = session.get_buffer(len(view))
@@ -331,7 +338,7 @@ def feed(session: ServedProtocol, data: bytes) -> None:
 
 
 class NotTls(Exception):
-    """The peer speaks something else: what came of it."""
+    """The first input of a peer does not begin a TLS handshake. `data`: that input."""
 
     def __init__(self, data: bytes) -> None:
         super().__init__("not TLS")

@@ -38,13 +38,13 @@ ServerTls = ssl.SSLContext
 
 
 class BadCertificate(Exception):
-    """A certificate or its key cannot be used; a sentence for the log."""
+    """A certificate or its key cannot be used. The message is a sentence for the log."""
 
 
 class ClientTrust(NamedTuple):
-    """The authorities of clients' certificates.  `authorities`: certificates (DER), each of which
-    is trusted whether or not another signed it; `required`: True if a client without one is turned
-    away."""
+    """The authorities that a listener trusts for client certificates. `authorities`: certificates
+    (DER), each of which is trusted even if another signed it; `required`: True if a client without
+    a certificate is refused."""
 
     authorities: tuple[bytes, ...] = ()
     required: bool = False
@@ -53,8 +53,8 @@ class ClientTrust(NamedTuple):
 def server_context(
     chain: Path, key: Path, version_min: str, clients: ClientTrust | None = None
 ) -> ssl.SSLContext:
-    """Return the context of a listener. `chain`, `key`: PEM files that belong together; `clients`
-    None: clients are not asked for a certificate. Raises BadCertificate."""
+    """Return the TLS context of a listener. `chain`, `key`: PEM files that belong together;
+    `clients`: None if clients are not asked for a certificate. Raises BadCertificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[version_min]
     context.set_ciphers(SUITES_1_2)
@@ -69,15 +69,15 @@ def server_context(
 
 
 def pair_context(pair: bytes) -> ServerTls:
-    """Return `server_context` for a certificate and its key in one text (PEM), without a lasting
+    """Return `server_context` for a certificate and its key in one PEM text, without leaving a
     file."""
     with _as_file(pair) as path:
         return server_context(Path(path), Path(path), "1.2")
 
 
 def _ask_clients(context: ssl.SSLContext, clients: ClientTrust) -> None:
-    """Require client certificates on each connection. Session tickets are off, since a resumed
-    session would present none. OpenSSL checks the chain, the times and the purpose."""
+    """Request a certificate from each client, which OpenSSL verifies: chain, times and purpose.
+    Session tickets are off, since a resumed session would present none."""
     context.verify_mode = ssl.CERT_REQUIRED if clients.required else ssl.CERT_OPTIONAL
     context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
     context.options |= ssl.OP_NO_TICKET
@@ -94,12 +94,14 @@ NO_CHECK_TIME = 0x200000
 
 
 def mutual_context(pair: bytes, authorities: bytes, *, server: bool) -> ssl.SSLContext:
-    """Return the context for one end; both ends show a certificate of these authorities (PEM).
+    """Return the context for one end of a connection on which both ends present a certificate
+    signed by `authorities` (PEM). Raises BadCertificate.
 
-    `pair`: PEM of a certificate and its key.  Names and times are not looked at here: a peer is
-    believed by its identity and by what is committed, so a clock that is wrong or a renewal that
-    does not come cuts no peer off.  No tickets: each connection shows its certificate.  Raises
-    BadCertificate."""
+    `pair`: PEM of this end's certificate and its key. Names and times in certificates are not
+    checked: a peer is accepted by its identity and by what is committed, so that a wrong clock or a
+    late renewal does not cut it off. There are no session tickets: each connection presents its
+    certificate.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.options |= _OPTIONS | ssl.OP_NO_TICKET
@@ -118,9 +120,9 @@ def mutual_context(pair: bytes, authorities: bytes, *, server: bool) -> ssl.SSLC
 
 
 def asking_context(find: Callable[[str | None], ssl.SSLContext | None]) -> ssl.SSLContext:
-    """Return a server's context for the time before it knows the requested name: it presents
-    nothing and trusts no peer. `find`: returns its replacement by that name, or None to fail the
-    handshake."""
+    """Return a server's context for the time until the client has stated the requested server name.
+    It presents no certificate and trusts none. `find`: returns the context to continue with for
+    that name (None if the client stated none), or None to fail the handshake."""
 
     def asked_for(connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> int | None:
         found = find(name)
@@ -142,7 +144,8 @@ def asking_context(find: Callable[[str | None], ssl.SSLContext | None]) -> ssl.S
 
 @contextmanager
 def _as_file(data: bytes) -> Iterator[str]:
-    """OpenSSL takes a key by a path alone: one in memory, where the system has such."""
+    """Yield a path to a file with the data, in memory where the system has memfd: OpenSSL loads a
+    key only from a path."""
     if not hasattr(os, "memfd_create"):
         with tempfile.NamedTemporaryFile() as file:  # readable by its owner alone
             file.write(data)
@@ -159,5 +162,5 @@ def _as_file(data: bytes) -> Iterator[str]:
 
 
 def _no_password() -> str:
-    """OpenSSL would ask the terminal."""
+    """Raise ValueError in place of OpenSSL's question for a password on the terminal."""
     raise ValueError("the key is encrypted")

@@ -35,27 +35,29 @@ class ServedProtocol(Protocol):
 
 
 class Encrypting(Protocol):
-    """The connection below, which has the keys."""
+    """What TlsTransport needs of the TLS connection below it."""
 
     @property
     def session(self) -> ServedProtocol | None:
         """Return the session, or None once the connection is lost."""
 
     def encrypt(self, piece: Buffer) -> None:
-        """Raises ssl.SSLError: the connection is over."""
+        """Encrypt a piece; `flush` sends it. After ssl.SSLError the connection cannot be used."""
 
     def flush(self) -> None: ...
     def say_goodbye(self) -> None: ...
     def pause(self) -> None: ...
     def resume(self) -> None: ...
     def tell_when_drained(self) -> None:
-        """Have `stuck` called, and `drained` once the kernel has all that was encrypted."""
+        """Have the transport's `stuck` called while encrypted bytes are unsent, and `drained` once
+        the kernel has taken all."""
 
     def info(self, name: str, default: Any) -> Any: ...
 
 
 class TlsTransport(asyncio.Transport):
-    """A session's transport over TLS."""
+    """The transport that a session writes to. Its data is encrypted in pieces as the kernel takes
+    them."""
 
     def __init__(self, connection: Encrypting, plain: asyncio.Transport) -> None:
         super().__init__()
@@ -106,7 +108,7 @@ class TlsTransport(asyncio.Transport):
         return self._closing or self._plain.is_closing()
 
     def close(self) -> None:
-        """Close once everything queued has been encrypted and sent."""
+        """Close the connection once everything queued has been encrypted and passed on."""
         if not self._closing:
             self._closing = True
             if not self._queue:
@@ -152,7 +154,8 @@ class TlsTransport(asyncio.Transport):
             self._go_on()
 
     def _encrypt(self, most: int) -> int:
-        """Encrypt one piece, or small ones together, and return the number of bytes."""
+        """Encrypt the first piece of the queue, at most `most` bytes of it, or several small ones
+        together. Return the number of bytes."""
         piece = self._queue.popleft()
         if len(piece) < _JOINED_BYTES and self._queue:
             first = memoryview(self._queue.popleft())
@@ -196,7 +199,7 @@ class TlsTransport(asyncio.Transport):
 
 
 class _Gone:
-    """Stands for a session that is lost."""
+    """Takes the calls to a session that is lost."""
 
     def pause_writing(self) -> None:
         pass

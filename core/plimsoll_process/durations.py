@@ -11,7 +11,7 @@ BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 
 
 class Durations:
-    """A histogram of durations; its counts only grow."""
+    """A histogram of durations in seconds, for metrics; its counts only grow."""
 
     __slots__ = ("counts", "sum_s")
 
@@ -20,17 +20,18 @@ class Durations:
         self.sum_s = 0.0
 
     def observe(self, seconds: float) -> None:
-        """Add one duration."""
+        """Count one duration, in seconds."""
         self.counts[bisect_left(BOUNDS_S, seconds)] += 1
         self.sum_s += seconds
 
     def add(self, other: Durations) -> None:
-        """Add all durations of another histogram."""
+        """Add the counts of another histogram."""
         self.counts = [mine + its for mine, its in zip(self.counts, other.counts, strict=True)]
         self.sum_s += other.sum_s
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Prometheus' cumulative buckets, the last one `+Inf`."""
+        """Return Prometheus' cumulative buckets: each upper bound with its count, the last one
+        `+Inf`."""
         total, found = 0, []
         for bound, count in zip((*BOUNDS_S, "+Inf"), self.counts, strict=True):
             total += count

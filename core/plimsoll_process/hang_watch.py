@@ -41,16 +41,17 @@ STARVED_SHARE = 4
 
 
 def is_starved(waited_ms: int, interval_ms: int) -> bool:
-    """Return True if `waited_ms` without a processor make an interval one of starvation."""
+    """Return True if a thread waited for a processor for so large a part of an interval that it
+    counts as starved. Both in milliseconds."""
     return waited_ms > 0 and waited_ms * STARVED_SHARE >= interval_ms
 
 
 class LoopInterval(NamedTuple):
-    """One interval between two looks at the loop.
+    """What was observed of the event loop between two looks at it.
 
-    `interval_s`: wall time.  `waited_s`: of it, how long the loop's thread waited for a processor.
-    `on_disk`: it waits for a disk now (state D), where no signal ends it either.  `progressed`: the
-    loop answered since the last look.
+    `interval_s`: wall time. `waited_s`: the part of it in which the loop's thread waited for a
+    processor. `on_disk`: True if the thread waits for a disk now (state D), where no signal ends it
+    either. `progressed`: True if the loop answered since the last look.
     """
 
     interval_s: float
@@ -60,7 +61,8 @@ class LoopInterval(NamedTuple):
 
 
 class HangJudge:
-    """`silent_s`: since when the loop has made no progress; `proven_s`: how much of that counts."""
+    """Decides whether an event loop is hung. `silent_s`: for how long it has made no progress;
+    `proven_s`: for how much of that it could have run."""
 
     def __init__(self) -> None:
         self.silent_s = 0.0
@@ -71,8 +73,8 @@ class HangJudge:
         return self.proven_s >= HUNG_S
 
     def look(self, look: LoopInterval) -> float:
-        """Count one interval.  Returns for how many seconds the loop was silent before it answered,
-        0.0 unless it answered now after `STARVED_S` of them."""
+        """Take in one interval. If the loop answered after a silence of `STARVED_S` or more, return
+        the seconds of that silence, otherwise 0.0."""
         if look.progressed:
             ended_s, self.silent_s, self.proven_s = self.silent_s, 0.0, 0.0
             return ended_s if ended_s >= STARVED_S else 0.0
@@ -95,15 +97,16 @@ does not count as waiting in its own figures."""
 
 
 class ThreadTimes(NamedTuple):
-    """`waited_s`: for a processor, since the thread began; it only grows."""
+    """`waited_s`: seconds for which a thread has waited for a processor since it began. `on_disk`:
+    True if it waits for a disk now."""
 
     waited_s: float
     on_disk: bool
 
 
 def read_times(thread_id: int, threads: Path = _THREADS) -> ThreadTimes | None:
-    """Return the times of one thread of this process, by its native id, None if the kernel keeps
-    none.  Raises OSError if they cannot be read now."""
+    """Return the times of one thread of this process, by its native id, or None if the kernel keeps
+    none. Raises OSError if they cannot be read now."""
     try:
         ran, waited, *_ = (threads / str(thread_id) / "schedstat").read_text().split()
         # The name in parentheses may hold anything, a parenthesis too.
@@ -116,8 +119,8 @@ def read_times(thread_id: int, threads: Path = _THREADS) -> ThreadTimes | None:
 
 
 def waited_ms(thread_id: int) -> int:
-    """Return for how long a thread of this process waited for a processor, in milliseconds; 0 if
-    the kernel does not tell."""
+    """Return for how many milliseconds a thread of this process has waited for a processor; 0 if
+    the kernel keeps no such times."""
     try:
         times = read_times(thread_id)
     except OSError:
@@ -126,7 +129,8 @@ def waited_ms(thread_id: int) -> int:
 
 
 def _throttled_s() -> float:
-    """Seconds for which the container used up its CPU limit; 0.0 without a limit."""
+    """Return for how many seconds the container was stopped by its CPU limit so far; 0.0 without a
+    limit."""
     for path, field, unit in _THROTTLED:
         try:
             lines = path.read_text().splitlines()
@@ -137,9 +141,10 @@ def _throttled_s() -> float:
 
 
 class HangWatch:
-    """`start` and `stop` are called in the loop that is watched.
+    """A thread that ends the process when the event loop hangs. `start` and `stop` are called in
+    that loop.
 
-    `holds.waited_s` is what the metrics show of the waits for a processor.
+    `holds`: the thread adds the loop's waits for a processor to `holds.waited_s`, for the metrics.
     """
 
     def __init__(self, holds: LoopHolds, *, every_s: float = LOOK_EVERY_S) -> None:
@@ -161,7 +166,8 @@ class HangWatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop watching: the process or its loop ends, which is no hang."""
+        """Stop watching, before the loop or the process ends: an ended loop would look like a hung
+        one."""
         self._stopped.set()
         self._thread.join()
 

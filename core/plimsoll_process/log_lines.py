@@ -34,7 +34,8 @@ class LineLimit:
         self._unsaid = 0
 
     def due(self, now_s: float) -> str | None:
-        """Return the suffix of a line that is written now; None if it is only counted."""
+        """Return None if the line must not be written now; it is then counted. Otherwise return a
+        suffix for it, which says how many were not written since the last one, or ""."""
         if self._said_s is not None and now_s - self._said_s < LINES_EVERY_S:
             self._unsaid += 1
             return None
@@ -54,8 +55,8 @@ FLOOR = 8
 
 
 class DueLine(NamedTuple, Generic[T]):
-    """`times`: how often it happened since its last line.  `left_out`: of the same principal, how
-    often something happened of which nothing is written."""
+    """A line to write. `times`: how often `what` happened since its last line. `left_out`: how many
+    other occurrences of the same principal were not kept for lack of room."""
 
     what: T
     times: int
@@ -63,8 +64,12 @@ class DueLine(NamedTuple, Generic[T]):
 
 
 class LineRoom(Generic[T]):
-    """`dropped`: how often something happened of which nothing is written; a metric.  Times are in
-    seconds, of any clock that only grows."""
+    """Log lines that clients can cause: counts occurrences by principal, and gives out a bounded
+    number of lines.
+
+    `dropped`: the number of occurrences that were not kept for lack of room, a metric. Times are in
+    seconds, of any clock that never goes back.
+    """
 
     def __init__(self, room: int = ROOM, floor: int = FLOOR) -> None:
         self.dropped = 0
@@ -78,15 +83,17 @@ class LineRoom(Generic[T]):
         self._left_out: Counter[str] = Counter()
 
     def __bool__(self) -> bool:
-        """Return True if anything is to be written, now or later."""
+        """Return True if a line is to be written, now or after its quiet time."""
         return bool(self._counts)
 
     def __len__(self) -> int:
-        """Return the number of entries."""
+        """Return the number of places of the pool in use: lines to write, and lines in their quiet
+        time."""
         return self.pool.used
 
     def note(self, principal: str, what: T, now_s: float) -> None:
-        """Count one occurrence."""
+        """Count one occurrence of `what`. It gets a line of its own, is added to one, or is dropped
+        if the principal's share of the room is used up."""
         key = principal, what
         if key in self._counts:
             self._counts[key] += 1
@@ -102,7 +109,8 @@ class LineRoom(Generic[T]):
         self._counts[key] = 1
 
     def _forget(self, now_s: float) -> None:
-        """Forget entries that were written more than `QUIET_S` ago."""
+        """End the quiet time of lines written more than `QUIET_S` ago: those that have occurred
+        again become due, the others are removed."""
         while self._written_s:
             key, written_s = next(iter(self._written_s.items()))
             if now_s - written_s < QUIET_S:
@@ -117,7 +125,7 @@ class LineRoom(Generic[T]):
                 del self._left_out[principal]
 
     def due(self, now_s: float, most: int) -> Iterator[DueLine[T]]:
-        """At most so many lines to be written now."""
+        """Yield the lines to write now, at most `most`, one of each principal in rotation."""
         self._forget(now_s)
         for _ in range(most):
             if not self._ready:
@@ -127,7 +135,7 @@ class LineRoom(Generic[T]):
             yield DueLine(what, self._counts.pop(key), self._left_out.pop(principal, 0))
 
     def rest(self, now_s: float) -> Iterator[DueLine[T]]:
-        """Yield all counted lines, at the end."""
+        """Yield all lines that are still to be written, due or not, when the process ends."""
         for key in self._written_s:
             if key in self._counts:
                 self._ready.add(*key, None)
@@ -145,7 +153,8 @@ _TEXT = logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s")
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object per line; what a record's `fields` say stands beside its message."""
+    """Formats a log record as one line with a JSON object; the record's `fields` are members of it
+    besides the message."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -160,8 +169,8 @@ class JsonLines(logging.Formatter):
 
 
 class LineOutput:
-    """The handler of a process's lines.  `started`: the level and the format of its start, which
-    hold wherever nothing else is asked for."""
+    """Sets the level and the format of a process's log. `level`, `format_`: those of its start,
+    which hold unless `write` sets others."""
 
     def __init__(self, handler: logging.Handler, level: str, format_: LineFormat = "Text") -> None:
         self._handler = handler

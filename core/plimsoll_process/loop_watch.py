@@ -51,7 +51,8 @@ _COUNT_BYTES = 8
 
 
 class _Times(ctypes.Structure):
-    """A `struct itimerspec`: the interval after the first time, and when that is."""
+    """The kernel's `struct itimerspec`: the interval of repetition, and the time until the first
+    expiry."""
 
     _fields_ = tuple(
         (name, ctypes.c_long) for name in ("every_s", "every_ns", "first_s", "first_ns")
@@ -59,7 +60,8 @@ class _Times(ctypes.Structure):
 
 
 class Alarm:
-    """Rings unless it is put off in time, then again every `every_s` until it is put off."""
+    """A kernel timer that wakes the watching thread unless the loop postpones it in time; then
+    again every `every_s` seconds until it is postponed."""
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
@@ -71,13 +73,13 @@ class Alarm:
             self._fd = fd
 
     def put_off(self, first_s: float) -> None:
-        """Delay the alarm by this time, below a second; called from the loop."""
+        """Postpone the alarm to `first_s` seconds from now, less than one. Called by the loop."""
         if self._fd is not None:
             self._times.first_ns = int(first_s * _NS)
             _SET_TIME(self._fd, 0, self._reference, None)
 
     def ring(self) -> None:
-        """Ring at once."""
+        """Wake the thread at once."""
         self.put_off(1 / _NS)
 
     def wait(self) -> None:
@@ -88,7 +90,7 @@ class Alarm:
             os.read(self._fd, _COUNT_BYTES)
 
     def close(self) -> None:
-        """Called by the thread, once it is not put off any more."""
+        """Close the timer. Called by the watching thread after the last `put_off`."""
         fd, self._fd = self._fd, None
         if fd is not None:
             os.close(fd)
@@ -101,11 +103,12 @@ RECENT_S = 60.0
 
 
 class LoopTurn(NamedTuple):
-    """`late_s`: by how much a timer ran late; `cpu_s`: how much of that the loop's thread computed;
-    `waited_s`: how much of it the thread waited for a processor.
+    """One turn of the event loop. `late_s`: by how much a timer ran late; `cpu_s`: CPU time that
+    the loop's thread used in that time; `waited_s`: how long the thread waited for a processor in
+    it.
 
-    A machine that gives the process no turn makes it late as well, and that is no fault of ours.
-    The rest is a wait for the interpreter's lock, for a disk, or for the end of a CPU limit.
+    The rest is a wait for the interpreter's lock, for a disk, or for the end of a CPU limit. A wait
+    for a processor is the machine's doing, not that of the code in the loop.
     """
 
     late_s: float
@@ -114,7 +117,8 @@ class LoopTurn(NamedTuple):
 
 
 class LoopHolds:
-    """Statistics of holds of the event loop. All but `recent_max_s` only grow."""
+    """Counts how long turns held the event loop, for metrics and the log. All but `recent_max_s`
+    only grow."""
 
     def __init__(self) -> None:
         self.counts = [0] * (len(BOUNDS_S) + 1)
@@ -133,11 +137,12 @@ class LoopHolds:
 
     @property
     def recent_max_s(self) -> float:
-        """Return the longest hold of the last one to two minutes, in seconds."""
+        """Return the longest turn of the last one to two minutes, in seconds."""
         return max(self._maxima)
 
     def cumulative(self) -> list[tuple[float, int]]:
-        """Return the number of turns up to each bound; Prometheus' buckets, without the last."""
+        """Return each bucket's upper bound with the number of turns up to it: Prometheus' buckets
+        without `+Inf`."""
         total, found = 0, []
         for bound, count in zip(BOUNDS_S, self.counts[:-1], strict=True):
             total += count
@@ -145,7 +150,8 @@ class LoopHolds:
         return found
 
     def note(self, turn: LoopTurn, now_s: float, where: str) -> str | None:
-        """Count it; the line to log, if it is worth one.  `where`: what was seen running."""
+        """Count a turn. Return a log line if it was too long and a line is due, otherwise None.
+        `where`: the code that was seen running."""
         self.counts[bisect_left(BOUNDS_S, turn.late_s)] += 1
         self.sum_s += turn.late_s
         self.worst_cpu_s = max(self.worst_cpu_s, turn.cpu_s)
@@ -174,7 +180,8 @@ _BYTES_MAX = 100
 
 
 class ThreadWaits:
-    """`thread_id`: the native one."""
+    """Reads how long one thread of this process has waited for a processor. `thread_id`: the native
+    id."""
 
     def __init__(self, thread_id: int, threads: Path = _THREADS) -> None:
         self._file = -1
@@ -184,7 +191,8 @@ class ThreadWaits:
             return
 
     def seconds(self) -> float:
-        """Return the waits since the thread began; 0.0 if the kernel does not tell."""
+        """Return the thread's waits since it began, in seconds; 0.0 if the kernel keeps no such
+        time."""
         if self._file < 0:
             return 0.0
         _, waited_ns, *_ = os.pread(self._file, _BYTES_MAX, 0).split()
@@ -207,7 +215,8 @@ LOOKS_MAX = 200
 
 
 class LoopWatch:
-    """`holds` is read by the metrics.  `start` and `stop` are called in the loop to be watched."""
+    """Measures the turns of an event loop, and samples what runs in long ones. `start` and `stop`
+    are called in that loop; the metrics read `holds`."""
 
     def __init__(self) -> None:
         self.holds = LoopHolds()
@@ -297,7 +306,8 @@ class LoopWatch:
 
 
 def where_runs(thread: int) -> str:
-    """Our functions on the stack of a thread, by its Python identity, outermost first."""
+    """Return the functions of this project on a thread's stack, outermost first, as text. `thread`:
+    its Python identity."""
     frame = _frames().get(thread)
     return "nowhere" if frame is None else _what_runs(frame)
 
@@ -317,7 +327,8 @@ def _frames() -> dict[int, FrameType]:
 
 
 def _what_runs(frame: FrameType) -> str:
-    """Our functions on the stack, outermost first; without any, the innermost of all."""
+    """Return the functions of this project on the stack, outermost first. If there are none, return
+    the innermost function."""
     ours: list[str] = []
     walk: FrameType | None = frame
     while walk is not None:
@@ -331,7 +342,7 @@ def _what_runs(frame: FrameType) -> str:
 
 
 def loop_metrics(prefix: str, holds: LoopHolds) -> Iterator[Metric]:
-    """`prefix`: of the names, with its underscore."""
+    """Yield the metrics of the loop. `prefix`: of their names, with its underscore."""
     table = MetricTable(*loop_rows(prefix))
     held = table.histograms(f"{prefix}loop_held_seconds")
     buckets = [(str(bound), float(count)) for bound, count in holds.cumulative()]

@@ -21,7 +21,8 @@ Labels = TypeVar("Labels", bound=tuple[str, ...])
 
 @dataclass(frozen=True, slots=True)
 class MetricRow:
-    """`series`: how many there can be, in words; of one process if nothing else is said."""
+    """One metric: name, kind, help text and labels. `series`: how many series there can be, in
+    words; of one process unless it says otherwise."""
 
     name: str
     kind: Kind
@@ -31,12 +32,14 @@ class MetricRow:
 
     @property
     def shown_name(self) -> str:
-        """Return the metric's name in Prometheus; a histogram adds its own suffixes."""
+        """Return the name under which Prometheus shows the metric. A histogram adds its own
+        suffixes."""
         return f"{self.name}_total" if self.kind == "counter" else self.name
 
 
 class MetricTable:
-    """Looks rows up; a name that is not there is a bug."""
+    """The metrics of a process by name. Builds the families that collectors return, and fails on a
+    name or kind that no row has."""
 
     def __init__(self, *rows: MetricRow) -> None:
         self.rows = {row.name: row for row in rows}
@@ -60,7 +63,8 @@ class MetricTable:
         return CounterMetricFamily(name, row.text, value=value)
 
     def gauges(self, name: str, values: Mapping[Labels, float] | None = None) -> GaugeMetricFamily:
-        """Build a gauge; `values` are by the row's labels, in their order."""
+        """Build a gauge with one sample for each key of `values`: the label values, in the order of
+        the row's labels."""
         row = self._row(name, "gauge")
         family = GaugeMetricFamily(name, row.text, labels=row.labels)
         for labels, value in (values or {}).items():
@@ -106,7 +110,7 @@ PROCESS_ROWS = (
 
 
 def loop_rows(prefix: str) -> tuple[MetricRow, ...]:
-    """Return the rows of `loop_watch`. `prefix`: of the names, with its underscore."""
+    """Return the metric rows of `loop_watch`. `prefix`: of the names, with its underscore."""
     return (
         MetricRow(f"{prefix}loop_held_seconds", "histogram",
                   "Delay of timers because something held the event loop", series="13 buckets"),

@@ -41,7 +41,7 @@ INTERVAL_S = 0.0005
 
 
 def switch_soon() -> None:
-    """Set the interval of the whole process."""
+    """Set the interval after which a running thread of this process must let another run."""
     sys.setswitchinterval(INTERVAL_S)
 
 
@@ -57,8 +57,9 @@ _TRY_EVERY_S = 0.1
 
 
 def work_in_background(session: Path = SESSION) -> str | None:
-    """Lower the priority of a process that leads a session of its own.  Return a sentence if the
-    session kept its priority; None if it is low, or if the kernel has no such groups."""
+    """Lower the priority of this process, which leads a session of its own, against all others of
+    the machine. Return a sentence if the session's priority could not be lowered, otherwise None,
+    also if the kernel has no scheduling by session."""
     os.nice(LOWEST)
     try:
         _write(session, str(SESSION_NICE))
@@ -70,7 +71,8 @@ def work_in_background(session: Path = SESSION) -> str | None:
 
 
 def work_within() -> None:
-    """Lower the priority of a process in its parent's session, against that session alone."""
+    """Lower the priority of this process against the other processes of its parent's session
+    only."""
     os.nice(LOWEST)
 
 

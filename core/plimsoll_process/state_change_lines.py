@@ -18,7 +18,8 @@ logger = logging.getLogger("plimsoll.state_changes")
 
 
 class StateChangeLines:
-    """`now_ms`: the host's monotonic clock in milliseconds."""
+    """Writes log lines about state changes, a bounded number a second. `now_ms`: returns monotonic
+    time in milliseconds."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
@@ -29,7 +30,8 @@ class StateChangeLines:
 
     @property
     def room(self) -> bool:
-        """True if a line would be written now; if not, it is counted as left out."""
+        """True if the caller may write a line now. The line is counted in either case: as written,
+        or as left out."""
         if not logger.isEnabledFor(logging.INFO):
             return False
         now_ms = self._now_ms()
@@ -44,11 +46,11 @@ class StateChangeLines:
         return True
 
     def write(self, sentence: str, fields: Mapping[str, object]) -> None:
-        """`fields`: the same for machines."""
+        """Log a sentence. `fields`: the same facts by name, for lines in JSON."""
         logger.info("%s", sentence, extra={"fields": dict(fields)})
 
     def tell_left_out(self) -> None:
-        """Log the number of lines that were left out before."""
+        """Log how many lines were left out since the last such line, if any."""
         if self._left_out:
             logger.info(
                 "%d more state changes in a second are not written one by one", self._left_out

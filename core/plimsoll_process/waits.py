@@ -19,14 +19,14 @@ async def set_within(event: asyncio.Event, seconds: float | None) -> bool:
 
 
 async def cancelled(task: asyncio.Future[Any]) -> None:
-    """Cancel it and wait for its end; a failure of its own is raised where its result is read."""
+    """Cancel a task and wait until it has ended. An exception of the task is not raised here."""
     if not task.done():
         task.cancel()
         await asyncio.wait([task])
 
 
 def heard(made: asyncio.Future[Any]) -> None:
-    """Mark a task's failure as retrieved, as its done callback. A waiter still gets the failure;
-    without waiters it is ignored on purpose."""
+    """Mark a task's exception as retrieved; used as its done callback. A waiter still gets the
+    exception; without a waiter it is ignored on purpose."""
     if not made.cancelled():
         made.exception()

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class ApiKey(IntEnum):
-    """Kafka's api keys, as far as we serve them."""
+    """Kafka's API keys of the requests that a broker serves."""
 
     PRODUCE = 0
     FETCH = 1
@@ -61,10 +61,11 @@ class ApiKey(IntEnum):
 
 
 class Versions(NamedTuple):
-    """`first`..`last` are served; `flexible` is the first flexible version (beyond `last`: none).
+    """The versions of one API. `first` to `last` are served; `flexible` is the first flexible
+    version, above `last` if there is none.
 
-    `advertised_from` may be lower than `first`: older librdkafka asks for Produce <= 2 to find out
-    whether a broker has compression and idempotence, and never sends it (KAFKA-18659).
+    `advertised_from` may be lower than `first`: older librdkafka takes Produce <= 2 as the sign
+    that a broker has compression and idempotence, and never sends that version (KAFKA-18659).
     """
 
     first: int

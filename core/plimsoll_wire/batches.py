@@ -61,7 +61,7 @@ class BadBatch(Enum):
 
 
 class BatchError(Exception):
-    """Bytes that should have been a batch are none; `position` is where it starts."""
+    """Bytes are not a valid batch; `position` is where the batch should start."""
 
     def __init__(self, reason: BadBatch, position: int) -> None:
         super().__init__(f"{reason.value} (at byte {position})")
@@ -70,7 +70,8 @@ class BatchError(Exception):
 
 
 class Batches:
-    """Consecutive whole batches, in pieces as they lie in memory; `len` is in bytes."""
+    """Consecutive whole batches, in one or more buffers, for sending without a copy. `len` is in
+    bytes."""
 
     __slots__ = ("_size", "pieces")
 
@@ -86,7 +87,8 @@ class Batches:
 
 
 class BatchHeader(NamedTuple):
-    """A batch's header.  `length` is the whole batch in bytes, header and all."""
+    """The header of a record batch. `length`: the size of the whole batch in bytes, header
+    included."""
 
     base_offset: int
     length: int
@@ -108,7 +110,8 @@ class BatchHeader(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """Base + last delta + 1, never base + count: compaction leaves holes."""
+        """Return the offset after the batch: its last offset plus one. Not base offset plus record
+        count: compaction leaves holes."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
@@ -144,7 +147,8 @@ thirteen arguments takes three times as long."""
 
 
 def placed(header: BatchHeader, base_offset: int, leader_epoch: int) -> BatchHeader:
-    """Return the batch's header with this base offset and leader epoch."""
+    """Return the header as it is once the batch is stamped with this base offset and leader
+    epoch."""
     return _made((base_offset, header.length, leader_epoch, *header[3:]))
 
 
@@ -158,9 +162,10 @@ def parse_header(data: Buffer, position: int = 0) -> BatchHeader:
 
 
 def peek_header(data: Buffer, position: int = 0) -> BatchHeader:
-    """Like `parse_header`, but only the header itself needs to be there (a log scan reads no more).
+    """Return the header at `position`, of which only the header itself must be in `data`, as in a
+    scan of a log. Raises BatchError.
 
-    The records' presence is the caller's to check.
+    The caller has to check that the records follow.
     """
     if position + HEADER_SIZE > len(data):
         raise BatchError(BadBatch.TORN, position)
@@ -177,7 +182,7 @@ def peek_header(data: Buffer, position: int = 0) -> BatchHeader:
 
 def iter_headers(data: Buffer) -> Iterator[BatchHeader]:
     """Yield the headers of the adjacent batches in `data`. Raises BatchError at the first that is
-    torn or no batch."""
+    incomplete or invalid."""
     position = 0
     end = len(data)
     while position < end:
@@ -187,19 +192,22 @@ def iter_headers(data: Buffer) -> Iterator[BatchHeader]:
 
 
 def check_crc(data: Buffer, position: int, length: int) -> bool:
-    """Return True if the batch of `length` bytes at `position` is what its producer sealed."""
+    """Return True if the CRC of the batch at `position`, `length` bytes long, matches its
+    contents."""
     view = data if isinstance(data, memoryview) else memoryview(data)
     (stored,) = _CRC.unpack_from(view, position + _CRC_AT)
     return bool(crc32c(view[position + _CRC_FROM : position + length]) == stored)
 
 
 def is_sealed(data: memoryview, header: BatchHeader) -> bool:
-    """`check_crc` of the batch at the start of `data`, given its header."""
+    """Return True if the CRC of the batch at the start of `data` matches its contents; `header` is
+    its header."""
     return bool(crc32c(data[_CRC_FROM : header.length]) == header.crc)
 
 
 def stamp(data: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Give the batch its place in the log; the CRC stays right."""
+    """Write base offset and leader epoch into the batch at `position`. The CRC does not cover
+    them."""
     _BASE_OFFSET.pack_into(data, position, base_offset)
     _LEADER_EPOCH.pack_into(data, position + _LEADER_EPOCH_AT, leader_epoch)
 
@@ -207,9 +215,11 @@ def stamp(data: bytearray | memoryview, position: int, base_offset: int, leader_
 def stamp_append_time(
     data: bytearray | memoryview, position: int, length: int, timestamp_ms: int
 ) -> None:
-    """Mark the batch as stamped by the log (message.timestamp.type=LogAppendTime).
+    """Set the timestamp of the batch at `position` to its append time
+    (message.timestamp.type=LogAppendTime).
 
-    Rewrites attributes, max timestamp and CRC; the records' own deltas stay and are ignored.
+    Attributes, max timestamp and CRC are rewritten. The records' own timestamp deltas stay and are
+    ignored by readers.
     """
     (attributes,) = _ATTRIBUTES.unpack_from(data, position + _CRC_FROM)
     _ATTRIBUTES.pack_into(data, position + _CRC_FROM, attributes | LOG_APPEND_TIME)
@@ -242,7 +252,8 @@ def whole_batches(data: Buffer, up_to_offset: int, max_bytes: int) -> tuple[int,
 
 
 def end_of_empty(data: Buffer) -> int | None:
-    """Return the offset behind whole batches without records, or None if one has a record."""
+    """Return the offset after the whole batches in `data`, all of them without records. Return None
+    if a batch has records, or there is no batch."""
     position, end = 0, None
     while position < len(data):
         if any(data[position + _COUNT_AT : position + HEADER_SIZE]):
@@ -261,11 +272,12 @@ def check_places(
     *,
     holes: bool,
 ) -> None:
-    """Check that whole batches are what was written there: each where the one before ends, the
-    first at `base_offset`, of the leader epoch that the log has there, and sealed as its producer
-    sealed it.  `holes`: each may begin later, too.
+    """Check that whole batches read from a log are those written there. Raises BatchError.
 
-    Raises BatchError; its position counts from `position`, that of the first in its file.
+    Each batch must begin where the one before ends, the first at `base_offset`; have the leader
+    epoch that `epoch_at` returns for its offset; and have a matching CRC. `holes`: True if offsets
+    between batches may be unused. `position`: of the first batch in its file, for the error's
+    position.
     """
     view = data if isinstance(data, memoryview) else memoryview(data)
     unpack, crc_of = _PLACE.unpack_from, crc32c

@@ -57,7 +57,8 @@ def opened(codec: int, data: bytes | memoryview, limit: int) -> bytes:
 
 
 def _frames(library: object, data: bytes | memoryview, limit: int) -> bytes:
-    """Decompress with a growing guess, since the data may not state the size."""
+    """Decompress into a buffer that is enlarged until the data fits, since a compressed frame need
+    not state its size. Raises TooLarge above `limit` bytes."""
     into: Callable[[object, bytearray], int] = library.decompress_into  # type: ignore[attr-defined]
     size = min(max(_GUESS_BYTES, 6 * len(data)), limit)
     while True:
@@ -101,7 +102,8 @@ def _snappy_block(data: bytes | memoryview, limit: int) -> bytes:
 
 
 def packed(codec: int, data: bytes) -> bytes:
-    """Records compressed as `opened`, and every client, opens them."""
+    """Return the records compressed with the codec, in the form that `opened` and all clients
+    decompress."""
     if codec == GZIP:
         return bytes(cramjam.gzip.compress(data))
     if codec == ZSTD:

@@ -30,14 +30,15 @@ REPLY_BYTES_MAX = 256 * 1024 * 1024
 
 
 class ControlKey(IntEnum):
-    """Api keys above everything that Kafka uses."""
+    """The API keys of private messages, above all of Kafka's."""
 
     COMMAND = 1000
     FETCH_METADATA = 1001
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """One request for one cluster's controller.  `controller_epoch`: the highest ever seen."""
+    """A broker's request to the controller of one cluster. `controller_epoch`: the highest that the
+    broker has seen."""
 
     cluster_id: UUID
     controller_epoch: ControllerEpoch
@@ -45,11 +46,14 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommandReply(msgspec.Struct, frozen=True, kw_only=True):
-    """`unconfirmed`: the controller can not show that it still is the one; it extends nothing.
-    `metadata_end`: how many records were committed when it was sent.  `session_timeout_ms`: after
-    how much silence a broker is fenced; 0: it does not say.  `log_output`: how the broker is to
-    write its log lines, None: as it does.  `topic_defaults`: for clients that ask a broker, None:
-    it does not say."""
+    """A controller's answer to a Command.
+
+    `unconfirmed`: True if the controller could not confirm that it still is the controller; the
+    answer then extends no lease. `metadata_end`: the number of metadata records committed when it
+    was sent. `session_timeout_ms`: after how long a silence a broker is fenced; 0 if not stated.
+    `log_output`: how the broker should write its log lines; None for no change. `topic_defaults`:
+    to tell clients; None if not stated.
+    """
 
     controller_epoch: ControllerEpoch
     unconfirmed: bool = False
@@ -61,7 +65,7 @@ class CommandReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MetadataReply(msgspec.Struct, frozen=True, kw_only=True):
-    """Either an update or why there is none."""
+    """The answer to FetchMetadata: an update, or the reason for refusing one."""
 
     controller_epoch: ControllerEpoch
     update: MetadataUpdate | None = None
@@ -69,7 +73,7 @@ class MetadataReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ControlRequest(NamedTuple):
-    """A decoded request with what its reply must repeat."""
+    """A decoded request, with the ids from its header."""
 
     correlation_id: int
     client_id: str
@@ -77,7 +81,7 @@ class ControlRequest(NamedTuple):
 
 
 class MalformedControlMessage(Exception):
-    """The peer sent something that is not a control message."""
+    """Received bytes are not a valid control message; the connection must be closed."""
 
 
 _HEADER = struct.Struct(">hhih")
@@ -93,12 +97,12 @@ _metadata_reply_decoder = msgspec.msgpack.Decoder(MetadataReply)
 
 
 def size_of(request: BrokerRequest) -> int:
-    """Return the request's size in a frame, in bytes."""
+    """Return the size of the encoded request in bytes."""
     return len(_encoder.encode(request))
 
 
 def encode_request(correlation_id: int, client_id: str, body: Command | FetchMetadata) -> bytes:
-    """Return a whole frame, length included."""
+    """Return a whole frame, with its length prefix."""
     key = ControlKey.COMMAND if isinstance(body, Command) else ControlKey.FETCH_METADATA
     client = client_id.encode()
     payload = _encoder.encode(body)
@@ -108,7 +112,7 @@ def encode_request(correlation_id: int, client_id: str, body: Command | FetchMet
 
 
 def decode_request(frame: bytes | bytearray | memoryview) -> ControlRequest:
-    """Decode a frame without its length."""
+    """Decode a request frame without its length prefix. Raises MalformedControlMessage."""
     view = memoryview(frame)
     if len(view) < _HEADER.size:
         raise MalformedControlMessage(f"a request of {len(view)} bytes has no header")
@@ -137,13 +141,14 @@ def _decode_body(key: int, payload: memoryview) -> Command | FetchMetadata:
 
 
 def encode_reply(correlation_id: int, body: CommandReply | MetadataReply) -> bytes:
-    """Return a whole frame, length included."""
+    """Return a whole frame, with its length prefix."""
     payload = _encoder.encode(body)
     return _REPLY_HEADER.pack(_CORRELATION.size + len(payload), correlation_id) + payload
 
 
 def reply_correlation_id(frame: bytes | bytearray | memoryview) -> int:
-    """Return the number of the answered request; replies may overtake each other."""
+    """Return the correlation id of a reply frame: replies may come in another order than the
+    requests."""
     if len(frame) < _CORRELATION.size:
         raise MalformedControlMessage(f"a reply of {len(frame)} bytes has no header")
     correlation_id: int = _CORRELATION.unpack_from(frame)[0]
@@ -151,7 +156,8 @@ def reply_correlation_id(frame: bytes | bytearray | memoryview) -> int:
 
 
 def decode_command_reply(frame: bytes | bytearray | memoryview) -> CommandReply:
-    """Decode a reply to `Command`, without its length."""
+    """Decode the frame of a reply to `Command`, without its length prefix. Raises
+    MalformedControlMessage."""
     try:
         return _command_reply_decoder.decode(memoryview(frame)[_CORRELATION.size :])
     except (msgspec.DecodeError, ValueError) as error:
@@ -159,7 +165,8 @@ def decode_command_reply(frame: bytes | bytearray | memoryview) -> CommandReply:
 
 
 def decode_metadata_reply(frame: bytes | bytearray | memoryview) -> MetadataReply:
-    """Decode a reply to `FetchMetadata`, without its length."""
+    """Decode the frame of a reply to `FetchMetadata`, without its length prefix. Raises
+    MalformedControlMessage."""
     try:
         return _metadata_reply_decoder.decode(memoryview(frame)[_CORRELATION.size :])
     except (msgspec.DecodeError, ValueError) as error:

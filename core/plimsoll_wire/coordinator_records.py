@@ -59,7 +59,8 @@ _GROUP_WRITTEN = 3
 
 
 class UnknownGroupRecord(NamedTuple):
-    """A key of a type, or a value of a version, that a newer software writes."""
+    """A record with a key type or a value version that this release does not know; a newer one
+    wrote it."""
 
     record_type: int
     version: int | None
@@ -81,7 +82,8 @@ def encode_group_record(record: GroupRecord) -> KeyValue:
 
 
 def decode_group_record(key: bytes | None, value: bytes | None) -> GroupRecord | UnknownGroupRecord:
-    """Return the record. Raises MalformedMessage for bytes of no known version."""
+    """Return the decoded record, or UnknownGroupRecord for an unknown type or version. Raises
+    MalformedMessage if the bytes do not match their version."""
     if key is None:
         raise MalformedMessage("a record of an internal topic without a key")
     if value is not None and (plain := _plain_offset(key, value)) is not None:
@@ -127,7 +129,8 @@ def _offset_value(record: OffsetCommitted) -> bytes:
 
 @lru_cache(maxsize=4_096)
 def _owner_written(owner: str) -> bytes:
-    """Return nothing for a group without an owner."""
+    """Return the owner in the form that is appended to a value's fields; nothing for a group
+    without one."""
     if not owner:
         return b""
     data = owner.encode()
@@ -184,15 +187,15 @@ def _topic_id(raw: bytes) -> UUID | None:
 
 @lru_cache(maxsize=4_096)
 def _owner(raw: bytes) -> str:
-    """Return the owner stored behind a value's fields; "" if there is none that this release
-    knows."""
+    """Return the owner that was appended to a value's fields, or "" if there is none that this
+    release can read."""
     if len(raw) < _NUMBER.size or _NUMBER.unpack_from(raw)[0] != len(raw) - _NUMBER.size:
         return ""
     return str(raw[_NUMBER.size :], "utf-8")
 
 
 class _KeyHead(NamedTuple):
-    """The part of an offset's key before the partition."""
+    """The fields of an offset record's key before the partition."""
 
     group_id: str
     topic: str
@@ -200,8 +203,9 @@ class _KeyHead(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _key_head(head: bytes) -> _KeyHead | None:
-    """Decode a key without its last four bytes; return None if it has another form. Cached: a
-    commit names many partitions of one topic, and groups commit repeatedly."""
+    """Decode the key of an offset record without its last four bytes, the partition. Return None if
+    it has another form. Cached: a commit names many partitions of a topic, and groups commit
+    repeatedly."""
     record_type, group_size = _KEY_HEAD.unpack_from(head)
     group_end = _KEY_HEAD.size + group_size
     (topic_size,) = _NUMBER.unpack_from(head, group_end)
@@ -215,9 +219,8 @@ def _key_head(head: bytes) -> _KeyHead | None:
 
 
 def _plain_offset(key: bytes, value: bytes) -> OffsetCommitted | None:
-    """Decode an offset record in the usual form, in a fraction of the time that its schema
-    takes: a load may meet hundreds of thousands. Return None for any other form, which the
-    schema decodes."""
+    """Decode an offset record in its usual form, several times faster than by its schema: a load
+    may read hundreds of thousands. Return None for any other form."""
     try:
         place = _key_head(key[: -_PARTITION.size])
         if place is None:
@@ -243,7 +246,8 @@ def _plain_offset(key: bytes, value: bytes) -> OffsetCommitted | None:
 
 
 def _other_offset(place: _KeyHead, partition: int, value: bytes) -> OffsetCommitted | None:
-    """Decode an offset record with metadata, or without a topic id."""
+    """Decode the value of an offset record with metadata, or without a topic id. Return None for
+    any other form, which the schema decodes."""
     version, offset, leader_epoch, length = _VALUE_HEAD.unpack_from(value)
     if version != _OFFSET_WRITTEN or not 1 <= length < 0x80:
         return None
@@ -280,12 +284,12 @@ def _number(data: bytes) -> int:
 
 
 def _read(entity: type, data: bytes) -> Any:
-    """Decode the structure behind the version number."""
+    """Decode the structure after the two bytes of a key's type or a value's version."""
     return _read_to(entity, data)[0]
 
 
 def _read_to(entity: type, data: bytes) -> tuple[Any, int]:
-    """Decode an entity, and return it with its end position."""
+    """Decode such a structure, and return it with the position where it ends."""
     flexible: bool = entity.__flexible__  # type: ignore[attr-defined]
     reader = BytesReader(data, flexible, _NUMBER.size)
     return decoder(entity).read(reader), reader.position

@@ -30,7 +30,7 @@ from plimsoll_wire.primitives import BytesReader, MalformedMessage
 
 @contextmanager
 def _hidden(name: str) -> Iterator[None]:
-    """Hide a module from imports, unless it is imported already."""
+    """Make imports of the module fail within the context, unless it has been imported already."""
     if name in sys.modules:
         yield
         return
@@ -57,7 +57,7 @@ NUMBERS_LIKE_ONE = 8
 
 
 class Decode(NamedTuple):
-    """A reader of one value, and the least number of its bytes."""
+    """A function that reads one value, and the least number of bytes that such a value takes."""
 
     read: Callable[[BytesReader], Any]
     bytes_min: int
@@ -65,7 +65,7 @@ class Decode(NamedTuple):
 
 @cache
 def decoder(entity: type) -> Decode:
-    """Return the reader of one structure."""
+    """Return the function that reads one structure."""
     flexible: bool = entity.__flexible__  # type: ignore[attr-defined]
     plain: list[tuple[str, Callable[[BytesReader], Any]]] = []
     tagged: dict[int, tuple[str, Callable[[BytesReader], Any]]] = {}
@@ -203,7 +203,8 @@ def _array(item: Decode, nullable: bool, *, entity: bool) -> Decode:
 
 
 def _nullable_entity(entity: Decode) -> Decode:
-    """KIP-893: a byte says whether the structure is there."""
+    """Return a reader of a nullable structure: a byte before it says whether it is present
+    (KIP-893)."""
 
     def read(reader: BytesReader) -> Any:
         return entity.read(reader) if reader.i8() >= 0 else None

@@ -44,7 +44,7 @@ _IMPLICIT = {"throttle_time": 0}
 
 @cache
 def encoder(entity: type) -> Encode:
-    """Return the writer of one structure."""
+    """Return the function that writes one structure, given its field values by name."""
     flexible: bool = entity.__flexible__  # type: ignore[attr-defined]
     plain: list[tuple[str, Encode, Any]] = []
     tagged: list[tuple[int, str, Encode, Any]] = []
@@ -99,8 +99,8 @@ def _field_encoder(field: dataclasses.Field[Any], flexible: bool) -> Encode:
 
 
 def shape(annotation: Any) -> tuple[Any, bool, bool]:
-    """Return the type without None and tuple, True if None is allowed, and True if it is an
-    array."""
+    """Take the type annotation of a field apart. Return its type without `None` and `tuple`,
+    whether None is allowed, and whether it is an array."""
     arguments = get_args(annotation)
     nullable = NoneType in arguments
     if nullable:
@@ -178,7 +178,8 @@ def _array(item: Encode, flexible: bool) -> Encode:
 
 
 def _nullable_entity(encode: Encode) -> Encode:
-    """KIP-893: a byte says whether the structure is there."""
+    """Return a writer of a nullable structure: a byte before it says whether it is present
+    (KIP-893)."""
 
     def write(out: bytearray, value: Values | None) -> None:
         if value is None:

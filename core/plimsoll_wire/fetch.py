@@ -74,11 +74,12 @@ _SMALL_SIZES = (
 
 
 class TooManyNamed(MalformedMessage):
-    """More topics and partitions than may be asked for at once; those beyond were not read."""
+    """A request names more topics and partitions than allowed; the rest was not decoded."""
 
 
 class FetchPartition(NamedTuple):
-    """The request for one partition; None for fields that the client does not state."""
+    """One partition in a fetch request. A field is None if the client's version does not have it,
+    or the client does not state it."""
 
     partition: int
     leader_epoch: int | None
@@ -89,7 +90,7 @@ class FetchPartition(NamedTuple):
 
 
 class FetchTopic(NamedTuple):
-    """Named up to v12, by id from v13 on."""
+    """One topic in a fetch request: by name up to v12, by id from v13 on."""
 
     name: str | None
     topic_id: UUID | None
@@ -97,9 +98,9 @@ class FetchTopic(NamedTuple):
 
 
 class FetchRequest(NamedTuple):
-    """`replica_id` is None for consumers; `replica_epoch` the follower's broker epoch;
-    `controller_epoch` the newest that a follower has heard of; `forgotten`: what leaves a session,
-    by topic id."""
+    """A decoded fetch request. `replica_id`: None for consumers; `replica_epoch`: the follower's
+    broker epoch; `controller_epoch`: the newest that the follower knows; `forgotten`: partitions to
+    remove from the fetch session, by topic id."""
 
     replica_id: int | None
     replica_epoch: int | None
@@ -115,7 +116,8 @@ class FetchRequest(NamedTuple):
 
 
 class FetchedPartition(NamedTuple):
-    """One partition's part of a reply; `diverging` and `leader`: (epoch, end), (id, epoch)."""
+    """One partition in the reply. `diverging`: (leader epoch, end offset); `leader`: (broker id,
+    leader epoch)."""
 
     partition: int
     code: int = 0
@@ -127,8 +129,8 @@ class FetchedPartition(NamedTuple):
 
 
 def decode_request(body: memoryview, version: int, named_max: int | None = None) -> FetchRequest:
-    """Raises MalformedMessage, and TooManyNamed where more than `named_max` topics and partitions
-    are named."""
+    """Decode a fetch request. Raises MalformedMessage, or TooManyNamed if it names more than
+    `named_max` topics and partitions."""
     if version == REPLICA_STATE_VERSION and len(body) in _SMALL_SIZES:
         small = _followers(body)
         if small is not None and (named_max is None or named_max > 1):
@@ -280,8 +282,9 @@ def encode_response(
     controller_epoch: int | None = None,
     session_id: int = 0,
 ) -> list[Buffer]:
-    """Return the reply's body in pieces. `session_id`: 0 declines a session, as for all clients;
-    `controller_epoch`: for followers."""
+    """Return the reply's body as a list of buffers. `session_id`: 0 declines a fetch session, as
+    for all clients; `controller_epoch`: the newest that this broker knows, only in replies to
+    followers."""
     flexible = is_flexible(ApiKey.FETCH, version)
     topics = list(topics)
     if (small := _to_follower(version, topics, code, session_id, controller_epoch)) is not None:

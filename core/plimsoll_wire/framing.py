@@ -30,13 +30,15 @@ _ZEROS = memoryview(bytes(STEP_BYTES))
 
 
 class FrameTooLarge(Exception):
-    """The peer announced a frame that is not read."""
+    """The peer announced a frame with a negative length or above the limit."""
 
 
 class Framer:
-    """Small frames are cut out of one chunk; a large one is received into a buffer of its own.
+    """Splits the bytes of one connection into frames.
 
-    A frame is a bytearray with one owner, which may write into it.
+    Small frames are copied out of a chunk that they share. A large one is received into a buffer of
+    its own, which grows as bytes arrive. A returned frame belongs to the caller, which may write
+    into it.
     """
 
     def __init__(self, frame_bytes_max: int) -> None:
@@ -55,7 +57,7 @@ class Framer:
         self.growth = 0
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
-        """Keep what came; for callers that do not read into `get_buffer`."""
+        """Take received bytes; for callers that do not read into `get_buffer`."""
         view = memoryview(data)
         while view:
             room = self.get_buffer()
@@ -69,14 +71,15 @@ class Framer:
             view = view[count:]
 
     def _grow_chunk(self, more: int) -> None:
-        """Make room in the chunk for `more` bytes. Only `receive` needs this: with `get_buffer`,
-        frames are taken out in between."""
+        """Make room in the chunk for `more` bytes. Only `receive` needs this: callers of
+        `get_buffer` take frames out in between."""
         self._chunk = self._chunk[self._begin : self._end] + bytearray(more)
         self._end -= self._begin
         self._begin = 0
 
     def get_buffer(self) -> memoryview:
-        """Return memory for the next bytes; empty if frames must be taken first."""
+        """Return memory to read the next bytes into. It is empty if `next_frame` must be called
+        first."""
         frame = self._frame
         if frame is not None and self._got < self._length:
             if self.growth:
@@ -94,7 +97,8 @@ class Framer:
         return memoryview(self._chunk)[self._end :]
 
     def _next_growth(self, size: int) -> int:
-        """Return the growth of a large frame that has filled its memory of `size` bytes."""
+        """Return by how many bytes to enlarge the buffer of a large frame, `size` bytes of which
+        are filled."""
         whole = self._length
         if size < STEP_BYTES:
             return min(whole, max(GROWTH * size, CHUNK_BYTES), STEP_BYTES) - size
@@ -103,16 +107,17 @@ class Framer:
 
     @property
     def held(self) -> int:
-        """Bytes of memory that an unfinished large frame has; small ones share the chunk."""
+        """Return the bytes of memory allocated for an unfinished large frame, 0 if there is none.
+        Small frames share the chunk."""
         return 0 if self._frame is None else len(self._frame)
 
     @property
     def came(self) -> int:
-        """Bytes of an unfinished large frame that are here."""
+        """Return how many bytes of an unfinished large frame have arrived, 0 if there is none."""
         return 0 if self._frame is None else self._got
 
     def rest(self) -> None:
-        """Keep no memory for what may come, as long as nothing is there."""
+        """Release the chunk's memory if no bytes are in it; used while the connection is idle."""
         if self._begin == self._end:
             self._begin = self._end = 0
             self._chunk = bytearray()
@@ -124,8 +129,8 @@ class Framer:
         self._chunk = bytearray()
 
     def received(self, count: int) -> bool:
-        """Take bytes that were written into the last `get_buffer`. Return False if they are part of
-        an incomplete large frame, so that `next_frame` has none."""
+        """Note that `count` bytes were read into the last `get_buffer`. Return False if
+        `next_frame` has nothing to return yet, because they belong to an incomplete large frame."""
         frame = self._frame
         if frame is not None and self._got < self._length:
             self._got = got = self._got + count
@@ -139,8 +144,8 @@ class Framer:
         return frame is not None or not (self._alike_bytes_max and self._begins_alike())
 
     def _begins_alike(self) -> bool:
-        """Return True if what is here is the beginning of a large frame like the last: it has
-        begun."""
+        """If the received bytes begin a large frame that `is_alike` allows, start to receive it
+        into a buffer of its own and return True. Otherwise return False."""
         begin = self._begin
         came = self._end - begin - _LENGTH.size
         if came < BEGINNING_BYTES:
@@ -155,11 +160,12 @@ class Framer:
 
     @property
     def unfinished(self) -> bool:
-        """True if the peer owes the rest of a frame."""
+        """True if a part of a frame has arrived that `next_frame` has not returned."""
         return self._frame is not None or self._begin < self._end
 
     def next_frame(self) -> bytearray | None:
-        """Return the next frame without its length, or None until more bytes have come."""
+        """Return the next frame without its length prefix, or None if it is not complete. Raises
+        FrameTooLarge."""
         frame = self._frame
         if frame is not None:
             if self._got < self._length:
@@ -181,22 +187,28 @@ class Framer:
         return None
 
     def take_back(self, frame: bytearray) -> None:
-        """Keep a frame that `next_frame` has just given; it gives it again, before all others."""
+        """Put back a frame that `next_frame` has just returned: it is returned again, before all
+        others."""
         self._frame = frame
         self._length = self._got = len(frame)
 
     def limit_of(self, length: int, beginning: bytes) -> int | None:
-        """Asked about a frame above `frame_bytes_max`, by its length and as many of its first
-        `BEGINNING_BYTES` as are here: the limit of its kind; None: it cannot be told from those.
-        `is_alike` may be called with what holds for as long as the connection lasts."""
+        """Return the size limit for a frame longer than `frame_bytes_max`, or None if more of its
+        first bytes are needed to tell. Subclasses override it.
+
+        `beginning`: those of the frame's first `BEGINNING_BYTES` that have arrived. The method may
+        call `is_alike` if the limit holds for later frames too.
+        """
         return self._frame_bytes_max
 
     def is_alike(self, beginning: bytes, frame_bytes_max: int) -> None:
-        """Frames that begin so have this limit from now on."""
+        """Allow later frames that start with `beginning` to have up to `frame_bytes_max` bytes,
+        without another call of `limit_of`."""
         self._alike, self._alike_bytes_max = beginning, frame_bytes_max
 
     def _is_allowed(self, length: int, begin: int) -> bool:
-        """False: more of it has to come first."""
+        """Return True if a frame of `length` bytes may be received, False if more of its bytes are
+        needed to decide. Raises FrameTooLarge if it may not."""
         limit = self._frame_bytes_max
         if length > 0:
             beginning = self._chunk[begin : min(begin + BEGINNING_BYTES, self._end)]

@@ -21,7 +21,8 @@ _API_VERSIONS = int(ApiKey.API_VERSIONS)
 
 
 class RequestHeader(NamedTuple):
-    """`body_at`: where the body starts in the frame; None when the layout is not known."""
+    """The header of a Kafka request. `body_at`: the offset of the body in the frame; None if this
+    version of the API is unknown."""
 
     api_key: int
     api_version: int
@@ -31,9 +32,9 @@ class RequestHeader(NamedTuple):
 
 
 def parse_request_header(frame: bytearray) -> RequestHeader:
-    """Raises MalformedMessage when not even the fixed part is there.
+    """Decode a request's header. Raises MalformedMessage if the frame is too short for it.
 
-    For an API or a version that we do not know only the fixed part is read.
+    Only the fields common to all versions are read if the API or its version is unknown.
     """
     # Not by a reader, but for tagged fields, which hardly any header has: every request has one.
     try:
@@ -64,7 +65,8 @@ def parse_request_header(frame: bytearray) -> RequestHeader:
 
 
 def _without_client_id(frame: bytearray) -> RequestHeader:
-    """Decode the header of a frame that ends inside the length of the client's id."""
+    """Decode the header of a frame that ends before or inside the length of the client id. Raises
+    MalformedMessage unless the API or its version is unknown."""
     try:
         key, version, correlation_id = _REQUEST.unpack_from(frame)
     except struct.error as error:
@@ -88,7 +90,8 @@ def response_head(key: int, version: int, correlation_id: int, body_size: int) -
 def request_frame(
     key: ApiKey, version: int, correlation_id: int, client_id: str, body: bytes
 ) -> bytes:
-    """Return a whole request, length included, for our own clients and tests."""
+    """Return a whole request frame, with its length prefix, for this project's own clients and
+    tests."""
     name = client_id.encode()
     head = _REQUEST.pack(key, version, correlation_id) + struct.pack(">h", len(name)) + name
     if version >= SUPPORTED[key].flexible:

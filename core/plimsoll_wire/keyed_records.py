@@ -47,8 +47,9 @@ _TIME_AND_OFFSET_MAX = 12
 
 
 class KeyedRecord(NamedTuple):
-    """One record: bytes [start, end) of its batch's records, of which [rest, end) come behind its
-    times.  `key` None: it has none.  `tombstone`: it has no value."""
+    """One record of a batch: bytes [start, end) of the batch's uncompressed records. `body`: the
+    position after its length field; `rest`: that after its timestamp delta. `key`: None without a
+    key; `tombstone`: True without a value."""
 
     start: int
     body: int
@@ -61,7 +62,8 @@ class KeyedRecord(NamedTuple):
 
 
 def iter_keyed(records: bytes, count: int) -> Iterator[KeyedRecord]:
-    """Yield each of `count` records. Raises BadRecords with the number of the first bad one."""
+    """Yield each of `count` records. Raises BadRecords with the index of the first malformed
+    one."""
     position, size = 0, len(records)
     for index in range(count):
         try:
@@ -94,8 +96,8 @@ SHORT_KEY_BYTES = 63
 
 
 class PlainKeys(NamedTuple):
-    """The keys of records that all have one.  `tombstones`: a record has no value.  `long`: a key
-    has more than `SHORT_KEY_BYTES`."""
+    """The keys of records that all have a key. `tombstones`: True if a record has no value. `long`:
+    True if a key has more than `SHORT_KEY_BYTES`."""
 
     keys: list[bytes]
     tombstones: bool
@@ -128,9 +130,8 @@ def plain_keys(records: bytes, count: int) -> PlainKeys | None:
 
 
 class _Last(NamedTuple):
-    """Offsets of the last of some records: its start, its times, its key's start and end, and the
-    next record's start. `tombstones` and `long` are about all of them: True if one is a tombstone,
-    or has a long key."""
+    """Positions in the last record read: its start, its timestamp, its key's start and end, and its
+    end. `tombstones` and `long`: True if any record so far is a tombstone, or has a long key."""
 
     start: int
     times: int
@@ -142,8 +143,8 @@ class _Last(NamedTuple):
 
 
 def _add_keys(records: bytes, position: int, count: int, keys: list[bytes]) -> _Last | None:
-    """Add the keys of `count` records, at least one, read one by one. Return None in the cases of
-    `plain_keys`."""
+    """Append the keys of the next `count` records, at least one, to `keys`. Return the positions in
+    the last of them, or None in the cases of `plain_keys`."""
     first, second, add = FIRST_STEP, SECOND_STEP, keys.append
     values, long = 0, False
     for _ in range(count):
@@ -205,14 +206,14 @@ def _keys_alike(records: bytes, one: _Last, most: int) -> tuple[bytes, ...]:
 
 
 def _run(records: bytes, place: int, size: int, most: int, allowed: bytes) -> int:
-    """Count the places behind this one, `size` bytes apart and at most `most`, that hold an allowed
-    byte, up to the first that does not."""
+    """Return how many of the `most` bytes after `place`, each `size` bytes after the one before,
+    are in `allowed`, up to the first that is not."""
     found = records[place + size : place + size + most * size : size]
     return len(found) - len(found.lstrip(allowed))
 
 
 def check_keys(records: bytes, count: int) -> None:
-    """Raises BadRecords if there are records without a key, with the indexes of the first ones."""
+    """Raise BadRecords if a record has no key, with the indexes of the first such records."""
     if plain_keys(records, count) is not None:
         return
     found = (i for i, record in enumerate(iter_keyed(records, count)) if record.key is None)
@@ -221,8 +222,8 @@ def check_keys(records: bytes, count: int) -> None:
 
 
 def picked(header: BatchHeader, records: bytes, live: int) -> bytes:
-    """Return the batch with only the records marked in the bits of `live`, at least one. Other
-    fields stay, as in `rewrite`. Raises BadRecords."""
+    """Return the batch with only the records with a bit set in `live`, at least one; bit n is the
+    n-th record. All else stays as in `rewrite`. Raises BadRecords."""
     chosen = f"{live:0{header.count}b}"[::-1].encode().translate(_DIGITS)
     starts = record_starts(records, header.count)
     kept = [
@@ -234,7 +235,8 @@ def picked(header: BatchHeader, records: bytes, live: int) -> bytes:
 
 
 def _newest_time(base: int, records: list[bytes]) -> int:
-    """Return the greatest time of the records, of which there is at least one."""
+    """Return the greatest timestamp of the records, at least one. `base`: the batch's base
+    timestamp."""
     # Behind the length, of one or two bytes, and one byte of attributes; nearly all are numbers of
     # one byte, and many are the same.
     first = {each[2] if each[0] < 0x80 else each[3] if each[1] < 0x80 else 0x80 for each in records}
@@ -248,8 +250,8 @@ def rewrite(
     header: BatchHeader, records: bytes, kept: Iterable[KeyedRecord], horizon_ms: int | None
 ) -> bytes:
     """Return the batch with only the records `kept` of the uncompressed `records`. Offsets, leader
-    epoch, producer and codec stay. `horizon_ms`: a new delete horizon; it replaces the base
-    timestamp, to which the records' times are then relative."""
+    epoch, producer and codec stay. `horizon_ms`: a new delete horizon, None to add none; it
+    replaces the base timestamp, so the records' timestamp deltas are recomputed."""
     out = bytearray()
     base, count, newest = header.base_timestamp, 0, _NO_TIME
     attributes = header.attributes
@@ -272,7 +274,8 @@ def rewrite(
 
 
 def _sealed(header: BatchHeader, records: bytes, count: int, newest: int) -> bytes:
-    """`newest`: the time of the newest record, by what the records say."""
+    """Return the batch with this header and `count` records, compressed with the header's codec.
+    `newest`: the greatest timestamp of the records."""
     attributes, base = header.attributes, header.base_timestamp
     if attributes & LOG_APPEND_TIME:
         newest = header.max_timestamp

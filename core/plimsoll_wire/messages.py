@@ -60,20 +60,20 @@ def _decoder(entity: type, items_max: int | None = None) -> Decoder:
 
 
 def decode_request(key: int, version: int, body: bytes | bytearray | memoryview) -> Any:
-    """kio's request value; raises MalformedMessage, also for one that names more than NAMED_MAX
-    topics, partitions or the like: reading that would hold up other requests."""
+    """Return the request as kio's value. Raises MalformedMessage, also if it names more than
+    NAMED_MAX topics, partitions or the like: decoding it would delay other requests."""
     return _request_decoder(key, version)(body)
 
 
 def decode_response(key: int, version: int, body: bytes | bytearray | memoryview) -> Any:
-    """kio's response value; raises MalformedMessage."""
+    """Return the response as kio's value. Raises MalformedMessage."""
     return _response_decoder(key, version)(body)
 
 
 @cache
 def throttle_time_at(key: int, version: int) -> int | None:
-    """Return the position of a response's throttle time, if that is at the beginning: first, or
-    behind an error code."""
+    """Return the offset of the throttle time in a response's body if it comes first or after an
+    error code, otherwise None."""
     names = [field.name for field in dataclasses.fields(load_response_schema(key, version))]
     if names[:1] == ["throttle_time"]:
         return 0

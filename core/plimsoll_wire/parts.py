@@ -17,14 +17,14 @@ PART = 100
 
 
 def _go_on() -> None:
-    """Default of `BETWEEN_PARTS`."""
+    """Do nothing: the default of `BETWEEN_PARTS`."""
 
 
 BETWEEN_PARTS: ContextVar[Callable[[], None]] = ContextVar("between parts", default=_go_on)
 
 
 def in_parts(items: Iterable[T]) -> Iterator[T]:
-    """Yield each item, and call `BETWEEN_PARTS` after each part."""
+    """Yield each item, and call the context's `BETWEEN_PARTS` after every `PART` items."""
     give_way = BETWEEN_PARTS.get()
     for number, item in enumerate(items, 1):
         yield item

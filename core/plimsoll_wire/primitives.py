@@ -19,11 +19,12 @@ EMPTY_TAGS = b"\0"
 
 
 class MalformedMessage(Exception):
-    """The bytes are not the message they should be: the connection is closed."""
+    """Received bytes are not a valid message; the connection must be closed."""
 
 
 class BytesReader:
-    """Walks a message; `flexible` picks compact lengths and tag buffers."""
+    """Reads the fields of a message one after the other. `flexible`: True if the version has
+    compact lengths and tagged fields."""
 
     __slots__ = ("data", "flexible", "left", "position")
 
@@ -36,19 +37,19 @@ class BytesReader:
         self.left: int | None = None
 
     def allow(self, items: int) -> None:
-        """Set how many array items may be read from now on: decoding each takes time."""
+        """Set how many array items may be read from now on, which bounds the time of decoding."""
         self.left = items
 
     def spend(self, items: int) -> None:
-        """Count the items of an array before it is read. Raises MalformedMessage if too many were
-        read."""
+        """Subtract the items of an array, before it is read, from those allowed. Raises
+        MalformedMessage if that exceeds them."""
         if self.left is not None:
             self.left -= items
             if self.left < 0:
                 raise MalformedMessage("the message names more than may be asked for at once")
 
     def unpack(self, layout: struct.Struct) -> tuple[int, ...]:
-        """Fixed-size fields, all at once."""
+        """Read several fixed-size fields at once."""
         try:
             values = layout.unpack_from(self.data, self.position)
         except struct.error as error:
@@ -130,7 +131,8 @@ class BytesReader:
             raise MalformedMessage("a string that is not UTF-8") from error
 
     def nullable_count(self, item_bytes_min: int = 1) -> int | None:
-        """Return an array's length. Refuses one that cannot fit into the rest of the message."""
+        """Read the length of an array; None for a null array. Raises MalformedMessage if that many
+        items cannot fit into the rest of the message."""
         count = self.uvarint() - 1 if self.flexible else self.i32()
         if count < 0:
             return None
@@ -147,7 +149,8 @@ class BytesReader:
         return UUID(bytes=raw) if any(raw) else None
 
     def tags(self) -> dict[int, memoryview]:
-        """Read the tagged fields at a structure's end; versions that are not flexible have none."""
+        """Read the tagged fields at the end of a structure, by tag; none in versions that are not
+        flexible."""
         if not self.flexible:
             return {}
         count = self.uvarint()
@@ -182,9 +185,8 @@ MESSAGE_CHARS_MAX = 1_000
 
 
 def nullable_message(value: str | None, flexible: bool) -> bytes:
-    """Encode a sentence for people, cut if it is too long. A sentence quotes names from the
-    request; with words around them they may exceed a string of a version that is not flexible
-    (32,767 bytes)."""
+    """Encode an error message. It is cut if it is too long: it may quote names from the request,
+    and in a version that is not flexible a string has at most 32,767 bytes."""
     if value is not None and len(value) > MESSAGE_CHARS_MAX:
         value = value[: MESSAGE_CHARS_MAX - 3] + "..."
     return nullable_string(value, flexible)

@@ -44,7 +44,7 @@ NODE_ENDPOINTS_TAG = 0
 
 
 class ProducePartition(NamedTuple):
-    """`records` is None when the client sent null."""
+    """One partition in a produce request. `records`: None if the client sent null."""
 
     partition: int
     records: memoryview | None
@@ -63,10 +63,10 @@ class ProduceRequest(NamedTuple):
 
 
 class ProducedPartition(NamedTuple):
-    """One partition's part of a reply.
+    """One partition in the reply.
 
-    `leader`: (id, epoch) for those errors that tell a client where to go (v10).  `bad_records`:
-    which records of the batch the refusal is about, by their indexes (v8).
+    `leader`: (broker id, leader epoch), with errors that send the client to another broker (from
+    v10). `bad_records`: indexes of the records in the batch for which it was refused (from v8).
     """
 
     partition: int
@@ -80,7 +80,7 @@ class ProducedPartition(NamedTuple):
 
 
 class NodeEndpoint(NamedTuple):
-    """The address of a leader that the reply names."""
+    """The address of a broker that the reply names as leader."""
 
     node_id: int
     host: str
@@ -89,7 +89,8 @@ class NodeEndpoint(NamedTuple):
 
 
 def decode_request(body: memoryview, version: int) -> ProduceRequest:
-    """Raises MalformedMessage, also for one that names more partitions than any broker has."""
+    """Decode a produce request. Raises MalformedMessage, also if it names more partitions than any
+    broker has."""
     flexible = version >= _FLEXIBLE
     return (_one_batch_flexible if flexible else _one_batch)(body) or _decode(body, flexible)
 

@@ -22,14 +22,14 @@ MORE_BYTES = 0x80
 
 
 class KeyValue(NamedTuple):
-    """One record to write; `value` None: a tombstone."""
+    """A record to write. `value`: None for a tombstone."""
 
     key: bytes
     value: bytes | None
 
 
 def varint(value: int) -> bytes:
-    """Encode a zigzag number of at most 64 bits."""
+    """Encode a signed number of at most 64 bits as a zigzag varint."""
     left = (value << 1) ^ (value >> 63)
     out = bytearray()
     while left > 0x7F:
@@ -40,12 +40,13 @@ def varint(value: int) -> bytes:
 
 
 def size_of(record: KeyValue) -> int:
-    """Return an upper bound of the record's bytes in a batch."""
+    """Return an upper bound of the record's size in a batch, in bytes."""
     return 32 + len(record.key) + len(record.value or b"")
 
 
 def write_batch(records: Sequence[KeyValue], timestamp_ms: int) -> bytearray:
-    """Build a batch of records with the same time; its place in the log is stamped later."""
+    """Build a batch of records with one timestamp. Its base offset and leader epoch are stamped
+    later."""
     assert records, "a batch has a record"
     body = bytearray()
     for delta, (key, value) in enumerate(records):
@@ -80,9 +81,10 @@ def write_batch(records: Sequence[KeyValue], timestamp_ms: int) -> bytearray:
 
 
 def iter_records(header: BatchHeader, body: bytes) -> Iterator[ReadRecord]:
-    """Offset, key and value of the records behind a batch's header, as they are asked for.
+    """Yield offset, key and value of each record. `body`: the batch without its header.
 
-    Raises BadRecords: what is there is not that many records, or is compressed.
+    Raises BadRecords on reaching a malformed record, or before the first if the batch is
+    compressed.
     """
     if header.codec:
         raise BadRecords("a batch of an internal topic is compressed")

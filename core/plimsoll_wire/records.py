@@ -16,8 +16,8 @@ _TIME_MIN, _TIME_MAX = -(2**63), 2**63 - 1
 
 
 class BadRecords(Exception):
-    """The bytes are not that many records, or not such ones; `indexes`: which of them are not, the
-    first of them at least."""
+    """The records of a batch are malformed, or not as many as its header says. `indexes`: of the
+    bad records, at least the first."""
 
     def __init__(self, sentence: str, index: int = 0, *more: int) -> None:
         super().__init__(sentence)
@@ -26,8 +26,8 @@ class BadRecords(Exception):
 
 
 def iter_times(records: bytes, count: int) -> Iterator[tuple[int, int]]:
-    """Timestamp delta and offset delta of each of `count` records, as they are asked for: what
-    comes behind the last one that was taken is not looked at."""
+    """Yield timestamp delta and offset delta of each of `count` records. Records after the last one
+    that the caller takes are not read. Raises BadRecords."""
     position, size = 0, len(records)
     try:
         for _ in range(count):
@@ -57,8 +57,8 @@ def iter_times(records: bytes, count: int) -> Iterator[tuple[int, int]]:
 
 
 def record_time(base_timestamp: int, timestamp_delta: int) -> int:
-    """Return base time plus delta, wrapped to 64 bits as in a Java client: clients' record times
-    are not checked."""
+    """Return base timestamp plus delta, wrapped to 64 bits as in a Java client: the timestamps that
+    clients send are not checked."""
     time = base_timestamp + timestamp_delta
     if _TIME_MIN <= time <= _TIME_MAX:
         return time
@@ -66,8 +66,8 @@ def record_time(base_timestamp: int, timestamp_delta: int) -> int:
 
 
 def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """Return a zigzag number and the position behind it. Raises IndexError if the data ends first.
-    Of a tenth byte only one bit counts, as in Java's readVarlong."""
+    """Return the zigzag varint at `position`, and the position after it. Raises IndexError if the
+    data ends first. Of a tenth byte only one bit counts, as in Java's readVarlong."""
     value = data[position]
     position += 1
     if value < 0x80:
@@ -116,12 +116,12 @@ _RUN_FIRST, _RUN_MIN = 64, 16
 
 
 def check_records(records: bytes | memoryview, count: int) -> None:
-    """Check that these are `count` records, at least one: follow every length from the first byte
-    to the last, and check that the last record ends there.
+    """Check that the bytes are `count` records, at least one: follow the length of each to the
+    next, and check that the last ends where the data does.
 
-    Raises BadRecords, which names the record. Runs for every batch that is written, so it checks
-    nothing else. It costs about 0.1 µs a record, and less where many in a row have one size:
-    records with the same first byte of a length are compared in one slice, without a loop.
+    Raises BadRecords with the index of the bad record. Runs for every produced batch, so it checks
+    nothing else. It costs about 0.1 µs a record, and less for runs of records of one size, which
+    are compared in one slice, without a loop.
     """
     first, second = FIRST_STEP, SECOND_STEP
     position, left, group, run = 0, count - 1, GROUP, _RUN_FIRST
@@ -152,15 +152,15 @@ def check_records(records: bytes | memoryview, count: int) -> None:
 
 
 def next_group(group: int, same: int) -> int:
-    """Return how many records to check one by one before the next look for equal sizes. `same`: the
-    equal ones that the last look found."""
+    """Return how many records to read one by one before looking for a run of equal sizes again.
+    `same`: how many records the last look found."""
     return GROUP if same >= _RUN_MIN else min(4 * group, _GROUP_MAX)
 
 
 def same_size(records: bytes | memoryview, start: int, size: int, most: int) -> int:
-    """Return how many of the `most` records behind the one at `start`, which has `size` bytes, have
-    the same length, of one or two bytes. It compares one byte of each in a slice, without a
-    loop."""
+    """Return how many of the up to `most` records after the one at `start`, which takes `size`
+    bytes in all, have an equal length field of one or two bytes. They are compared in a slice,
+    without a loop."""
     begun, at = records[start], start + size
     found = bytes(records[at : at + most * size : size])
     same = len(found) - len(found.lstrip(_OF_ONE_BYTE[begun]))
@@ -171,7 +171,7 @@ def same_size(records: bytes | memoryview, start: int, size: int, most: int) -> 
 
 
 def record_starts(records: bytes, count: int) -> list[int]:
-    """Return the start of each of `count` records, and the end of the last.  Raises BadRecords."""
+    """Return the start of each of `count` records, and the end of the last. Raises BadRecords."""
     first, second = FIRST_STEP, SECOND_STEP
     position, size, left, group, run = 0, len(records), count, GROUP, _RUN_FIRST
     found = [0]
@@ -201,7 +201,7 @@ def record_starts(records: bytes, count: int) -> list[int]:
 
 
 def _starts(records: bytes, count: int) -> list[int]:
-    """Return the starts for lengths of any size."""
+    """Return the same as `record_starts`, for length fields of any size."""
     found, size = [0], len(records)
     for number in range(count):
         try:
@@ -215,8 +215,8 @@ def _starts(records: bytes, count: int) -> list[int]:
 
 
 def _follow(records: bytes | memoryview, count: int) -> int:
-    """Return the position behind `count` records, of which lengths may differ, and where another
-    begins. Raises BadRecords with the number of the bad one."""
+    """Return the position after `count` records, where another must begin. Raises BadRecords with
+    the index of the bad record."""
     position = 0
     for number in range(count + 1):
         if position > len(records):
@@ -238,9 +238,9 @@ def _follow(records: bytes | memoryview, count: int) -> int:
 
 
 def _is_last(records: bytes | memoryview, position: int, index: int) -> bool:
-    """Return True if `_check_last` would find nothing, of a record as nearly all are: its length
-    and its offset have one byte or two, its time has one.  Half of that function's time for each
-    batch."""
+    """Return True if the bytes at `position` are a valid last record, with the offset delta
+    `index`, in the usual form: length and offset in one or two bytes, timestamp in one. If False,
+    `_check_last` decides; this takes half its time."""
     size = len(records)
     if position + 6 > size:
         return False

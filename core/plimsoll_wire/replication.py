@@ -43,10 +43,10 @@ _NO_RACK = b"\x01"
 
 
 class FetchSessionKey(NamedTuple):
-    """The incremental fetch session of a request (KIP-227)."""
+    """The fetch session that a request belongs to (KIP-227)."""
 
     session_id: int
-    """0: none yet."""
+    """0 if the leader has not opened a session yet."""
     epoch: int
     """The request's number within the session; -1: no session is wanted."""
 
@@ -56,7 +56,7 @@ NEW_SESSION = FetchSessionKey(0, 0)
 
 
 class MalformedReply(Exception):
-    """The peer sent something that is not the reply."""
+    """Received bytes are not a valid reply to the request; the connection must be closed."""
 
 
 class PartitionFetch(NamedTuple):
@@ -70,7 +70,8 @@ class PartitionFetch(NamedTuple):
 
 
 class FetchSender(NamedTuple):
-    """The follower, its lifetime, and the newest controller epoch that it knows."""
+    """The follower that fetches: its broker id and broker epoch, and the newest controller epoch
+    that it knows."""
 
     broker_id: int
     broker_epoch: int
@@ -78,7 +79,7 @@ class FetchSender(NamedTuple):
 
 
 class FetchLimits(NamedTuple):
-    """Bounds on the leader's wait and on its reply."""
+    """Bounds of a fetch: how long the leader may wait, and how many bytes it may return."""
 
     wait_ms_max: int
     bytes_max: int
@@ -86,7 +87,8 @@ class FetchLimits(NamedTuple):
 
 
 class PartitionReply(NamedTuple):
-    """A leader's answer for one partition; `diverging`: (epoch, end offset)."""
+    """A leader's answer for one partition. `diverging`: (leader epoch, end offset), None if the
+    logs agree."""
 
     topic_id: bytes
     partition: int
@@ -98,8 +100,8 @@ class PartitionReply(NamedTuple):
 
 
 class FetchReply(NamedTuple):
-    """`controller_epoch`: the newest that the leader has heard of; None: it does not say.
-    `session_id`: 0 declines a session."""
+    """A leader's answer to a fetch. `controller_epoch`: the newest that the leader knows, None if
+    it does not state one; `session_id`: 0 if it declines a fetch session."""
 
     code: int
     partitions: list[PartitionReply]
@@ -120,8 +122,9 @@ def encode_fetch(
     session: FetchSessionKey = SESSIONLESS,
     forgotten: Collection[tuple[bytes, Sequence[int]]] = (),
 ) -> bytes:
-    """Return a whole frame; topics are ordered by the bytes of their id. An incremental `session`
-    states only changes, and `forgotten` partitions."""
+    """Return a whole request frame, with topics ordered by the bytes of their ids. In an
+    incremental `session` the request names only changed partitions, and those `forgotten` to be
+    removed from it."""
     topics = list(topics)
     if len(topics) == 1 and len(topics[0][1]) == 1 and not forgotten:
         body = _of_one_fetch(sender, limits, topics[0][0], topics[0][1][0], session)
@@ -163,7 +166,8 @@ def _of_one_fetch(
     asked: PartitionFetch,
     session: FetchSessionKey,
 ) -> bytes:
-    """Encode the body of a request about one partition, the usual one, behind the header's tags."""
+    """Encode the body of a request about one partition, the usual case, without the header's
+    tags."""
     index, leader_epoch, offset, last_epoch, log_start = asked
     last = -1 if last_epoch is None else last_epoch
     bytes_max = limits.partition_bytes_max
@@ -215,8 +219,8 @@ def _decode_fetch(frame: memoryview, correlation_id: int) -> FetchReply:
 
 
 def _of_one(frame: memoryview, code: int, session_id: int) -> FetchReply | None:
-    """Decode a reply about one partition with nothing new but its records, the usual one; return
-    None for any other."""
+    """Decode a reply about one partition without a divergence or new leaders, the usual case.
+    Return None for any other reply."""
     begin, end = _REPLY.size + ONE_REPLIED.size, len(frame) - ONE_ENDS.size
     if begin >= end:
         return None
@@ -258,7 +262,7 @@ def encode_list_offsets(
     leader_epoch: int,
     timestamp: int,
 ) -> bytes:
-    """Return a whole frame for one partition."""
+    """Return a whole request frame for one partition."""
     name = topic.encode()
     body = b"".join(
         (
@@ -273,7 +277,8 @@ def encode_list_offsets(
 
 
 def decode_list_offsets(frame: memoryview, correlation_id: int) -> tuple[int, int]:
-    """Return the error code and the offset of the one requested partition."""
+    """Return the error code and the offset in a reply about one partition. Raises
+    MalformedReply."""
     try:
         got, _, topics = struct.unpack_from(">iii", frame)
         (name_length,) = struct.unpack_from(">h", frame, 12)

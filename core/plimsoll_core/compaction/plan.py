@@ -20,9 +20,10 @@ bytes."""
 
 
 class SealedSegment(NamedTuple):
-    """A segment that is not appended to any more: offsets in [base_offset, end_offset).
+    """A segment of a log that is no longer appended to, with the offsets [base_offset, end_offset).
 
-    `oldest_ms` and `newest_ms`: the times of its first batch and its newest record.
+    `size`: in bytes. `oldest_ms`, `newest_ms`: the timestamps of its first batch and of its newest
+    record.
     """
 
     base_offset: int
@@ -34,7 +35,7 @@ class SealedSegment(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionLimits:
-    """A topic's configs on compaction; `lag_max_ms` None: no record has to be cleaned for its
+    """A topic's configs on compaction. `lag_max_ms`: None if no record has to be cleaned for its
     age."""
 
     dirty_ratio_min: float = 0.5
@@ -44,10 +45,10 @@ class CompactionLimits:
 
 
 class CleaningPlan(NamedTuple):
-    """A range to clean: [first_dirty, end). Earlier segments are read again to remove records
-    that the range supersedes. `dirty_bytes`: bytes that were never cleaned; `dirty_ratio`: their
-    part of all bytes to be read; `overdue`: True if a record has waited longer than
-    max.compaction.lag.ms."""
+    """What one round of cleaning does to a log: it cleans offsets [first_dirty, end), and rewrites
+    earlier segments without the records that those supersede. `dirty_bytes`: bytes never cleaned
+    before; `dirty_ratio`: their part of all bytes to read; `overdue`: True if a record has waited
+    longer than max.compaction.lag.ms."""
 
     first_dirty: int
     end: int
@@ -63,11 +64,11 @@ def plan(
     limits: CompactionLimits,
     now_ms: int | None,
 ) -> CleaningPlan | None:
-    """Return how far the log should be cleaned now, or None.
+    """Return how far the log should be cleaned now, or None if it need not be cleaned.
 
-    `segments`: the sealed ones, oldest first. `first_dirty`: the end of the cleaned part.
-    `stable_end`: everything below is committed (and, with transactions, decided), and on the disk.
-    `now_ms` None: the wall clock is not trusted, so nothing is old.
+    `segments`: the sealed ones, oldest first. `first_dirty`: the end of the part cleaned before.
+    `stable_end`: every record below it is committed (with transactions, also decided) and on disk.
+    `now_ms`: None if the wall clock is not trusted; then no record counts as old.
     """
     dirty: list[SealedSegment] = []
     for segment in segments:
@@ -98,8 +99,8 @@ def _too_young(segment: SealedSegment, lag_min_ms: int, now_ms: int | None) -> b
 
 
 def urgency(plan: CleaningPlan, *, internal: bool) -> tuple[bool, bool, float]:
-    """Return the sort key of a log; the greatest is cleaned first. Internal topics come first,
-    since a coordinator loads all of them, then overdue logs, then the dirtiest."""
+    """Return a sort key for logs to clean: the greatest first. Internal topics come first, since a
+    coordinator loads all of them, then overdue logs, then those with the greatest dirty ratio."""
     return internal, plan.overdue, plan.dirty_ratio
 
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 
 class Horizon(NamedTuple):
-    """The delete horizon of a batch's tombstones. `at_ms`: when they may be removed; None if there
-    are none, or if the wall clock is untrusted. `is_new`: True if this round first finds a
-    tombstone in the batch, which must then be rewritten with `at_ms`."""
+    """When the tombstones of a batch may be removed. `at_ms`: that time; None if the batch has no
+    tombstones, or the wall clock is not trusted. `is_new`: True if this round is the first to find
+    a tombstone in the batch, which must then be rewritten with `at_ms`."""
 
     at_ms: int | None
     is_new: bool
@@ -40,15 +40,16 @@ def keeps_record(*, superseded: bool, expired_tombstone: bool) -> bool:
 
 
 def is_expired(horizon: Horizon, now_ms: int | None) -> bool:
-    """Return True if the tombstones of a batch may go.  One with a new horizon stays this
-    time."""
+    """Return True if the tombstones of a batch may be removed now. Those with a new horizon stay in
+    this round."""
     if horizon.at_ms is None or horizon.is_new or now_ms is None:
         return False
     return now_ms >= horizon.at_ms
 
 
 class EmptyBatch(NamedTuple):
-    """The reduced form of a batch of which no record stays."""
+    """A batch of which cleaning has removed all records. Decides whether its header must stay in
+    the log."""
 
     ends_segment: bool
     begins_epoch: bool

@@ -28,16 +28,16 @@ _DIGITS = 20
 
 
 def committed(names: Collection[str]) -> list[int]:
-    """Return the base offsets of the swaps that a start has to finish, by the names in a log's
-    directory."""
+    """Return the base offsets of the cleaned segments with a swap that recovery has to finish:
+    those with a `.log.swap` file. `names`: of the files in a log's directory."""
     stems = (name.removesuffix(LOG + SWAP) for name in names if name.endswith(LOG + SWAP))
     found = (int(stem) for stem in stems if stem.isdecimal() and len(stem) == _DIGITS)
     return sorted(base for base in found if base < 2**63)
 
 
 class Rest(NamedTuple):
-    """The remaining steps of a committed swap: first the renames, then the removals, each in order,
-    then the directory is synced, then `last` is renamed, then it is synced again."""
+    """The remaining steps of a committed swap: do `renames`, then `removals`, in order, sync the
+    directory, rename `last`, and sync again."""
 
     renames: list[tuple[str, str]]
     removals: list[str]
@@ -45,8 +45,8 @@ class Rest(NamedTuple):
 
 
 def rest(base_offset: int, end_offset: int, names: Collection[str]) -> Rest:
-    """Return the remaining steps of an interrupted swap. `end_offset`: end of the cleaned segment;
-    `names`: all files of the directory."""
+    """Return the remaining steps of an interrupted swap. `end_offset`: the end of the cleaned
+    segment. `names`: of all files in the log's directory."""
     stem = f"{base_offset:0{_DIGITS}d}"
     renames = [
         (stem + suffix + CLEANED, stem + suffix)

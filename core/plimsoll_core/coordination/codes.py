@@ -23,5 +23,6 @@ _TOLD: dict[Code, Code] = {
 
 
 def told(code: Code) -> Code:
-    """Return the coordinator's code for the replica's code."""
+    """Return the error code that a coordinator's client gets for the partition replica's error
+    code."""
     return _TOLD.get(code, Code.UNKNOWN_SERVER_ERROR)

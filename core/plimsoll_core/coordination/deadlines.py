@@ -15,7 +15,8 @@ _SMALL = 64
 
 
 class Deadlines:
-    """Holds at most one deadline for each key; setting it again replaces it."""
+    """The times at which a shard's operations are due, by key. A key has at most one deadline;
+    setting it again replaces the former one."""
 
     __slots__ = ("_at_ms", "_heap", "_numbers")
 
@@ -46,12 +47,12 @@ class Deadlines:
         self._at_ms.pop(key, None)
 
     def earliest_ms(self) -> int | None:
-        """Return the time of the next deadline, or None."""
+        """Return the time of the next deadline, or None if there is none."""
         self._drop_stale()
         return self._heap[0][0] if self._heap else None
 
     def take_due(self, now_ms: int, at_most: int) -> list[Hashable]:
-        """Remove and return due keys, earliest first; the next call returns the rest."""
+        """Remove and return up to `at_most` keys that are due at `now_ms`, the earliest first."""
         due: list[Hashable] = []
         while len(due) < at_most:
             self._drop_stale()

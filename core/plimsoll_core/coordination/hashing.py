@@ -12,7 +12,7 @@ _INT_MIN = -(2**31)
 
 
 def java_hash(text: str) -> int:
-    """Return Java's `String.hashCode`: a signed 32-bit integer."""
+    """Return what Java's `String.hashCode` returns for the text: a signed 32-bit integer."""
     units = text.encode("utf-16-be", errors="surrogatepass")
     value = 0
     for (unit,) in struct.iter_unpack(">H", units):
@@ -21,7 +21,7 @@ def java_hash(text: str) -> int:
 
 
 def partition_of(key: str, partitions: int) -> int:
-    """Return the index of the partition that holds `key`. The number of partitions never
-    changes."""
+    """Return the index of the internal topic's partition that holds `key`, a group id.
+    `partitions`: the topic's number of partitions, which never changes."""
     value = java_hash(key)
     return (0 if value == _INT_MIN else abs(value)) % partitions

@@ -20,17 +20,19 @@ OperationT = TypeVar("OperationT")
 
 @dataclass(frozen=True, slots=True)
 class RefusedAsWhole:
-    """A request that gets one code for everything that it names, and a sentence."""
+    """The refusal of a whole request: one error code for everything that it names, and a
+    sentence."""
 
     code: Code
     message: str = ""
 
 
 class Reply(NamedTuple):
-    """The answer to the request of `token`: the one at hand, or one that was parked before."""
+    """An answer to the client's request with `token`: the request being decided, or one parked
+    before."""
 
     token: object
-    """The shell's: it is compared and handed back, never looked into."""
+    """Identifies the request to the shell. Rules only store, compare and return it."""
     answer: object
     """A value of the operation's own answer type, or `RefusedAsWhole`."""
 
@@ -44,8 +46,8 @@ class CoordinatorOutcome(Generic[RecordT, OperationT]):
     """
 
     key: str | None
-    """The group or transactional id that the replies depend on: they wait for its last record.
-    None: they wait for the shard's last record."""
+    """The group or transactional id that the replies are about: they wait for its last record. With
+    None they wait for the shard's last record."""
 
     records: tuple[RecordT, ...] = ()
     """Records to append together or not at all, before anything else; applied at their place in the
@@ -59,11 +61,11 @@ class CoordinatorOutcome(Generic[RecordT, OperationT]):
     append or the wait fails, each is sent with the error code instead."""
 
     then: Callable[[Code], OperationT] | None = None
-    """Builds the operation that the shell submits when the outcome of `records` is known: NONE if
-    committed, else the error, after which the outcome may be unknown."""
+    """Builds the operation that the shell submits once it knows whether `records` are committed.
+    The code is NONE if they are; after an error they may or may not be committed."""
 
     parked: bool = False
-    """The request at hand is answered by a later operation: its token stands in soft state."""
+    """True if a later operation answers the present request: its token is kept in soft state."""
 
 
 def refused(token: object, code: Code, message: str = "") -> Reply:

@@ -14,10 +14,12 @@ from plimsoll_core.ids import MetadataOffset
 
 
 class InsideFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A broker's connections to its peers inside.  `sha256`: of the certificate that it shows,
-    empty: it has none; `authorities`: of the certificates of authorities that it trusts;
-    `plaintext`: its connections to brokers and controllers that are not encrypted, of both
-    directions; `only_tls`: it opens no plaintext connection."""
+    """A broker's report on its connections to other brokers and to controllers.
+
+    `sha256`: fingerprint of the certificate that it presents, empty if it has none. `authorities`:
+    fingerprints of the authority certificates that it trusts. `plaintext`: number of its open
+    unencrypted connections, incoming and outgoing. `only_tls`: True if it opens none in plaintext.
+    """
 
     sha256: str = ""
     authorities: tuple[str, ...] = ()
@@ -47,8 +49,8 @@ class BrokerFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class LogOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The level and form of a broker's log lines; empty: as it was started.  `level`: a name of
-    Python's `logging`; `format`: `Text` or `Json`."""
+    """The level and format of a broker's log lines; an empty value stands for that of its start.
+    `level`: a name of Python's `logging`; `format`: `Text` or `Json`."""
 
     level: str = ""
     format: str = ""
@@ -58,7 +60,7 @@ AS_STARTED = LogOutput()
 
 
 class TopicDefaults(msgspec.Struct, frozen=True, kw_only=True):
-    """The controller's defaults for a new topic."""
+    """The controller's defaults for a new topic, which a broker tells to clients that ask."""
 
     partitions: int
     replication_factor: int

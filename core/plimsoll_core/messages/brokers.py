@@ -11,21 +11,22 @@ from plimsoll_core.security.inside import InsideMode
 
 
 class SetLeaving(Message, frozen=True, kw_only=True):
-    """Set all brokers that are leaving; they take no new replicas from now on."""
+    """Set the list of all brokers that are to be removed; they get no new replicas."""
 
     broker_ids: tuple[BrokerId, ...]
 
 
 class SettleNewcomers(Message, frozen=True, kw_only=True):
-    """These members joined, and their rebalance was arranged or declined."""
+    """Note that the operator has arranged or declined a rebalance for these new brokers, so that it
+    need not be considered again."""
 
     broker_ids: tuple[BrokerId, ...]
 
 
 class UnregisterBroker(Message, frozen=True, kw_only=True):
-    """A broker is gone for good: this lifetime of it was its last.  Its id may be used again.
+    """Remove a broker's registration for good; its id may be registered again.
 
-    `pvc_uid`: the claim of its volume, when the volume is to be deleted too.
+    `pvc_uid`: the claim of its volume, if the volume is to be deleted too.
     """
 
     broker_id: BrokerId
@@ -34,7 +35,7 @@ class UnregisterBroker(Message, frozen=True, kw_only=True):
 
 
 class VolumeGone(Message, frozen=True, kw_only=True):
-    """The claim of a released volume does not exist any more."""
+    """Note that the claim of a removed broker's volume no longer exists."""
 
     pvc_uid: str
 
@@ -43,7 +44,7 @@ MembershipRequest = SetLeaving | SettleNewcomers | UnregisterBroker | VolumeGone
 
 
 class RequestRestart(Message, frozen=True, kw_only=True):
-    """Ask for permission to replace this pod of a broker by one that runs `revision`."""
+    """Ask for permission to replace this pod of a broker by one of template revision `revision`."""
 
     broker_id: BrokerId
     pod_uid: str | None = None
@@ -51,8 +52,8 @@ class RequestRestart(Message, frozen=True, kw_only=True):
 
 
 class WithdrawRestart(Message, frozen=True, kw_only=True):
-    """The pod that was granted a restart into `revision` stays as it is: it runs already what is
-    wanted now, and its replacement has not begun."""
+    """Return a granted permission to restart a broker: its pod runs what is wanted already, and its
+    replacement has not begun. `revision`: the one that permission was given for."""
 
     broker_id: BrokerId
     pod_uid: str
@@ -60,8 +61,8 @@ class WithdrawRestart(Message, frozen=True, kw_only=True):
 
 
 class Waits(msgspec.Struct, frozen=True, kw_only=True):
-    """One condition that an action waits for. `until` completes a sentence after "until"; `topic`
-    and `index` are set if a partition is the cause."""
+    """A condition that a restart waits for. `until`: completes a sentence that ends in "until".
+    `topic` and `index` are set if a partition is the cause."""
 
     reason: str
     until: str
@@ -70,8 +71,8 @@ class Waits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RestartAnswer(Message, frozen=True, kw_only=True):
-    """The restart is granted, now or before; else the conditions that it waits for, the worst
-    first, of `total`."""
+    """Whether a restart is permitted, by this request or an earlier one. If not, `waits` has the
+    worst of the `total` conditions that it waits for, the worst first."""
 
     granted: bool
     total: int = 0
@@ -86,14 +87,15 @@ class DeclareListeners(Message, frozen=True, kw_only=True):
 
 
 class SetInsideMode(Message, frozen=True, kw_only=True):
-    """The next step on the way to the mode that a LogCluster states."""
+    """Set the mode of connections between brokers and controllers, one step towards the one that
+    the LogCluster states."""
 
     mode: InsideMode
 
 
 class AllowCertificates(Message, frozen=True, kw_only=True):
-    """Set the certificates that a broker may present, newest first; empty: the broker is
-    removed."""
+    """Set the fingerprints of the certificates that a broker may present inside the cluster, newest
+    first; empty if the broker is removed."""
 
     broker_id: BrokerId
     sha256: tuple[str, ...]

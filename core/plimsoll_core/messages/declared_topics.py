@@ -12,10 +12,10 @@ from plimsoll_core.messages.base import Message
 
 
 class DeclareTopic(Message, frozen=True, kw_only=True):
-    """A Topic object as it should be: create, bind, grow, reconfigure or revive the topic.
+    """Make a topic what its Topic object states: create, bind, grow, reconfigure or revive it.
 
-    `assignment` is given for `strategy == "Explicit"` only.  Values are resolved: no defaults left
-    open.  `adopt`: the undeclared topic that this object takes over, by its id.
+    All values are resolved, without defaults left open. `assignment`: only if `strategy` is
+    "Explicit". `adopt`: the id of the topic without an object that this object takes over.
     """
 
     object: TopicObject
@@ -31,12 +31,13 @@ class DeclareTopic(Message, frozen=True, kw_only=True):
 
 
 class TopicObjectGone(Message, frozen=True, kw_only=True):
-    """An object is proven absent (never merely not seen).  Times are the API server's.
+    """Report that a Topic object has been deleted. The operator has proof; that it does not see the
+    object is not enough. Times are the API server's.
 
-    The topic becomes pending for `grace_ms`; when that has passed it is removed, but not more than
-    `removals_per_hour_max` an hour.  `heir`: another object that declares the topic and
-    takes it over at once.  `claimed`: one declares it that may not without more, being of another
-    namespace: nothing is removed as long as it does.
+    The topic becomes pending for `grace_ms` and is then removed, but at most
+    `removals_per_hour_max` topics an hour. `heir`: another object that declares the topic, and
+    takes it over at once. `claimed`: True if an object of another namespace declares the topic
+    without the right to take it over; nothing is removed while it does.
     """
 
     object: TopicObject
@@ -49,6 +50,7 @@ class TopicObjectGone(Message, frozen=True, kw_only=True):
 
 
 class DetachTopic(Message, frozen=True, kw_only=True):
-    """The namespace may no longer declare topics here: the topic stays, without an object."""
+    """The namespace may no longer declare topics in this cluster: the topic stays, without an
+    object."""
 
     object: TopicObject

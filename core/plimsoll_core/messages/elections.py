@@ -20,7 +20,8 @@ class PartitionName(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ElectionAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one election; `code` 0: `leader` leads with this epoch."""
+    """The result of an election for one partition. If `code` is 0, `leader` leads in
+    `leader_epoch`; otherwise `reason` and `message` say why there was none."""
 
     topic: str
     index: int
@@ -48,8 +49,8 @@ class ElectLeaders(Message, frozen=True, kw_only=True):
 
 
 class NamedLeader(msgspec.Struct, frozen=True, kw_only=True):
-    """A named leader for a partition, although it may lack records; void in another leader
-    epoch."""
+    """A leader that a person names for a partition, although it may lack records. It has no effect
+    unless the partition is still in `at_leader_epoch`."""
 
     partition: int
     leader: BrokerId
@@ -57,10 +58,10 @@ class NamedLeader(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NameLeaders(Message, frozen=True, kw_only=True):
-    """A Topic object names leaders for partitions without one.
+    """Elect the leaders that a Topic object names for partitions without one.
 
-    Asked as often as the operator looks at the object.  Nothing is answered where there is nothing
-    to do any more.  `answered`: what earlier slices of this very request came to.
+    Sent at each reconcile of the object. Partitions that need no election are left out of the
+    answer. `answered`: results of earlier slices of the same request.
     """
 
     object: TopicObject

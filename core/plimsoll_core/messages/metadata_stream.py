@@ -14,9 +14,12 @@ from plimsoll_core.messages.base import Message
 
 
 class FetchMetadata(Message, frozen=True, kw_only=True):
-    """Long poll for the records from `offset` on; if they are no longer kept, a snapshot comes
-    first. Sent on the stream connection only. `nonce`: of the batch before `offset`; `term_id`: of
-    the controller term in which it was written."""
+    """Long poll for the metadata records from `offset` on, on the stream connection only. A
+    snapshot comes first if those records are no longer kept.
+
+    `nonce`, `term_id`: of the batch before `offset`, and the controller term that wrote it, by
+    which the controller checks that the broker's copy is of this log. `wait_ms_max`: of the poll.
+    """
 
     cluster_id: UUID
     broker_id: BrokerId
@@ -27,8 +30,8 @@ class FetchMetadata(Message, frozen=True, kw_only=True):
 
 
 class MetadataBatchCopy(msgspec.Struct, frozen=True, kw_only=True):
-    """A committed batch as the broker stores it; `records_json` is the JSON array as committed,
-    so that a broker keeps what it does not know."""
+    """A committed batch of the metadata log as a broker stores it. `records_json`: the JSON array
+    exactly as committed, so that a broker also keeps fields that it does not know."""
 
     base_offset: MetadataOffset
     controller_epoch: ControllerEpoch
@@ -38,8 +41,8 @@ class MetadataBatchCopy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MetadataUpdate(Message, frozen=True, kw_only=True):
-    """Records, after a snapshot if there is one. `snapshot`: compressed JSON of the image at
-    `snapshot_end`."""
+    """Metadata records, preceded by a snapshot if there is one. `snapshot`: compressed JSON of the
+    cluster image at `snapshot_end`."""
 
     snapshot: bytes | None = None
     snapshot_end: MetadataOffset = MetadataOffset(0)

@@ -19,7 +19,8 @@ from plimsoll_core.messages.security import OnBehalf
 
 
 class PartitionTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """The wanted replicas of a partition, the preferred leader first; None cancels a move."""
+    """The replicas that a client wants for a partition, the preferred leader first; None cancels
+    its move."""
 
     topic: str
     index: int
@@ -27,8 +28,8 @@ class PartitionTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TargetAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The result for one target; `code` 0 is success, and `partition_epoch` that of the change.
-    `reason`: a `Reason`'s name or ""."""
+    """The result for one partition. If `code` is 0, `partition_epoch` is that after the change.
+    `reason`: the name of a `Reason`, or ""."""
 
     topic: str
     index: int
@@ -60,8 +61,8 @@ class ReassignmentsAnswer(Message, frozen=True, kw_only=True):
 
 class TopicMove(msgspec.Struct, frozen=True, kw_only=True):
     """One entry of a Reassignment, with exactly one of `replicas`, `replication_factor` and
-    `away_from`. `partitions`: None for the whole topic. `replan`: replace a target that stays
-    away."""
+    `away_from`. `partitions`: None for the whole topic. `replan`: True to choose another broker for
+    a target that does not come back."""
 
     topic: str
     partitions: tuple[int, ...] | None = None
@@ -72,10 +73,11 @@ class TopicMove(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunReassignment(Message, frozen=True, kw_only=True):
-    """A Reassignment object as it is now: begin, go on, pause or roll back.
+    """Bring the moves of a Reassignment object to its present state: begin, continue, pause or roll
+    back.
 
-    Sent at each reconcile of the object; what holds already adds nothing.  `wall_ms` is
-    the asker's clock, for what people read; `waited_ms` is how old the object is.
+    Sent at each reconcile of the object; if nothing is to be done, no record is written. `wall_ms`:
+    the operator's clock, only for display. `waited_ms`: the age of the object.
     """
 
     object: ReassignmentObject
@@ -88,16 +90,17 @@ class RunReassignment(Message, frozen=True, kw_only=True):
 
 
 class ReassignmentObjectGone(Message, frozen=True, kw_only=True):
-    """A Reassignment's object is proven absent: roll back what still moves, then forget it."""
+    """A Reassignment object is proven absent: roll back its unfinished moves, then forget it."""
 
     object: ReassignmentObject
     wall_ms: int = 0
 
 
 class ReassignmentState(Message, frozen=True, kw_only=True):
-    """The progress of an object's moves.  `reason` and `message`: what they wait for, if anything.
+    """The progress of a Reassignment. `reason` and `message`: what its moves wait for, empty if
+    nothing.
 
-    `phase` None: not begun, or forgotten.
+    `phase`: None if it has not begun, or was forgotten.
     """
 
     phase: MovePhase | None
@@ -115,16 +118,16 @@ class LimitMovement(Message, frozen=True, kw_only=True):
 
 
 class FollowerLag(msgspec.Struct, frozen=True, kw_only=True):
-    """The records that a follower lacks of its leader's log; None: it has not fetched in this
-    term."""
+    """How many records of its leader's log a follower lacks; None if it has not fetched in this
+    leader epoch."""
 
     broker_id: BrokerId
     records: int | None
 
 
 class CopySize(msgspec.Struct, frozen=True, kw_only=True):
-    """The bytes of a partition on one broker.  `behind`: as its leader, the followers with logs
-    that end before its own."""
+    """The size in bytes of a partition's log on one broker. `behind`: if that broker leads, the
+    followers that lack records."""
 
     topic_id: UUID
     index: int
@@ -133,11 +136,12 @@ class CopySize(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportCopies(Message, frozen=True, kw_only=True):
-    """Progress of moves, for status only; decisions ignore it. Sent at intervals by leaders of
-    moving partitions and by added replicas.
+    """A broker's report on the progress of moves, for status only; no decision uses it. Sent at
+    intervals by leaders of moving partitions and by brokers with replicas being added.
 
-    `sizes`: of a part of the partitions that the broker leads, in turn, so that plans can state
-    bytes; with the followers that lag."""
+    `sizes`: also of a few other partitions that the broker leads, in rotation, so that plans can
+    state bytes.
+    """
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch

@@ -22,10 +22,11 @@ CONCURRENT_MOVES_PER_BROKER = 5
 
 
 class BeginRebalance(Message, frozen=True, kw_only=True):
-    """Carry out a plan. Refused if a partition differs from what the plan found.
+    """Commit a Rebalance's plan. Refused if a partition has changed since the plan was made.
 
-    `moves` are numbered from 0. Without moves, or if it was cancelled before, the Rebalance has
-    ended. `noted`: how many moves earlier turns have committed."""
+    `moves` are numbered from 0. A Rebalance without moves, or cancelled before it began, ends at
+    once. `noted`: the number of moves that earlier slices of this request have committed.
+    """
 
     object: RebalanceObject
     mode: RebalanceMode
@@ -40,17 +41,17 @@ class BeginRebalance(Message, frozen=True, kw_only=True):
 
 
 class MoveLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds on the concurrent moves of a Rebalance. A move counts at each broker that gives, gets,
-    drops or is copied from; `max_bytes` None: no bound."""
+    """Bounds on the moves of a Rebalance that run at a time. A move counts for each broker that
+    gains or loses a replica or is copied from. `max_bytes`: None for no bound."""
 
     concurrent_moves_per_broker: int = CONCURRENT_MOVES_PER_BROKER
     max_bytes: int | None = None
 
 
 class RunRebalance(Message, frozen=True, kw_only=True):
-    """A Rebalance object as it is now: go on with what was begun, pause it, or roll it back.
+    """Bring a Rebalance to the state of its object: continue, pause or roll back.
 
-    `wall_ms` is the asker's clock, for what people read.
+    `wall_ms`: the operator's clock, only for display.
     """
 
     object: RebalanceObject
@@ -62,16 +63,17 @@ class RunRebalance(Message, frozen=True, kw_only=True):
 
 
 class RebalanceObjectGone(Message, frozen=True, kw_only=True):
-    """A Rebalance's object is proven absent: roll back what still moves, then forget it."""
+    """A Rebalance object is proven absent: roll back its unfinished moves, then forget it."""
 
     object: RebalanceObject
     wall_ms: int = 0
 
 
 class RebalanceState(Message, frozen=True, kw_only=True):
-    """The progress of a Rebalance.  `reason` and `message`: what it waits for, if anything.
+    """The progress of a Rebalance. `reason` and `message`: what it waits for, empty if nothing.
 
-    `phase` None: not begun, or forgotten.  Beginning: its plan has to be given once more.
+    `phase`: None if it has not begun, or was forgotten. Beginning: its plan is not committed
+    completely; the operator sends it again.
     """
 
     phase: RebalancePhase | None

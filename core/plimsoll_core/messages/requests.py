@@ -57,9 +57,9 @@ from plimsoll_core.messages.topic_changes import EnsureInternalTopic, TopicChang
 
 
 class LogPosition(msgspec.Struct, frozen=True, kw_only=True):
-    """The sender's position in the metadata log: `applied_offset` records, the last of them from
-    the batch with `nonce` and the controller term `term_id`; proves that a log did not go back in
-    time."""
+    """A process's position in the metadata log: it has applied `applied_offset` records, the last
+    of them from the batch with `nonce`, written in the controller term `term_id`. By it the
+    controller notices that the log was restored from an older state."""
 
     applied_offset: MetadataOffset
     nonce: str | None
@@ -73,10 +73,11 @@ class LogPosition(msgspec.Struct, frozen=True, kw_only=True):
 class RegisterBroker(Message, frozen=True, kw_only=True):
     """Register a broker process.
 
-    `previous_broker_epoch`: from the clean-shutdown marker, else None. `volume_is_empty`: no
-    meta.properties was found; a formerly registered broker may format such a volume only if the
-    answer permits it. `metadata_versions`: the oldest and the newest that the broker understands;
-    `release`: its software. A broker of 0.1 sends neither."""
+    `previous_broker_epoch`: from the marker of a clean shutdown, else None. `volume_is_empty`: True
+    if the volume has no meta.properties; a broker id that was registered before may format such a
+    volume only if the answer permits it. `metadata_versions`: the oldest and the newest that the
+    broker understands. `release`: of its software. A broker of 0.1 sends neither of the last two.
+    """
 
     cluster_id: UUID
     broker_id: BrokerId
@@ -94,9 +95,9 @@ class RegisterBroker(Message, frozen=True, kw_only=True):
 
 
 class Heartbeat(Message, frozen=True, kw_only=True):
-    """A broker's heartbeat. `unknown_metadata`: why it cannot apply more records, if a newer
-    release wrote them. `groups`: number of groups that it coordinates, for status only; None: not
-    reported."""
+    """A broker's heartbeat. `unknown_metadata`: why it cannot apply further metadata records, if a
+    newer release wrote them. `groups`: the number of groups that it coordinates, for status only;
+    None if not reported."""
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
@@ -111,14 +112,15 @@ class Heartbeat(Message, frozen=True, kw_only=True):
 
 
 class IsrMember(msgspec.Struct, frozen=True, kw_only=True):
-    """A proposed member; `broker_epoch` is None when the leader has not heard of it this term."""
+    """A member of a proposed ISR. `broker_epoch`: as its fetches state it; None if it has not
+    fetched in this leader epoch."""
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch | None
 
 
 class IsrProposal(msgspec.Struct, frozen=True, kw_only=True):
-    """A leader's proposal for one partition.  `cause` goes into the record."""
+    """A leader's proposed ISR for one partition. `cause`: a sentence for the metadata record."""
 
     topic_id: UUID
     index: int
@@ -136,8 +138,8 @@ class AlterPartition(Message, frozen=True, kw_only=True):
 
 
 class ReplicaLog(msgspec.Struct, frozen=True, kw_only=True):
-    """The completeness of one replica's log.  `leader_epoch`: the leader epoch that it knows;
-    `last_written_epoch`: that of its last record, None if it holds none."""
+    """How complete one replica's log is. `leader_epoch`: the newest that the replica knows;
+    `last_written_epoch`: that of its last record, None if the log is empty."""
 
     topic_id: UUID
     index: int
@@ -175,7 +177,8 @@ class AllocateProducerIds(Message, frozen=True, kw_only=True):
 
 
 class NewTopic(msgspec.Struct, frozen=True, kw_only=True):
-    """A client's wish.  `partitions`/`replication_factor` None = the cluster's default."""
+    """A topic that a client wants to create. `partitions`, `replication_factor`: None for the
+    cluster's default."""
 
     name: str
     partitions: int | None = None
@@ -216,7 +219,7 @@ Forwarded = (
 
 
 class SetMembers(Message, frozen=True, kw_only=True):
-    """The broker ids that the LogCluster's count and exclusions ask for."""
+    """Set the broker ids that the cluster should have, by the LogCluster's count and exclusions."""
 
     broker_ids: tuple[BrokerId, ...]
 
@@ -225,10 +228,11 @@ class SetMembers(Message, frozen=True, kw_only=True):
 
 
 class Activated(Message, frozen=True, kw_only=True):
-    """The term's first record is committed: re-run unfinished fences, shutdowns and elections.
+    """A controller's first request to itself, once the first record of its term is committed:
+    resume unfinished fencings, shutdowns and elections.
 
-    `cluster_name` declares a cluster with a new log.  `second_opinion`: the term before this one
-    ended because most brokers fell silent at once (`Decision.hand_over`).
+    `cluster_name`: names the cluster when its log is new. `second_opinion`: True if the controller
+    before ended its term because most brokers fell silent at once (`Decision.hand_over`).
     """
 
     cluster_name: str = ""
@@ -236,7 +240,7 @@ class Activated(Message, frozen=True, kw_only=True):
 
 
 class Tick(Message, frozen=True, kw_only=True):
-    """Time has passed: check for expired sessions. `late_ms`: how late this check runs."""
+    """Check for expired broker sessions. `late_ms`: by how much the controller's timer ran late."""
 
     late_ms: int = 0
 
@@ -321,7 +325,8 @@ class HeartbeatAnswer(Message, frozen=True, kw_only=True):
 
 
 class PartitionAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The committed state after a proposal, or `code` != 0 and a sentence."""
+    """The answer to an ISR proposal: the committed state of the partition, or an error `code` other
+    than 0 with a sentence."""
 
     topic_id: UUID
     index: int
@@ -344,8 +349,8 @@ class ProducerIdBlock(Message, frozen=True, kw_only=True):
 
 
 class TopicAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The result for one topic; `code` 0 is success.  `reason`: a `Reason`'s name or "".
-    `min_isr`: of a topic that is created, or would be."""
+    """The result for one topic; `code` 0 is success. `reason`: the name of a `Reason`, or "".
+    `min_isr`: of a topic that was created, or would be with `validate_only`."""
 
     name: str
     topic_id: UUID | None = None
@@ -362,7 +367,7 @@ class TopicsAnswer(Message, frozen=True, kw_only=True):
 
 
 class Done(Message, frozen=True, kw_only=True):
-    """The request is committed; there is no more to report."""
+    """A successful answer without content: what the request asked for is committed."""
 
 
 Answer = (

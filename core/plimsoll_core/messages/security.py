@@ -18,10 +18,13 @@ from plimsoll_core.security.tokens import TokenIssuer
 
 
 class OnBehalf(msgspec.Struct, frozen=True, kw_only=True):
-    """The client that a broker asks for, also if it has no rights to check: the controller checks
-    its rights and its login again.  `login`: `scram.login_mark` of the key that it logged in by, or
-    `tokens.token_mark` of its token, or `client_certificates.mark_of` of its certificate; empty:
-    its listener requires no login."""
+    """The client for which a broker forwards a request. The controller checks its rights and its
+    login again.
+
+    `login`: identifies the login: `scram.login_mark` of the password's key, `tokens.token_mark` of
+    the token, or `client_certificates.mark_of` of the certificate; empty if the listener requires
+    none.
+    """
 
     principal: str
     host: str
@@ -29,15 +32,15 @@ class OnBehalf(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CreateAcls(Message, frozen=True, kw_only=True):
-    """Add all these rules or none, for a client. Forwarded by a broker."""
+    """Create all these ACLs or none, for a client. Forwarded by a broker."""
 
     acls: tuple[Acl, ...]
     behalf: OnBehalf | None = None
 
 
 class DeleteAcls(Message, frozen=True, kw_only=True):
-    """Delete matching rules, for a client. Forwarded by a broker. Rules that an object declares
-    stay; the answer says so."""
+    """Delete all ACLs that match, for a client. Forwarded by a broker. ACLs that an object declares
+    stay, and the answer says so."""
 
     filters: tuple[AclFilter, ...]
     behalf: OnBehalf | None = None
@@ -49,8 +52,8 @@ class ScramDeletion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AlterScramCredentials(Message, frozen=True, kw_only=True):
-    """Change passwords, for a client. Forwarded by a broker. Each user is changed by itself,
-    completely or not at all."""
+    """Change passwords, for a client. Forwarded by a broker. The change of one user succeeds or
+    fails as a whole, independently of the others."""
 
     deletions: tuple[ScramDeletion, ...] = ()
     upsertions: tuple[ScramCredential, ...] = ()
@@ -58,15 +61,16 @@ class AlterScramCredentials(Message, frozen=True, kw_only=True):
 
 
 class QuotaChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A change of quotas, by key. The value replaces the former one; None removes it."""
+    """Changes of one entity's quotas, by quota key. A value replaces the former one; None removes
+    it."""
 
     entity: QuotaEntity
     values: dict[str, float | None]
 
 
 class AlterQuotas(Message, frozen=True, kw_only=True):
-    """Change quotas, for a client. Forwarded by a broker. Each entity is changed by itself,
-    completely or not at all."""
+    """Change quotas, for a client. Forwarded by a broker. The change of one entity succeeds or
+    fails as a whole, independently of the others."""
 
     changes: tuple[QuotaChange, ...]
     validate_only: bool = False
@@ -74,33 +78,34 @@ class AlterQuotas(Message, frozen=True, kw_only=True):
 
 
 class DeclareQuotas(Message, frozen=True, kw_only=True):
-    """Declare all quotas of a LogCluster."""
+    """Set all quotas that a LogCluster declares; others of it are removed."""
 
     rows: tuple[QuotaRow, ...]
 
 
 class DeclareAuthorization(Message, frozen=True, kw_only=True):
-    """The authorization that a LogCluster states.  `disguise` is taken if none is committed yet."""
+    """Set the authorization that a LogCluster states. Its `disguise` is used only if none is
+    committed yet."""
 
     authorization: Authorization
 
 
 class DeclareTokenIssuers(Message, frozen=True, kw_only=True):
-    """Declare all token issuers of a LogCluster, with their present keys."""
+    """Set all token issuers that a LogCluster trusts, with their present keys."""
 
     issuers: tuple[TokenIssuer, ...]
 
 
 class DeclareClientAuthorities(Message, frozen=True, kw_only=True):
-    """Declare all trusted authorities of clients' certificates."""
+    """Set all authorities that a LogCluster trusts for clients' certificates."""
 
     authorities: tuple[ClientAuthority, ...]
 
 
 class DeclareUser(Message, frozen=True, kw_only=True):
-    """A User object as it should be.  `credentials`: what was made of its Secret; None: what is
-    committed stays.  `certificates`: all by which it may log in, the newest first; None: likewise.
-    `quotas` None: the object declares none."""
+    """Make a user what its User object states. `credentials`: derived from its Secret; None keeps
+    the committed ones. `certificates`: all by which it may log in, newest first; None keeps the
+    committed ones. `quotas`: None if the object declares none."""
 
     object: UserObject
     user_name: str
@@ -112,17 +117,18 @@ class DeclareUser(Message, frozen=True, kw_only=True):
 
 
 class UserObjectSeen(Message, frozen=True, kw_only=True):
-    """An object was proven absent for the first time at `gone_since_ms` (wall clock), and its user
-    has a grace; None: it is there."""
+    """Note whether a User object exists. `gone_since_ms`: when it was first proven absent (wall
+    clock), from when the user's grace runs; None if the object exists."""
 
     object: UserObject
     gone_since_ms: int | None
 
 
 class UserObjectGone(Message, frozen=True, kw_only=True):
-    """An object is proven absent (never merely not seen): its user, credentials and rules go.
-    `now_ms` (wall clock): it counts among those that went within an hour; None: it does not.
-    `heir`: another object that declares the user, and has all of it from now on: nothing goes."""
+    """A User object is proven absent and the grace is over: remove its user, credentials, ACLs and
+    quotas. `now_ms`: wall clock, by which the removal counts among those of the last hour; None if
+    it does not count. `heir`: another object that declares the user and takes everything over, so
+    that nothing is removed."""
 
     object: UserObject
     now_ms: int | None = None
@@ -144,7 +150,7 @@ SecurityDeclaration = (
 
 
 class DeletedAcl(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule that a filter found; with a code it is still there."""
+    """An ACL that matched a filter. It was deleted if `code` is 0."""
 
     acl: Acl
     code: int = 0
@@ -152,7 +158,8 @@ class DeletedAcl(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AclsChanged(Message, frozen=True, kw_only=True):
-    """Result of a change of rules. `deleted`: the deleted rules, for each filter."""
+    """The result of creating or deleting ACLs. `deleted`: for each filter, the ACLs that matched.
+    `end_offset`: the metadata offset from which the change is visible."""
 
     deleted: tuple[tuple[DeletedAcl, ...], ...] = ()
     end_offset: MetadataOffset = MetadataOffset(0)
@@ -176,7 +183,8 @@ class QuotaChanged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QuotasAltered(Message, frozen=True, kw_only=True):
-    """Results, in the order of the request."""
+    """The result for each entity, in the order of the request. `end_offset`: the metadata offset
+    from which the changes are visible."""
 
     entities: tuple[QuotaChanged, ...]
     end_offset: MetadataOffset = MetadataOffset(0)

@@ -20,8 +20,9 @@ ConfigOperation = Literal["Set", "Delete", "Append", "Subtract"]
 
 
 class ConfigChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A change of one config of a topic. `value`: None if none was stated. `otherwise`: the value
-    on the asked broker if the topic has none, to which a list change applies."""
+    """A change of one config of a topic. `value`: None if the client sent none. `otherwise`: the
+    value in force on the forwarding broker, to which an append or subtract applies if the topic has
+    no value of its own."""
 
     name: str
     operation: ConfigOperation = "Set"
@@ -30,8 +31,8 @@ class ConfigChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicConfigChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """A client's changes of one topic's configs.  `replace`: configs that are not named are
-    removed."""
+    """A client's changes of one topic's configs. `replace`: True if the configs that are not named
+    are removed."""
 
     topic: str
     changes: tuple[ConfigChange, ...]
@@ -39,7 +40,8 @@ class TopicConfigChanges(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicGrowth(msgspec.Struct, frozen=True, kw_only=True):
-    """The wanted number of partitions; `assignment`: the replicas of the new ones."""
+    """The number of partitions that a topic should have. `assignment`: the replicas of the added
+    ones; None to let the controller choose."""
 
     topic: str
     partitions: int
@@ -47,7 +49,7 @@ class TopicGrowth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicChanged(msgspec.Struct, frozen=True, kw_only=True):
-    """The result for one topic; `code` 0 is success.  `reason`: a `Reason`'s name or ""."""
+    """The result for one topic; `code` 0 is success. `reason`: the name of a `Reason`, or ""."""
 
     topic: str
     code: int = 0
@@ -56,9 +58,11 @@ class TopicChanged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AlterTopicConfigs(Message, frozen=True, kw_only=True):
-    """Change configs of topics, for a client. Forwarded by a broker. The rest of a request that
-    exceeds one turn is sent again: `answered` holds the results so far, `spreading` the topics with
-    a min ISR that has not reached all partitions."""
+    """Change configs of topics, for a client. Forwarded by a broker.
+
+    A request that is too large for one turn is continued as another: `answered` has the results so
+    far, `spreading` the topics with a new min ISR that some partitions do not have yet.
+    """
 
     topics: tuple[TopicConfigChanges, ...]
     validate_only: bool = False
@@ -81,7 +85,8 @@ TopicChange = AlterTopicConfigs | AddPartitions
 
 
 class TopicsChanged(Message, frozen=True, kw_only=True):
-    """`end_offset`: the metadata offset at which the changes are visible."""
+    """The result for each topic. `end_offset`: the metadata offset from which the changes are
+    visible."""
 
     topics: tuple[TopicChanged, ...]
     end_offset: MetadataOffset = MetadataOffset(0)

@@ -28,8 +28,9 @@ most, as in Kafka."""
 
 
 class ConnectionVerdict(NamedTuple):
-    """The decision on a new connection. `reason`: why it is refused; empty: it is accepted, and
-    counts until `left`. `closed_after_ms`: delay before a refused connection is closed."""
+    """Whether a new connection is accepted. `reason`: why it is refused; empty if it is accepted,
+    and it then counts until `left` is called. `closed_after_ms`: how long to wait before a refused
+    connection is closed."""
 
     reason: str = ""
     closed_after_ms: int = 0
@@ -39,8 +40,9 @@ ADMITTED = ConnectionVerdict()
 
 
 class AddressConnections:
-    """Connections by address. `per_ip_max`: None if only the listener's limit applies; `overrides`:
-    by address."""
+    """Counts the open connections of each address, and limits them and the rate of new ones.
+    `per_ip_max`: the most open connections of one address, None for no limit; `overrides`: such
+    limits by address."""
 
     def __init__(
         self, per_ip_max: int | None = None, overrides: Mapping[str, int] | None = None
@@ -58,11 +60,12 @@ class AddressConnections:
 
     @property
     def rates(self) -> int:
-        """Return the number of addresses with a known rate."""
+        """Return the number of addresses with a tracked rate of new connections."""
         return len(self._rates)
 
     def arrived(self, host: str, now_ms: int) -> ConnectionVerdict:
-        """Decide on a new connection. If it is admitted, `left` is called once later."""
+        """Decide on a new connection from `host`. If it is accepted it is counted, and the caller
+        must call `left` once when it ends."""
         ip, counted = address(host) or host, network_of(host)
         most = self._overrides.get(ip, self._per_ip_max)
         if most is not None and self._open[counted] >= most:
@@ -96,8 +99,8 @@ class AddressConnections:
 
 
 def per_ip_overrides(text: str) -> dict[str, int] | None:
-    """Parse `max.connections.per.ip.overrides`: "10.0.0.1:100,10.0.0.2:200"; None if it is
-    malformed."""
+    """Parse `max.connections.per.ip.overrides`, such as "10.0.0.1:100,10.0.0.2:200", to limits by
+    address. Return None if it is malformed."""
     found: dict[str, int] = {}
     for each in text.split(",") if text else ():
         host, colon, number = each.strip().rpartition(":")

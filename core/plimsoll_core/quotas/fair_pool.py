@@ -16,8 +16,12 @@ from __future__ import annotations
 
 
 class FairPool:
-    """`capacity`: of all principals together. `floor`: what each principal may hold regardless of
-    the others. A principal is a user ("User:alice"), or an address on a listener without login."""
+    """A pool of units (bytes, groups, connections, …) that principals share fairly. A principal is
+    a user ("User:alice"), or an address on a listener without login.
+
+    `capacity`: units of all principals together. `floor`: units that each principal may hold
+    regardless of what the others hold.
+    """
 
     __slots__ = ("_held", "capacity", "floor", "refused", "used")
 
@@ -44,7 +48,8 @@ class FairPool:
         return self._held.get(principal, 0)
 
     def admits(self, principal: str, size: int) -> bool:
-        """Return True if `size` more fits the pool and the principal's share.  Takes nothing."""
+        """Return True if `size` more units fit the pool and the principal's share. Nothing is
+        taken."""
         left = self.capacity - self.used - size
         if left < 0:
             return False
@@ -60,7 +65,8 @@ class FairPool:
         return True
 
     def take(self, principal: str, size: int) -> None:
-        """Count what is already held (such as loaded from disk), even above the capacity."""
+        """Take `size` units for the principal, even above the capacity: for what exists already,
+        such as groups loaded from a log."""
         if size:
             self.used += size
             held = self._held
@@ -79,10 +85,8 @@ class FairPool:
             del held[principal]
 
     def largest(self) -> str | None:
-        """Return the principal that holds most, or None if the pool is empty.
-
-        Under want it gives way first.  Ties go to the name that sorts first.
-        """
+        """Return the principal that holds most, or None if the pool is empty. It gives way first
+        when room is needed. Of equals the name that sorts first is returned."""
         if not self._held:
             return None
         return min(self._held, key=lambda principal: (-self._held[principal], principal))

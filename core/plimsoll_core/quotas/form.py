@@ -25,7 +25,7 @@ _FRACTION = 1e-6
 
 
 def malformed_entity(entity: QuotaEntity) -> str:
-    """Return why nothing can be limited by it, in a sentence, or ""."""
+    """Return a sentence on why a quota for this entity is not allowed, or "" if it is."""
     of_client = entity.user is not None or entity.client_id is not None
     if entity.ip is None:
         if not of_client:
@@ -42,8 +42,8 @@ def malformed_entity(entity: QuotaEntity) -> str:
 
 
 def malformed_value(entity: QuotaEntity, key: str, value: float | None) -> str:
-    """Return why it is no value of the key, in a sentence, or "".  `value` None: the key is
-    removed."""
+    """Return a sentence on why the value is not allowed for the quota key, or "". `value`: None
+    removes the key."""
     known = {Quota.CONNECTION_CREATION_RATE} if entity.ip is not None else set(OF_CLIENTS)
     quota = next((one for one in known if one.value == key), None)
     if quota is None:
@@ -62,13 +62,14 @@ def malformed_value(entity: QuotaEntity, key: str, value: float | None) -> str:
 
 
 def malformed_values(entity: QuotaEntity, values: QuotaValues) -> str:
-    """Return the sentence about the first malformed value, or ""."""
+    """Return the sentence about the first value that is not allowed, or ""."""
     found = (malformed_value(entity, key, value) for key, value in values.items())
     return next((text for text in found if text), "")
 
 
 def address(text: str) -> str | None:
-    """Return the address in the form used for connections, or None if it is malformed."""
+    """Return an IP address in the form under which its connections are counted, or None if the text
+    is not an IP address."""
     try:
         found = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:

@@ -13,20 +13,22 @@ V = TypeVar("V")
 
 
 class PrincipalTurns(dict[str, dict[K, V]], Generic[K, V]):
-    """Waiters by principal, the next principal first; none has an empty queue."""
+    """Queues of waiters by principal, which are served in rotation. The dictionary's first key is
+    the principal to serve next; no queue in it is empty."""
 
     __slots__ = ()
 
     def add(self, principal: str, waiter: K, value: V) -> bool:
-        """Queue a waiter, or renew its value.  Return True if it did not wait before."""
+        """Queue a waiter of the principal, or replace the value of one that waits already. Return
+        True if it did not wait before."""
         waiting = self.setdefault(principal, {})
         is_new = waiter not in waiting
         waiting[waiter] = value
         return is_new
 
     def take(self, principal: str | None = None) -> tuple[str, K]:
-        """Remove the first waiter of the next principal, or of this one, and move that principal
-        behind the others."""
+        """Remove and return the first waiter of `principal`, or of the principal to serve next, and
+        move that principal to the end of the rotation."""
         principal = next(iter(self)) if principal is None else principal
         waiting = self.pop(principal)
         waiter = next(iter(waiting))
@@ -36,7 +38,8 @@ class PrincipalTurns(dict[str, dict[K, V]], Generic[K, V]):
         return principal, waiter
 
     def forget(self, waiter: K, *principals: str) -> None:
-        """Remove a waiter from the queues of these principals, or of all."""
+        """Remove a waiter, if it waits, from the queues of these principals, or of all if none is
+        given."""
         for principal in principals or tuple(self):
             waiting = self.get(principal, {})
             waiting.pop(waiter, None)

@@ -25,8 +25,9 @@ ALLOWANCES_MAX = 1_000
 
 
 class Allowance:
-    """The part of a rate that one connection may use without asking.  It counts as used from when
-    it is given until `WindowedRate.settle`, which comes before any client is throttled."""
+    """The amount of a rate that one connection may use without another check. It counts as used
+    when it is given. `WindowedRate.settle` takes the unused rest back, always before a client is
+    throttled."""
 
     __slots__ = ("last_ns", "left")
 
@@ -38,7 +39,8 @@ class Allowance:
 
 
 class WindowedRate:
-    """The amounts of the last seconds, in samples of one second. Units are the caller's."""
+    """Sums the amounts of the last seconds in samples of one second. Bytes or nanoseconds, as the
+    caller uses it."""
 
     __slots__ = ("__weakref__", "_allowances", "_newest", "_samples", "_total")
 
@@ -53,11 +55,13 @@ class WindowedRate:
 
     @property
     def sample_ends_ms(self) -> int:
-        """Return the end of the sample in which allowances were given last."""
+        """Return the time at which the newest sample ends: allowances given now are valid until
+        then."""
         return self._newest[0] + SAMPLE_MS
 
     def allow(self, allowance: Allowance, least: int, bound: float, now_ms: int) -> bool:
-        """Extend the allowance; return False if less than `least` can be given."""
+        """Add to the allowance a part of what is left below `bound` a second. Return False, and add
+        nothing, if that is less than `least`, or too many connections have allowances."""
         amount = (int(bound * _ALLOWED_S) - self._total) // _SHARES
         if amount < least or now_ms >= self.sample_ends_ms:
             return False
@@ -70,7 +74,7 @@ class WindowedRate:
         return True
 
     def settle(self) -> None:
-        """End all allowances; only the used part of each counts."""
+        """End all allowances: the unused amounts are subtracted from the sum."""
         newest = self._newest
         for allowance in self._allowances:
             newest[1] = max(newest[1], allowance.last_ns // 1_000_000)
@@ -80,7 +84,8 @@ class WindowedRate:
         self._allowances.clear()
 
     def record(self, amount: int, now_ms: int) -> None:
-        """Record an amount; a negative one was recorded before and not used."""
+        """Add an amount to the sum. A negative amount takes back one that was recorded and not
+        used."""
         samples = self._samples
         if not samples or now_ms - samples[-1][0] >= SAMPLE_MS:
             self._expire(now_ms)
@@ -91,8 +96,8 @@ class WindowedRate:
         self._total += amount
 
     def use(self, amount: int, bound: float, now_ms: int) -> int:
-        """Record an amount and return `throttle_ms`. Called for every request without an
-        allowance."""
+        """Record an amount and return the throttle time in milliseconds, 0 if the rate is within
+        `bound` a second. Called for each request without an allowance."""
         newest = self._newest
         if now_ms - newest[0] < SAMPLE_MS:
             # As `record` does, without a call.
@@ -106,20 +111,20 @@ class WindowedRate:
         return self.throttle_ms(bound, now_ms) if total > bound * _LENT_S else 0
 
     def window_ms(self, now_ms: int) -> int:
-        """Return the window of the rate: at least ten samples, so that a single request is not a
-        rate of its own."""
+        """Return the length of time over which the sum counts, in milliseconds. At least ten
+        samples, so that a single request does not count as a high rate."""
         self._expire(now_ms)
         elapsed_ms = now_ms - self._samples[0][0] if self._samples else 0
         return max(elapsed_ms + max(SAMPLES - 1 - elapsed_ms // SAMPLE_MS, 0) * SAMPLE_MS, 1)
 
     def amount(self, now_ms: int) -> int:
-        """Return the total of the window."""
+        """Return the sum of all samples that have not expired."""
         self._expire(now_ms)
         return self._total
 
     def throttle_ms(self, bound: float, now_ms: int) -> int:
-        """Return how long the client must wait until the rate is `bound` a second; 0: it is not
-        above."""
+        """Return how many milliseconds the client must wait until the rate is `bound` a second; 0
+        if it is not above that."""
         amount, window_ms = self.amount(now_ms), self.window_ms(now_ms)
         if amount * 1000 <= bound * window_ms:
             return 0
@@ -127,7 +132,7 @@ class WindowedRate:
         return max(round(amount * 1000 / bound - window_ms), 1)
 
     def is_idle(self, now_ms: int) -> bool:
-        """Return True if it is as if nothing had ever been used."""
+        """Return True if all samples have expired, so that the object equals a new one."""
         self._expire(now_ms)
         return not self._samples
 
@@ -141,7 +146,7 @@ class WindowedRate:
 
 class TokenBucket:
     """Receives `bound` tokens a second, up to eleven seconds' worth. A caller may take more tokens
-    than there are; then none may be taken until the deficit is repaid."""
+    than there are; then clients are throttled until the deficit is repaid."""
 
     __slots__ = ("__weakref__", "_tokens", "_updated_ms")
 
@@ -160,7 +165,7 @@ class TokenBucket:
         return 0 if tokens >= 0 else max(round(-tokens / bound * 1000), 1)
 
     def is_idle(self, bound: float, now_ms: int) -> bool:
-        """Return True if it is full."""
+        """Return True if the bucket is full."""
         return self._refilled(bound, now_ms) >= bound * SAMPLES
 
     def _refilled(self, bound: float, now_ms: int) -> float:

@@ -23,7 +23,7 @@ BY_CLUSTER = "LogCluster"
 
 
 class Quota(Enum):
-    """The limited quantity, by Kafka's keys."""
+    """The kinds of client quotas, by Kafka's keys."""
 
     PRODUCER_BYTE_RATE = "producer_byte_rate"
     CONSUMER_BYTE_RATE = "consumer_byte_rate"
@@ -39,8 +39,8 @@ OF_CLIENTS = tuple(quota for quota in Quota if quota is not Quota.CONNECTION_CRE
 class QuotaEntity(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """The entity of a row: a user, a client id, both, or an address.  None: not about that;
-    `DEFAULT`: every entity without a row of its own."""
+    """What a quota row applies to: a user, a client id, both together, or an address. A field is
+    None if the row does not name it, and `DEFAULT` for every name without a row of its own."""
 
     user: str | None = None
     client_id: str | None = None
@@ -53,8 +53,8 @@ class QuotaEntity(
 
     @property
     def parts(self) -> dict[str, str | None]:
-        """Return the entity's names by Kafka's entity types. A name None stands for the default
-        entity."""
+        """Return the entity's names by Kafka's entity types ("user", "client-id", "ip"). The value
+        None stands for the default entity."""
         found = {"user": self.user, "client-id": self.client_id, "ip": self.ip}
         return {kind: name or None for kind, name in found.items() if name is not None}
 
@@ -66,8 +66,8 @@ class QuotaEntity(
 class QuotaValues(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """Limits of one row: bytes per second, percent of one processor, partitions created or deleted
-    per second, connections per second. None: this row sets no limit."""
+    """The limits in one row: bytes per second, percent of one processor, partitions created or
+    deleted per second, connections per second. A limit is None if the row does not set it."""
 
     producer_byte_rate: float | None = None
     consumer_byte_rate: float | None = None
@@ -86,12 +86,14 @@ class QuotaValues(
 
 
 def smallest(quota: Quota, *values: QuotaValues) -> float | None:
-    """Return the smallest rate that any of them states, or None."""
+    """Return the smallest limit of this kind in the rows' values, or None if none of them sets
+    it."""
     return min((rate for one in values if (rate := one.of(quota)) is not None), default=None)
 
 
 class QuotaRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One row. `owner`: the uid of a User object, `BY_CLUSTER` or `BY_CLIENT`."""
+    """The committed quotas of one entity. `owner`: the uid of the User object that declares them,
+    `BY_CLUSTER` or `BY_CLIENT`."""
 
     entity: QuotaEntity
     values: QuotaValues
@@ -99,14 +101,14 @@ class QuotaRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class QuotaAccount(NamedTuple):
-    """The clients that share a quota: of a user, of a client id, or of both together."""
+    """The clients that use up one quota together: those of a user, of a client id, or of both."""
 
     user: str | None
     client_id: str | None
 
 
 class QuotaLimit(NamedTuple):
-    """The limit of one client."""
+    """The limit that applies to a client, and the account on which its use is counted."""
 
     quota: Quota
     bound: float
@@ -114,7 +116,7 @@ class QuotaLimit(NamedTuple):
 
 
 class ClientQuotas(msgspec.Struct, frozen=True, kw_only=True):
-    """All quota rows; `addresses`: how many of them are about addresses."""
+    """All quota rows of a cluster. `addresses`: the number of rows about addresses."""
 
     rows: Map[QuotaEntity, QuotaRow] = Map()
     addresses: int = 0
@@ -139,9 +141,9 @@ class ClientQuotas(msgspec.Struct, frozen=True, kw_only=True):
         return ClientQuotas(rows=self.rows.delete(entity), addresses=addresses)
 
     def limit(self, quota: Quota, user: str, client_id: str) -> QuotaLimit | None:
-        """Return the first row in Kafka's order that states the quota. A row of a user and a client
-        id, default or not, applies to each pair by itself; one of a user to all clients of the user
-        together; one of a client id to all clients with that id."""
+        """Return the limit for a user and client id from the first row, in Kafka's order, that sets
+        the quota; else None. A row about both limits each pair by itself, one about a user or a
+        client id all its clients together."""
         for named_user in (user, DEFAULT):
             for named_client in (client_id, DEFAULT, None):
                 bound = self._bound(quota, named_user, named_client)
@@ -159,7 +161,7 @@ class ClientQuotas(msgspec.Struct, frozen=True, kw_only=True):
         return None if row is None else row.values.of(quota)
 
     def connections_a_second(self, ip: str) -> float | None:
-        """Return the limit on new connections per second from an address."""
+        """Return the limit on new connections per second from an address, or None."""
         for name in (ip, DEFAULT):
             row = self.rows.get(QuotaEntity(ip=name))
             if row is not None and row.values.connection_creation_rate is not None:
@@ -167,13 +169,13 @@ class ClientQuotas(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
     def of_owner(self, owner: str) -> Iterator[QuotaRow]:
-        """Yield the rows that an object declares, in one order."""
+        """Yield the rows of an owner, in a fixed order."""
         mine = (row for row in self.rows.values() if row.owner == owner)
         return iter(sorted(mine, key=lambda row: row.entity.order))
 
 
 def quotas_of(rows: Iterable[QuotaRow]) -> ClientQuotas:
-    """Restore the quotas of a snapshot."""
+    """Build the quotas from the rows of a snapshot."""
     found = Map({row.entity: row for row in rows})
     return ClientQuotas(rows=found, addresses=sum(entity.ip is not None for entity in found))
 

@@ -37,8 +37,8 @@ M = TypeVar("M", WindowedRate, TokenBucket)
 
 
 class Accounts(Generic[M]):
-    """Accounts by user and client id. One of them may be None: then all clients with the other
-    share the account."""
+    """The rates or token buckets of one quota, by account. An account has a user, a client id or
+    both; all clients with those share it. Bounded: the account used longest ago is forgotten."""
 
     __slots__ = ("_known", "_make", "_tables")
 
@@ -72,8 +72,8 @@ class Accounts(Generic[M]):
 
 
 class HeldRate:
-    """One limit with the rate of all clients that share it; for as long as a connection keeps
-    it."""
+    """A limit and the rate of all clients that share it. A connection keeps the object while its
+    limits stay the same."""
 
     __slots__ = ("_a_second", "bound", "quota", "rate")
 
@@ -86,15 +86,18 @@ class HeldRate:
         self.rate = rate
 
     def produced(self, size: int, now_ms: int) -> int:
-        """Bytes came; they are counted whatever is told."""
+        """Count produced bytes, and return the throttle time in milliseconds."""
         throttle_ms = self.rate.use(size, self._a_second, now_ms)
         return throttle_ms and min(throttle_ms, THROTTLE_MS_MAX)
 
     def fetched(self, size: int, now_ms: int) -> tuple[int, bool]:
-        """Bytes are to go out; for how long the client is not read, and whether they go.
+        """Count bytes about to be sent. Return the throttle time in milliseconds, and whether they
+        may be sent.
 
-        What is too much is not counted and not sent, as in Kafka, unless nothing else was sent
-        lately: else a batch that is larger than the quota of a whole window would never go."""
+        Bytes above the limit are neither counted nor sent, as in Kafka, unless nothing else was
+        counted lately: otherwise a batch larger than the quota of a whole window would never be
+        sent.
+        """
         first = self.rate.amount(now_ms) <= 0
         throttle_ms = min(self.rate.use(size, self._a_second, now_ms), THROTTLE_MS_MAX)
         goes = throttle_ms == 0 or first
@@ -103,17 +106,19 @@ class HeldRate:
         return throttle_ms, goes
 
     def took(self, nanoseconds: int, now_ms: int) -> int:
-        """Count the time for which a request held the event loop."""
+        """Count the time for which a request held the event loop, and return the throttle time in
+        milliseconds."""
         throttle_ms = self.rate.use(nanoseconds, self._a_second, now_ms)
         return throttle_ms and min(throttle_ms, REQUEST_THROTTLE_MS_MAX)
 
     def allow(self, allowance: Allowance, least: int, now_ms: int) -> bool:
-        """Bytes or nanoseconds of it, to one connection."""
+        """Extend a connection's allowance, in bytes or nanoseconds (`WindowedRate.allow`). Return
+        False if less than `least` can be given."""
         return self.rate.allow(allowance, least, self._a_second, now_ms)
 
 
 class HeldBucket:
-    """`controller_mutation_rate` with the tokens of all clients that share it."""
+    """A `controller_mutation_rate` limit and the token bucket of all clients that share it."""
 
     __slots__ = ("bound", "bucket", "quota")
 
@@ -123,25 +128,27 @@ class HeldBucket:
         self.bucket = bucket
 
     def may_mutate(self, now_ms: int) -> bool:
-        """Return True if a strict request may go on: tokens are there, or none is missing."""
+        """Return True if the bucket has no deficit. If it has one, a request of a version that
+        knows THROTTLING_QUOTA_EXCEEDED is refused."""
         return not self.bucket.throttle_ms(self.bound, now_ms)
 
     def reserve(self, partitions: int, now_ms: int) -> float:
-        """Take tokens for requested partitions, and return the number taken; `mutated` returns
-        them. It is bounded by little more than one window's tokens, since any number may be
-        requested and refused."""
+        """Take tokens for the partitions that a request asks for, and return the number taken; the
+        caller passes it to `mutated`. It is bounded by little more than a window's tokens, since a
+        request may ask for any number and be refused."""
         taken = min(float(partitions), self.bound * SAMPLES * SAMPLE_MS / 1000 + 1)
         self.bucket.record(taken, self.bound, now_ms)
         return taken
 
     def mutated(self, partitions: float, now_ms: int, reserved: float = 0.0) -> int:
-        """Partitions were made or deleted; 0 partitions: only asked."""
+        """Take tokens for partitions that were created or deleted, give back the `reserved` ones,
+        and return the throttle time in milliseconds."""
         self.bucket.record(partitions - reserved, self.bound, now_ms)
         return min(self.bucket.throttle_ms(self.bound, now_ms), THROTTLE_MS_MAX)
 
 
 class ClientUsage:
-    """The clients' usage of one broker. Every throttle is 0 while no quota is exceeded."""
+    """The usage of all clients of one broker, by quota and account."""
 
     def __init__(self) -> None:
         # In bytes, bytes and nanoseconds.
@@ -154,11 +161,11 @@ class ClientUsage:
 
     @property
     def accounts(self) -> int:
-        """Return the number of accounts."""
+        """Return the number of tracked accounts, over all quotas."""
         return sum(map(len, self._rates.values())) + len(self._mutations)
 
     def rate(self, limit: QuotaLimit | None) -> HeldRate | None:
-        """Return the rate of a limit; None if there is no limit."""
+        """Return the limit with the rate of its account; None if there is no limit."""
         if limit is None:
             return None
         return HeldRate(limit, self._rates[limit.quota].of(limit.account))
@@ -168,11 +175,14 @@ class ClientUsage:
 
 
 class HeldLimits:
-    """The limits for the requests of one connection with one client id.
+    """The quota limits for the requests of one connection with one client id, with the usage of
+    their accounts.
 
-    Nearly every Produce of a client far from its quotas is allowed ahead (`covers`), and costs
-    subtractions.  What clients are told is what they would be told if each were charged by itself;
-    a request that takes more time than was left is told with the next one."""
+    A client far from its quotas gets allowances for its next requests (`allow_ahead`), so that a
+    Produce costs only subtractions (`covers`). The client is told the same throttle times as if
+    each request were charged by itself; one that takes more time than was left is charged with the
+    next.
+    """
 
     __slots__ = (
         "_bytes",
@@ -215,7 +225,8 @@ class HeldLimits:
     def covers(
         self, committed: ClientQuotas, client_id: str | None, size: int, now_ns: int
     ) -> bool:
-        """Return True if a Produce of so many bytes was allowed before; then they are charged."""
+        """Return True if the allowances cover a Produce of `size` bytes, which are then subtracted.
+        Return False if the request must be charged by itself, or the limits are outdated."""
         allowed = self._bytes
         left = allowed.left - size
         if (
@@ -231,14 +242,14 @@ class HeldLimits:
         return True
 
     def count_overdrawn(self) -> None:
-        """Count what the last request used beyond `time_ahead`. Called before a request that is
-        charged by itself."""
+        """Charge the time that the last request used beyond its allowance. Called before a request
+        that is charged by itself."""
         if self.time is not None and self.time_ahead.left < 0:
             self.time.rate.settle()
 
     def allow_ahead(self, size: int, nanoseconds: int, now_ms: int) -> None:
-        """Give allowances for the next requests. Called after a Produce that was charged by itself,
-        with its bytes and time."""
+        """Obtain allowances for the next requests, by the bytes and the nanoseconds of a Produce
+        that was just charged by itself."""
         if now_ms < self._none_until_ms:
             return
         self._until_ns, until_ns = 0, _NEVER_NS

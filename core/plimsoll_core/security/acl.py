@@ -26,7 +26,7 @@ HOST_BYTES_MAX = 64
 
 
 class AclOperation(Enum):
-    """Kafka's words."""
+    """The operations of ACLs, by Kafka's names."""
 
     # Each request looks for its decision by it; Enum's own is computed in Python.
     __hash__ = object.__hash__
@@ -48,7 +48,7 @@ class AclOperation(Enum):
 
 
 class ResourceType(Enum):
-    """The type of a rule's resource."""
+    """The resource types of ACLs, by Kafka's names."""
 
     # Each request looks for its decision by it; Enum's own is computed in Python.
     __hash__ = object.__hash__
@@ -62,7 +62,7 @@ class ResourceType(Enum):
 
 
 class Pattern(Enum):
-    """The comparison of a rule's resource name."""
+    """How an ACL's resource name is compared: equal, or as a prefix."""
 
     LITERAL = "Literal"
     PREFIXED = "Prefixed"
@@ -107,7 +107,8 @@ TOLD_OPERATIONS: Mapping[ResourceType, tuple[AclOperation, ...]] = {
 
 
 def operation_bits(operations: Iterable[AclOperation]) -> int:
-    """Return the operations in the form of answers: one bit for each operation's number."""
+    """Return the operations as the bit field of an answer's "authorized operations": bit n stands
+    for the operation with Kafka's number n."""
     return sum(1 << OPERATION_NUMBERS[operation] for operation in operations)
 
 
@@ -119,7 +120,7 @@ name."""
 
 
 class Acl(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One rule.  Two that say the same are the same rule."""
+    """One ACL. Two with the same fields are the same ACL."""
 
     resource: ResourceType
     name: str
@@ -131,7 +132,7 @@ class Acl(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     @property
     def order(self) -> tuple[str, ...]:
-        """Return the sort key of rules: committed rules are stored in one order."""
+        """Return the sort key by which committed ACLs are stored."""
         kind, pattern = self.resource.value, self.pattern.value
         what = (self.operation.value, self.permission.value)
         return (kind, self.name, pattern, self.principal, self.host, *what)
@@ -145,7 +146,7 @@ class Acl(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 def malformed(acl: Acl) -> str | None:
-    """Return why such a rule may not be made, as a sentence, or None."""
+    """Return a sentence on why an ACL must not be created, or None if it may be."""
     kind, separator, user = acl.principal.partition(":")
     if text := _too_long(acl):
         return text
@@ -172,7 +173,8 @@ def _too_long(acl: Acl) -> str | None:
 
 
 def _size(text: str) -> int:
-    """Return the size in UTF-8; for text without a UTF-8 form, more than the bound."""
+    """Return the number of bytes in UTF-8. Text that cannot be encoded counts as one byte above the
+    bound."""
     try:
         return len(text.encode())
     except UnicodeEncodeError:
@@ -180,8 +182,8 @@ def _size(text: str) -> int:
 
 
 class AclFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Selects rules; None in a field matches everything.  `matches_name`: the pattern Match, every
-    rule that applies to the resource `name`."""
+    """Selects ACLs. A field that is None matches everything. `matches_name`: Kafka's pattern type
+    Match: every ACL that applies to a resource called `name`, also by prefix or wildcard."""
 
     resource: ResourceType | None = None
     name: str | None = None

@@ -41,7 +41,7 @@ _ALLOWS = {
 
 
 def allowing(operation: AclOperation) -> tuple[AclOperation, ...]:
-    """Return the operations of which an Allow implies this operation."""
+    """Return the operations that imply this one: an Allow of any of them allows it."""
     return (AclOperation.ALL, *_IMPLYING.get(operation, (operation,)))
 
 
@@ -50,15 +50,16 @@ _DENIES = {operation: _ALL | _BIT[operation] for operation in AclOperation}
 
 
 class Cell(NamedTuple):
-    """The rules of one principal for one resource name or prefix; `masks`: by host, the operations
-    that are allowed and denied."""
+    """The ACLs of one principal for one resource name or prefix. `masks`: by host, two bit masks of
+    the operations: allowed and denied."""
 
     acls: tuple[Acl, ...]
     masks: Map[str, tuple[int, int]]
 
 
 class Rules(NamedTuple):
-    """Rules by name and by prefix. `lengths`: the number of prefixes of each length."""
+    """The ACLs of one principal for one resource type, by literal name and by prefix. `lengths`:
+    how many prefixes there are of each length."""
 
     literal: Map[str, Cell] = Map()
     prefixed: Map[str, Cell] = Map()
@@ -66,7 +67,8 @@ class Rules(NamedTuple):
 
 
 class Present(NamedTuple):
-    """The number of rules of any principal for a name or prefix."""
+    """How many ACLs of any principal there are for each literal name and each prefix of one
+    resource type. `lengths`: how many of each prefix length."""
 
     literal: Map[str, int] = Map()
     prefixed: Map[str, int] = Map()
@@ -74,7 +76,7 @@ class Present(NamedTuple):
 
 
 class Ground(Enum):
-    """The ground of a decision."""
+    """Why a request is allowed or denied."""
 
     SUPER_USER = "SuperUser"
     DISABLED = "Disabled"
@@ -90,7 +92,8 @@ class AclVerdict(NamedTuple):
 
 
 class AclQuestion(NamedTuple):
-    """A question.  `host`: the client's address, without its port."""
+    """Whether a principal may perform an operation on a resource. `host`: the client's address,
+    without port."""
 
     principal: str
     host: str
@@ -100,7 +103,8 @@ class AclQuestion(NamedTuple):
 
 
 class AclIndex(msgspec.Struct, frozen=True):
-    """A value: adding and removing give another one."""
+    """All ACLs, indexed for decisions. Immutable: adding or removing an ACL returns another
+    index."""
 
     rules: Map[tuple[str, ResourceType], Rules] = Map()
     present: Map[ResourceType, Present] = Map()
@@ -112,7 +116,8 @@ class AclIndex(msgspec.Struct, frozen=True):
         return self._changed(acl, -1)
 
     def allows(self, asked: AclQuestion, *, otherwise: bool = False) -> bool:
-        """Return True if it may.  `otherwise`: what holds where no rule names the resource."""
+        """Return True if the ACLs allow what is asked. `otherwise`: the decision if no ACL of any
+        principal is about the resource."""
         kind, name, operation = asked.resource, asked.name, asked.operation
         allowing, denying = _ALLOWS[operation], _DENIES[operation]
         allowed = False
@@ -127,7 +132,7 @@ class AclIndex(msgspec.Struct, frozen=True):
         return allowed or (otherwise and not self._is_named(kind, name))
 
     def explain(self, asked: AclQuestion, *, otherwise: bool = False) -> AclVerdict:
-        """Decide, and return the rule that decided."""
+        """Decide as `allows` does, and return the decision with the ACL that caused it, if any."""
         allow: Acl | None = None
         for cell in self._cells(asked.principal, asked.resource, asked.name):
             for acl in cell.acls:
@@ -145,14 +150,14 @@ class AclIndex(msgspec.Struct, frozen=True):
         return AclVerdict(False, Ground.DEFAULT)
 
     def has_rules(self, principal: str, kind: ResourceType) -> bool:
-        """Return True if any rule is about the principal or User:*, and resources of the type."""
+        """Return True if the principal or User:* has any ACL for resources of this type."""
         return any((holder, kind) in self.rules for holder in (principal, EVERYBODY))
 
     def allows_on_any(
         self, principal: str, host: str, operation: AclOperation, kind: ResourceType
     ) -> bool:
-        """Return True if there is a resource of the type, known or not, on which it may: an Allow
-        of this very operation that no Deny dominates (KIP-679)."""
+        """Return True if the principal may perform the operation on some resource of the type,
+        existing or not: it has an Allow of this very operation that no Deny covers (KIP-679)."""
         found = [
             rules
             for holder in (principal, EVERYBODY)
@@ -194,7 +199,7 @@ class AclIndex(msgspec.Struct, frozen=True):
                     yield cell
 
     def _is_named(self, kind: ResourceType, name: str) -> bool:
-        """Return True if any rule of any principal is about the resource."""
+        """Return True if an ACL of any principal is about the resource."""
         present = self.present.get(kind)
         if present is None:
             return False
@@ -229,7 +234,7 @@ def _has_any(names: Rules | Present) -> bool:
 
 
 def _dominated(name: str, prefixes: set[str]) -> bool:
-    """Return True if one of them begins it."""
+    """Return True if the name begins with one of the prefixes."""
     return any(name.startswith(prefix) for prefix in prefixes)
 
 

@@ -48,9 +48,9 @@ _ESCAPED = frozenset(',=+<>#;"\\')
 
 
 class ClientAuthority(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An authority of trusted client certificates.  `name`: in objects; `source`: the object that
-    it was read from, empty: the cluster's own; `certificates`: its own (DER), each of which is
-    trusted."""
+    """An authority that is trusted to sign client certificates. `name`: by which objects refer to
+    it; `source`: the object that it was read from, empty for the cluster's own authority;
+    `certificates`: of the authority itself (DER), each of which is trusted."""
 
     name: str
     certificates: tuple[bytes, ...]
@@ -58,7 +58,8 @@ class ClientAuthority(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class UserCertificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One that the cluster's own authority signed.  `sha256`: of its DER, in hex."""
+    """A user's certificate that the cluster's own authority signed. `sha256`: of its DER, in
+    hex."""
 
     sha256: str
     not_after_ms: int
@@ -74,9 +75,9 @@ class UserCertificates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class ShownClient(NamedTuple):
-    """The content of a client's certificate, after its chain was verified.  `anchor`: the
-    fingerprint of the authority's certificate at the chain's end; `subject`: its distinguished
-    name, empty: none that can be a user's; `identities`: the URIs among its other names."""
+    """What a client's certificate states, after its chain was verified. `anchor`: the fingerprint
+    of the authority certificate at the end of the chain; `subject`: the distinguished name, empty
+    if it has none that can be a user's; `identities`: the URIs among its alternative names."""
 
     sha256: str
     anchor: str
@@ -86,8 +87,8 @@ class ShownClient(NamedTuple):
 
 
 class CertificateProof(NamedTuple):
-    """The user of a certificate, and how that was proven.  `own`: True if the cluster's own
-    authority signed it; valid until `until_ms`."""
+    """The user that a client proved to be by a certificate, valid until `until_ms`. `own`: True if
+    the cluster's own authority signed the certificate."""
 
     user: str
     sha256: str
@@ -110,25 +111,27 @@ class CertificateRefusal(Enum):
 
 
 def user_identity(cluster_id: object, user: str, uid: str) -> str:
-    """Return the URI in a certificate of the own authority that names its user: for the operator,
-    and people."""
+    """Return the URI that names the user in a certificate of the cluster's own authority. Only the
+    operator and people read it."""
     return f"{SCHEME}://{cluster_id}/user/{user}/{uid}"
 
 
 @lru_cache(maxsize=256)
 def fingerprint(der: bytes) -> str:
-    """SHA-256, in hex."""
+    """Return the SHA-256 of a certificate, in hex."""
     return hashlib.sha256(der).hexdigest()
 
 
 def authority_of(authorities: Iterable[ClientAuthority], anchor: str) -> ClientAuthority | None:
-    """Return the authority of the fingerprint, the cluster's own first."""
+    """Return the authority that has a certificate with the fingerprint `anchor`, or None. If
+    several have it, the cluster's own is preferred."""
     found = (one for one in authorities if anchor in map(fingerprint, one.certificates))
     return min(found, key=lambda one: one.name != OWN_AUTHORITY, default=None)
 
 
 def subject_refused(shown: ShownClient) -> CertificateRefusal | None:
-    """Return why another authority's certificate names no user, or None."""
+    """Return why a certificate signed by another authority cannot be a user's login, or None if it
+    can."""
     if any(one.startswith(f"{SCHEME}:") for one in shown.identities):
         # It claims an identity of this product, which only the product's own authorities grant.
         return CertificateRefusal.NO_CLIENT
@@ -136,13 +139,14 @@ def subject_refused(shown: ShownClient) -> CertificateRefusal | None:
 
 
 def certificate_mark(sha256: str, anchor: str) -> bytes:
-    """Return a mark that identifies a login by a certificate; it cannot be used to log in."""
+    """Return a mark that identifies a login by one certificate of the cluster's own authority. It
+    cannot be used to log in."""
     return hashlib.sha256(f"certificate {sha256} of {anchor}".encode()).digest()[:16]
 
 
 def anchor_mark(anchor: str) -> bytes:
-    """Return the mark of a login by another authority's certificate: valid while the authority is
-    trusted."""
+    """Return a mark that identifies logins by certificates of another authority, which stay valid
+    while the authority certificate with the fingerprint `anchor` is trusted."""
     return hashlib.sha256(f"certificate of {anchor}".encode()).digest()[:16]
 
 
@@ -154,7 +158,8 @@ def mark_of(proof: CertificateProof) -> bytes:
 
 
 class NamePart(NamedTuple):
-    """One attribute.  `oid`: dotted; `text`: its value, None: it is no text; `der`: the value."""
+    """One attribute of a distinguished name. `oid`: dotted; `text`: the value, None if it is not
+    text; `der`: the encoded value."""
 
     oid: str
     text: str | None
@@ -162,8 +167,8 @@ class NamePart(NamedTuple):
 
 
 def distinguished_name(parts: Sequence[Sequence[NamePart]]) -> str:
-    """Return the name as Java's `X500Principal.getName()` writes it: the last part of `parts`
-    first. Return "" if a value has unprintable characters: no user may have such a name."""
+    """Return the name as Java's `X500Principal.getName()` writes it: the last of `parts` comes
+    first. Return "" if a value has unprintable characters, since no user may have such a name."""
     written = []
     for several in reversed(parts):
         for part in several:
@@ -174,7 +179,7 @@ def distinguished_name(parts: Sequence[Sequence[NamePart]]) -> str:
 
 
 def illegal_subject(name: str) -> bool:
-    """Return True if no certificate's user can be called so."""
+    """Return True if no user may have this distinguished name."""
     if not 0 < len(name) <= SUBJECT_CHARACTERS_MAX or _BEGINS.match(name) is None:
         return True
     return not _can_be_seen(name)

@@ -30,8 +30,11 @@ def explained(security: Security, asked: AclQuestion) -> AclVerdict:
 
 
 def _another_right_that_is_enough(security: Security, asked: AclQuestion) -> AclVerdict | None:
-    """Create or Delete on the cluster covers each topic, and a principal that may write a topic may
-    write it idempotently (KIP-679)."""
+    """Return the decision of another right that also permits what is asked, or None if none does.
+
+    Create or Delete on the cluster permits the same on each topic. Write on any topic permits
+    IdempotentWrite on the cluster (KIP-679).
+    """
     if asked.resource is ResourceType.TOPIC and asked.operation in _OF_THE_CLUSTER:
         on_all = asked._replace(resource=ResourceType.CLUSTER, name=CLUSTER_NAME)
         verdict = security.explain(on_all)
@@ -52,5 +55,6 @@ def _another_right_that_is_enough(security: Security, asked: AclQuestion) -> Acl
 
 
 def _under(acl: Acl) -> str:
-    """Return a name to which the rule applies; for a prefix, one to which no other rule applies."""
+    """Return a resource name to which the ACL applies. For a prefix it is a name that no literal
+    ACL has."""
     return acl.name if acl.pattern is Pattern.LITERAL else f"{acl.name}{_IN_NO_NAME}"

@@ -33,8 +33,8 @@ CERTIFICATES_MAX = 2
 
 
 class InsideMode(Enum):
-    """Off: plaintext.  Permissive: with TLS wherever both ends can, in plaintext otherwise.
-    Required: with TLS alone."""
+    """Whether connections between brokers and controllers use TLS. Off: never. Permissive: if both
+    ends can, otherwise plaintext. Required: always."""
 
     OFF = "Off"
     PERMISSIVE = "Permissive"
@@ -48,10 +48,12 @@ ORDER = (InsideMode.OFF, InsideMode.PERMISSIVE, InsideMode.REQUIRED)
 def unstated_mode(
     pinned: InsideMode | None, committed: InsideMode, *, has_brokers: bool
 ) -> InsideMode:
-    """Return the mode of a cluster if its owner states none.  `pinned`: the mode so far, None if it
-    is not known; `committed`: the mode in the log; `has_brokers`: True if the log names a broker
-    that has ever registered.  A new cluster is closed, an existing one stays as it is, and neither
-    changes by itself."""
+    """Return the mode of a cluster with a LogCluster that states none: Required for a new cluster,
+    the present one for an existing cluster.
+
+    `pinned`: the mode determined before, None if it is unknown. `committed`: the mode in the
+    metadata log. `has_brokers`: True if the log names a broker that has ever registered.
+    """
     if pinned is not None:
         return pinned
     is_new = not has_brokers
@@ -61,20 +63,21 @@ def unstated_mode(
 
 
 class BrokerCertificates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The certificates that a broker may show: SHA-256 of DER, in hex, the newest first."""
+    """The certificates that a broker may present: SHA-256 of their DER, in hex, newest first."""
 
     broker_id: BrokerId
     sha256: tuple[str, ...]
 
 
 class Inside(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The committed mode and certificates.  `certificates`: by ascending broker id."""
+    """The committed mode of connections inside a cluster, and the brokers' certificates, in
+    ascending order of broker id."""
 
     mode: InsideMode = InsideMode.OFF
     certificates: tuple[BrokerCertificates, ...] = ()
 
     def of(self, broker_id: int | None) -> tuple[str, ...]:
-        """Return the certificates that the broker may show, the newest first."""
+        """Return the fingerprints of the certificates that the broker may present, newest first."""
         return next((one.sha256 for one in self.certificates if one.broker_id == broker_id), ())
 
 
@@ -83,8 +86,8 @@ NOTHING_INSIDE = Inside()
 
 
 class Peer(msgspec.Struct, frozen=True, kw_only=True):
-    """The identity in a certificate; `broker_id` None: a controller.  `sha256`: its own
-    fingerprint."""
+    """The identity that a peer's certificate states. `broker_id`: None for a controller; `sha256`:
+    the certificate's fingerprint."""
 
     cluster_id: UUID
     broker_id: BrokerId | None
@@ -100,13 +103,13 @@ def controller_identity(cluster_id: UUID) -> str:
 
 
 def controller_name(cluster_id: UUID) -> str:
-    """Return the name by which a broker asks for a cluster's controller certificate: one port
-    serves many clusters."""
+    """Return the TLS server name by which a broker asks for the controller certificate of its
+    cluster: one port serves many clusters."""
     return f"{cluster_id}.controller.{SCHEME}"
 
 
 def cluster_asked_for(name: str | None) -> UUID | None:
-    """Return the cluster of the controller certificate that this name asks for."""
+    """Return the cluster id in such a server name, or None if it is not one."""
     try:
         return UUID((name or "").removesuffix(f".controller.{SCHEME}"))
     except ValueError:
@@ -114,7 +117,8 @@ def cluster_asked_for(name: str | None) -> UUID | None:
 
 
 def peer_named(identities: tuple[str, ...], sha256: str) -> Peer | None:
-    """Return the one identity that a certificate states, or None if it states none or several."""
+    """Return the identity that a certificate's names state, or None if they state none or several.
+    `sha256`: the certificate's fingerprint."""
     if len(identities) != 1:
         return None
     scheme, _, rest = identities[0].partition("://")
@@ -138,8 +142,8 @@ def peer_named(identities: tuple[str, ...], sha256: str) -> Peer | None:
 def refuses_broker(
     inside: Inside, cluster_id: UUID, peer: Peer | None, broker_id: int | None = None
 ) -> str:
-    """Return why a peer is not accepted as a broker of the cluster, or "".  `broker_id`: the
-    expected one."""
+    """Return why the peer is not accepted as a broker of the cluster, or "" if it is. `broker_id`:
+    the broker that is expected, None for any."""
     if peer is None:
         return NO_IDENTITY
     if peer.cluster_id != cluster_id:
@@ -153,7 +157,7 @@ def refuses_broker(
 
 
 def refuses_controller(cluster_id: UUID, peer: Peer | None) -> str:
-    """Return why a peer is not accepted as a controller of the cluster, or ""."""
+    """Return why the peer is not accepted as a controller of the cluster, or "" if it is."""
     if peer is None:
         return NO_IDENTITY
     if peer.cluster_id != cluster_id:

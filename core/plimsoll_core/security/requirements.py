@@ -15,7 +15,7 @@ from plimsoll_core.security.acl import AclOperation, ResourceType
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One right."""
+    """An operation on a resource type that a principal must be allowed."""
 
     operation: AclOperation
     resource: ResourceType

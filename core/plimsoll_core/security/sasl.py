@@ -47,7 +47,8 @@ Mechanism = ScramMechanism | TokenMechanism
 
 
 def mechanisms_of(authentication: tuple[str, ...]) -> tuple[Mechanism, ...]:
-    """Return the mechanisms of such a listener, by their Kafka names."""
+    """Return Kafka's names of the SASL mechanisms that a listener with this authentication
+    offers."""
     found: list[Mechanism] = [one for one in scram.MECHANISMS if SPEC_NAMES[one] in authentication]
     if set(TOKEN_LOGINS) & set(authentication):
         found.append(OAUTHBEARER)
@@ -55,7 +56,9 @@ def mechanisms_of(authentication: tuple[str, ...]) -> tuple[Mechanism, ...]:
 
 
 class LoginStage(Enum):
-    """Verifying: the token is being verified.  TokenRefused: the client has to acknowledge that."""
+    """How far the login of a connection has come. Verifying: the shell verifies a token's
+    signature. TokenRefused: the client has been told so and must still answer, as RFC 7628
+    requires."""
 
     START = "Start"
     HANDSHAKE = "Handshake"
@@ -67,9 +70,9 @@ class LoginStage(Enum):
 
 
 class Identity(NamedTuple):
-    """The user at the other end, and the proof: the key of the password, the issuer and key of a
-    token, or a certificate.  The login is valid as long as that is committed, and until `until_ms`;
-    None: no end."""
+    """The user that a connection has logged in as, and the proof: the key of a password, the issuer
+    and key of a token, or a certificate. The login is valid while that is committed, and until
+    `until_ms`; None for no end."""
 
     user: str
     mechanism: Mechanism | CertificateMechanism
@@ -85,14 +88,17 @@ class Identity(NamedTuple):
 
 
 def by_certificate(proof: CertificateProof) -> Identity:
-    """Return the identity of a connection after its handshake."""
+    """Return the identity of a connection with a client certificate, after its TLS handshake."""
     return Identity(proof.user, BY_CERTIFICATE, until_ms=proof.until_ms, certificate=proof)
 
 
 class LoginAnswer(NamedTuple):
-    """The answer to the client; `closes`: why the connection is closed after it; `logged_in`: from
-    now on, for `lifetime_ms`; 0: no end.  `token`: no answer yet; it is to be verified first, and
-    `judged` called."""
+    """The answer to SaslHandshake or SaslAuthenticate, and what the caller has to do.
+
+    `closes`: why to close the connection after the answer, empty to keep it. `logged_in`: set if
+    the login succeeded, for `lifetime_ms` (0: no end). `token`: if set, do not answer yet but
+    verify the token and call `judged`.
+    """
 
     code: int = Code.NONE
     message: str | None = None
@@ -110,19 +116,19 @@ Find = Callable[[str, ScramMechanism], ScramCredential | None]
 
 @dataclass(slots=True)
 class SaslSession:
-    """The login of one connection. `mechanisms`: the listener's; `session_max_ms`: how long a login
-    is valid, None: as long as its proof."""
+    """The SASL login of one connection, step by step. `mechanisms`: those of its listener;
+    `session_max_ms`: for how long a login is valid, None for as long as its proof."""
 
     mechanisms: tuple[Mechanism, ...]
     session_max_ms: int | None = None
     stage: LoginStage = LoginStage.START
 
     identity: Identity | None = None
-    """The identity of the first login; a later login must be of the same user by the same
-    mechanism."""
+    """The identity of the last login; None before the first. A later one must be of the same user
+    by the same mechanism."""
 
     expired: bool = False
-    """True if the session has expired: only a new login is answered."""
+    """True if the login has expired: only requests of a new login are answered."""
 
     claimed: str = ""
     """The user that the client named last, proven or not."""
@@ -132,7 +138,8 @@ class SaslSession:
     _asked: int = 0
 
     def refuses(self, api_key: int) -> str:
-        """Return why a request closes the connection, or "" if it is answered."""
+        """Return why a request with this API key must close the connection, or "" if it may be
+        answered. Counts the requests of an unfinished login."""
         if self.stage is LoginStage.AUTHENTICATED:
             over = self.expired and api_key not in BEFORE_LOGIN
             return "session-expired" if over else ""
@@ -145,7 +152,7 @@ class SaslSession:
         return ""
 
     def handshake(self, version: int, mechanism: str) -> LoginAnswer:
-        """SaslHandshake."""
+        """Answer SaslHandshake, in which the client names its mechanism."""
         if version == 0 or self.stage not in (LoginStage.START, LoginStage.AUTHENTICATED):
             # After a handshake of version 0 tokens would come without a header.
             return self._close(Code.ILLEGAL_SASL_STATE)
@@ -160,7 +167,8 @@ class SaslSession:
     def authenticate(
         self, sent: bytes, find: Find, nonce: str, disguise: bytes, now_ms: int
     ) -> LoginAnswer:
-        """SaslAuthenticate, the first or the second of an exchange."""
+        """Answer SaslAuthenticate. `sent`: the client's first or second message of the exchange;
+        `find`: returns a user's credential; `nonce`: random; `disguise`: see `scram.begin`."""
         if self.stage is LoginStage.TOKEN_REFUSED:
             return self._failed()
         if self._mechanism == OAUTHBEARER:

@@ -38,7 +38,7 @@ could never log in with them."""
 
 
 class PreviousKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Keys of the previous password, valid until `until_ms` by the brokers' wall clocks."""
+    """The keys of a user's former password, valid until `until_ms` by the brokers' wall clocks."""
 
     stored_key: bytes
     server_key: bytes
@@ -49,8 +49,8 @@ class PreviousKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class ScramCredential(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The stored form of one user's password for one mechanism.  `owner`: the uid of the User
-    object that declares it; empty: made by a client."""
+    """What is stored of one user's password for one mechanism. `owner`: the uid of the User object
+    that declares it; empty if a client created it."""
 
     user: str
     mechanism: ScramMechanism
@@ -63,7 +63,8 @@ class ScramCredential(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     @property
     def stored_keys(self) -> tuple[bytes, ...]:
-        """Return the present key, and the previous one if it is still kept."""
+        """Return the stored key of the password, and that of the former password if it is still
+        kept."""
         previous = self.previous
         return (self.stored_key,) if previous is None else (self.stored_key, previous.stored_key)
 
@@ -76,7 +77,7 @@ class ScramCredential(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 def illegal_user_name(name: str) -> bool:
-    """Return True if the user name is invalid or reserved (names of Kubernetes accounts)."""
+    """Return True if the user name is malformed, or reserved for Kubernetes ServiceAccounts."""
     return USER_NAME.fullmatch(name) is None or name.startswith("system:") or name == "ANONYMOUS"
 
 
@@ -93,19 +94,20 @@ def salt_of(random: bytes) -> bytes:
 
 
 def login_mark(stored_key: bytes) -> bytes:
-    """Return a mark that identifies a key; it cannot be used to log in."""
+    """Return a mark that identifies a login by this stored key. It cannot be used to log in."""
     return hashlib.sha256(stored_key).digest()[:16]
 
 
 def salted_password(
     mechanism: ScramMechanism, password: str, salt: bytes, iterations: int
 ) -> bytes:
-    """Takes milliseconds: no broker does it for a login."""
+    """Return the salted password of RFC 5802. It takes milliseconds, so no broker computes it for a
+    login."""
     return hashlib.pbkdf2_hmac(_HASH[mechanism], password.encode(), salt, iterations)
 
 
 def keys_of(mechanism: ScramMechanism, salted: bytes) -> tuple[bytes, bytes]:
-    """StoredKey and ServerKey."""
+    """Return the StoredKey and the ServerKey of a salted password (RFC 5802)."""
     client_key = _hmac(mechanism, salted, b"Client Key")
     return _digest(mechanism, client_key), _hmac(mechanism, salted, b"Server Key")
 
@@ -116,8 +118,8 @@ def key_bytes(mechanism: ScramMechanism) -> int:
 
 
 class Challenge(NamedTuple):
-    """The server's first message was sent; `end` takes the client's second one.  `credential` None:
-    there is no such user."""
+    """The state of an exchange after the server's first message; `end` completes it with the
+    client's second. `credential`: None if there is no such user."""
 
     user: str
     mechanism: ScramMechanism
@@ -129,7 +131,8 @@ class Challenge(NamedTuple):
 
 
 class Proven(NamedTuple):
-    """The client knows the password.  `stored_key`: the one that its proof fits."""
+    """The client has proven to know the password. `stored_key`: the present or the former key,
+    whichever its proof matches. `server_final`: the server's last message."""
 
     user: str
     stored_key: bytes
@@ -137,7 +140,7 @@ class Proven(NamedTuple):
 
 
 class ScramError(Exception):
-    """No login, and why; the client is told nothing of it."""
+    """The login failed. The message is for the log only: the client is not told the reason."""
 
 
 _FIRST = re.compile(rb"(n|y|p=[A-Za-z0-9.-]+),(?:a=([^,]*))?,(.*)", re.DOTALL)
@@ -155,8 +158,11 @@ def begin(
     server_nonce: str,
     disguise: bytes,
 ) -> Challenge:
-    """Answer a client's first message.  `disguise`: the key by which users that do not exist have
-    a salt, the same each time."""
+    """Answer a client's first message.
+
+    `find`: returns a user's credential, or None. `server_nonce`: random. `disguise`: a secret key,
+    from which the salt of an unknown user is derived, so that it is the same each time.
+    """
     user, gs2_header, bare, client_nonce = _read_first(client_first)
     # Also for a known user: the time that it takes would tell them apart.
     salt = salt_of(hmac.digest(disguise, f"{mechanism} {user}".encode(), "sha256"))
@@ -187,7 +193,7 @@ def _read_first(message: bytes) -> tuple[str, bytes, bytes, str]:
 
 
 def _name(sent: bytes) -> str:
-    """Decode a name with RFC 5802's =2C and =3D."""
+    """Decode a user name in which =2C and =3D stand for comma and equals sign (RFC 5802)."""
     try:
         text = sent.decode()
     except UnicodeDecodeError as error:
@@ -199,7 +205,8 @@ def _name(sent: bytes) -> str:
 
 
 def end(challenge: Challenge, client_final: bytes, now_ms: int) -> Proven:
-    """Check the client's proof, against the present password and then the one before."""
+    """Check the client's second message against the keys of the present password, then of the
+    former one. Raises ScramError if neither matches."""
     found = None
     if len(client_final) <= MESSAGE_BYTES_MAX:
         found = _LAST.fullmatch(client_final)

@@ -42,8 +42,8 @@ NO_OBJECT = "none"
 
 
 class Mode(Enum):
-    """Off: everything is allowed.  Audit: requests that Enforce would refuse are logged and
-    allowed."""
+    """Whether ACLs are enforced. Off: everything is allowed. Audit: requests that Enforce would
+    refuse are allowed and logged."""
 
     OFF = "Off"
     AUDIT = "Audit"
@@ -64,7 +64,7 @@ class Authorization(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class UserObject(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A User resource."""
+    """The User object that declares a user."""
 
     namespace: str
     name: str
@@ -75,8 +75,9 @@ class UserObject(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class DeclaredUser(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A user that an object declares.  `disabled`: no login, and what is logged in is cut off.
-    `gone_since_ms`: when its object was first proven absent (wall clock); None: it was not."""
+    """A user that a User object declares. `disabled`: True if it may not log in; its open
+    connections are closed. `gone_since_ms`: when the object was first proven absent (wall clock);
+    None if it exists."""
 
     object: UserObject
     user_name: str
@@ -85,17 +86,21 @@ class DeclaredUser(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class UserRemoval(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The grace of a user without an object is over; `at_ms`: wall clock."""
+    """One removal of a user after its object was gone for the grace, to limit removals per hour.
+    `at_ms`: wall clock."""
 
     namespace: str
     at_ms: int
 
 
 class Security(msgspec.Struct, frozen=True, kw_only=True):
-    """`credentials` by user and mechanism; `users` by name; `acls` with their owners: uids of User
-    objects and `BY_CLIENT`.  `index` is derived from `acls`.  `issuers` of trusted tokens;
-    `authorities` of trusted certificates.  `certificates` by user; `certificate_users`, by their
-    fingerprints, is derived from them.  `removals`: of the last hour, oldest first."""
+    """The committed users, credentials, ACLs and trusted authorities of a cluster.
+
+    `credentials`: by user and mechanism. `users`: those that objects declare, by name. `acls`: with
+    their owners, uids of User objects or `BY_CLIENT`; `index` is derived from them. `certificates`:
+    by user; `certificate_users`, users by fingerprint, is derived from them. `removals`: of the
+    last hour, oldest first.
+    """
 
     authorization: Authorization = Authorization()
     credentials: Map[tuple[str, ScramMechanism], ScramCredential] = Map()
@@ -109,7 +114,8 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     removals: tuple[UserRemoval, ...] = ()
 
     def credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
-        """Return the credential by which a user may log in now."""
+        """Return the credential by which a user may log in now, or None if it has none or is
+        disabled."""
         if self.is_disabled(user):
             return None
         return self.credentials.get((user, mechanism))
@@ -120,14 +126,17 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
         return declared is not None and declared.disabled
 
     def issuers_of(self, authentication: tuple[str, ...]) -> tuple[TokenIssuer, ...]:
-        """Return the issuers that listeners with these logins trust."""
+        """Return the token issuers that a listener with these kinds of authentication trusts."""
         return tuple(one for one in self.issuers if one.login in authentication)
 
     def login_is_good(self, user: str, mark: bytes) -> bool:
-        """Return True if a login by the key with this `scram.login_mark`, or by a token with this
-        `tokens.token_mark`, is still valid; without a mark, if the user is not disabled.  A key
-        from before a rotation is valid as long as it is kept: brokers end such logins at their
-        time, and those of tokens."""
+        """Return True if the login of `user` that `mark` identifies is still valid, by the
+        committed keys, issuers and certificates. With an empty mark, return True unless the user is
+        disabled.
+
+        The end of a login's time is not checked here: brokers end sessions themselves, those by a
+        former password and by tokens too.
+        """
         if self.is_disabled(user):
             return False
         if not mark:
@@ -141,7 +150,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
         return mark in self._certificate_marks(user)
 
     def _certificate_marks(self, user: str) -> set[bytes]:
-        """Return the marks of all certificates by which the user may log in."""
+        """Return the marks of all logins by certificate that would be valid for the user now."""
         row = self.certificates.get(user)
         own = () if row is None else row.certificates
         marks: set[bytes] = set()
@@ -178,7 +187,8 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     def judge_certificate(
         self, shown: ShownClient, now_ms: int
     ) -> CertificateProof | CertificateRefusal:
-        """Return the user that a certificate with a valid chain proves now, or the refusal."""
+        """Return the user that a client's certificate with a verified chain proves at `now_ms`, or
+        the reason to refuse it."""
         authority = authority_of(self.authorities, shown.anchor)
         if authority is None:
             return CertificateRefusal.UNTRUSTED
@@ -195,7 +205,8 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
         return CertificateProof(user, shown.sha256, shown.anchor, own, shown.not_after_ms)
 
     def believes(self, proof: CertificateProof) -> bool:
-        """Return True if a login by this proof is still valid, apart from its time."""
+        """Return True if a login by this certificate would still be accepted, not considering its
+        expiry."""
         authority = authority_of(self.authorities, proof.anchor)
         if authority is None or (authority.name == OWN_AUTHORITY) != proof.own:
             return False
@@ -208,7 +219,8 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
         return None if declared is None else declared.object
 
     def object_with_password_of(self, user: str) -> UserObject | None:
-        """Return the object that declares the user's login: a User may declare rights alone."""
+        """Return the User object that declares a password of the user, or None. An object may
+        declare only ACLs."""
         declared = self.users.get(user)
         if declared is None:
             return None
@@ -218,14 +230,14 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
         return declared.object if owned else None
 
     def object_of(self, owner: str) -> UserObject | None:
-        """Return the object with this uid."""
+        """Return the User object with this uid, or None."""
         return next((one.object for one in self.users.values() if one.object.uid == owner), None)
 
     def is_super_user(self, principal: str) -> bool:
         return principal in self.authorization.super_users
 
     def allows(self, asked: AclQuestion) -> bool:
-        """Return the decision of enforced rights, regardless of the mode."""
+        """Return True if the request would be allowed in mode Enforce, whatever the mode is."""
         if self.is_super_user(asked.principal):
             return True
         return self.index.allows(asked, otherwise=self.authorization.allow_everyone_if_no_acl)
@@ -238,7 +250,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     def allows_on_any(
         self, principal: str, host: str, operation: AclOperation, kind: ResourceType
     ) -> bool:
-        """Return True if there may be some resource of the type on which it may."""
+        """Return True if the principal may perform the operation on some resource of the type."""
         # As in Kafka, an unused name stands for the rights from rules of User:*, super users and
         # the default.
         if self.allows(AclQuestion(principal, host, operation, kind, "hardcode")):
@@ -246,8 +258,8 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
         return self.index.allows_on_any(principal, host, operation, kind)
 
     def may_see_any(self, principal: str, host: str, kind: ResourceType) -> bool:
-        """Return False if no rule can let the principal describe anything of the kind.  It looks at
-        no rule, so it takes no longer where there are many."""
+        """Return False if no ACL can allow the principal to describe any resource of the type. It
+        does not go through ACLs, so its time does not depend on their number."""
         asked = AclQuestion(principal, host, AclOperation.DESCRIBE, kind, "hardcode")
         return self.allows(asked) or self.index.has_rules(principal, kind)
 

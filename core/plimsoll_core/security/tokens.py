@@ -41,8 +41,8 @@ _ACCOUNT = re.compile(r"system:serviceaccount:([a-z0-9-]{1,63}):([a-z0-9.-]{1,25
 
 
 class TokenKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A public key of an issuer.  `key_id`: by which tokens name it; `algorithm`: the only one that
-    it verifies; `public_key`: a SubjectPublicKeyInfo (DER)."""
+    """A public key of an issuer. `key_id`: by which a token names it; `algorithm`: the only
+    signature algorithm accepted with it; `public_key`: a SubjectPublicKeyInfo (DER)."""
 
     key_id: str
     algorithm: Algorithm
@@ -50,9 +50,13 @@ class TokenKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class TokenIssuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An issuer of trusted tokens.  `name`: in objects; `login`: where listeners ask for that;
-    `issuer`, `audiences`: what tokens have to name; `user_claim`: the claim with the user's name,
-    after `user_prefix` (for ServiceAccounts it is `sub`, unchanged)."""
+    """A trusted issuer of tokens.
+
+    `name`: by which objects refer to it. `login`: the kind of listener authentication that accepts
+    its tokens. `issuer`, `audiences`: values that a token's claims must have. `user_claim`: the
+    claim with the user's name, to which `user_prefix` is prepended (for ServiceAccounts `sub`,
+    unchanged).
+    """
 
     name: str
     login: TokenLogin
@@ -63,7 +67,8 @@ class TokenIssuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     keys: tuple[TokenKey, ...] = ()
 
     def still_says(self, issuers: tuple[TokenIssuer, ...], key: TokenKey) -> bool:
-        """Return True if a token of this issuer, shown by the key, would be believed by these."""
+        """Return True if `issuers` still has this issuer, unchanged apart from its keys, and with
+        this key: a login by its token then stays valid."""
         mine = msgspec.structs.replace(self, keys=())
         return any(
             msgspec.structs.replace(one, keys=()) == mine and key in one.keys for one in issuers
@@ -71,8 +76,8 @@ class TokenIssuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 def token_mark(issuer: TokenIssuer, key: TokenKey) -> bytes:
-    """Return a mark that identifies a login by the key and the issuer; it cannot be used to log
-    in."""
+    """Return a mark that identifies logins by tokens of this issuer and key. It cannot be used to
+    log in."""
     named_by = (issuer.name, issuer.login, issuer.issuer, issuer.audiences)
     named = (issuer.user_claim, issuer.user_prefix)
     by = (key.key_id, key.algorithm, key.public_key)
@@ -96,14 +101,16 @@ class TokenRefusal(Enum):
 
 
 class Bearer(NamedTuple):
-    """The client's message.  `user`: the user that it names; empty: the token's."""
+    """A token as a client sends it. `user`: the user that the message names; empty if it names
+    none, and the token decides."""
 
     token: str
     user: str
 
 
 class TokenProof(NamedTuple):
-    """A verified token's user, by what it was shown, and until when it is good."""
+    """The user that a verified token proves, with its issuer and key, and the time until which the
+    login is valid."""
 
     user: str
     issuer: TokenIssuer
@@ -112,8 +119,8 @@ class TokenProof(NamedTuple):
 
 
 def bearer_of(message: bytes) -> Bearer | TokenRefusal:
-    """Parse a client's first message, `n,a=user,^Aauth=Bearer …^A^A`. Other pairs are extensions
-    and ignored."""
+    """Parse a client's first message, `n,a=user,^Aauth=Bearer …^A^A`. Return the refusal if it is
+    malformed. Other key-value pairs are extensions, and ignored."""
     if len(message) > TOKEN_BYTES_MAX:
         return TokenRefusal.TOO_LARGE
     head, separator, rest = message.partition(b"\x01")
@@ -133,7 +140,7 @@ def bearer_of(message: bytes) -> Bearer | TokenRefusal:
 def candidates(
     issuers: tuple[TokenIssuer, ...], key_id: object
 ) -> Iterator[tuple[TokenIssuer, TokenKey]]:
-    """Return the keys with that id: at most one of each issuer."""
+    """Yield the keys with the id `key_id`, with their issuers: at most one of each issuer."""
     for issuer in issuers:
         for key in issuer.keys:
             if key.key_id == key_id:
@@ -164,8 +171,9 @@ class _Claims(msgspec.Struct):
 def judge(
     payload: bytes, issuer: TokenIssuer, key: TokenKey, wanted: str, now_ms: int
 ) -> TokenProof | TokenRefusal:
-    """Return the user that a token of the issuer proves now, or the refusal.  `wanted`: the user
-    that the client named."""
+    """Check the claims in `payload`, of a token with a verified signature. Return the user that it
+    proves at `now_ms`, or the reason to refuse it. `wanted`: the user that the client named, or
+    ""."""
     try:
         claims = msgspec.json.decode(payload, type=_Claims)
         named = msgspec.json.decode(payload, type=dict[str, Any]).get(issuer.user_claim)
@@ -196,7 +204,7 @@ def _out_of_time(claims: _Claims, now_ms: int) -> TokenRefusal | None:
 
 
 def _user(issuer: TokenIssuer, claims: _Claims, named: object) -> str | None:
-    """Return None if the token names no user that can log in."""
+    """Return the user that the token names, or None if no user of that name may log in."""
     if not isinstance(named, str):
         return None
     if issuer.login == "OAuth":
@@ -209,11 +217,10 @@ def _user(issuer: TokenIssuer, claims: _Claims, named: object) -> str | None:
 
 
 def account_user(namespace: str, name: str) -> str:
-    """Return a ServiceAccount's user name, which is Kubernetes' own."""
+    """Return the user name of a ServiceAccount, as Kubernetes forms it."""
     return f"system:serviceaccount:{namespace}:{name}"
 
 
 def illegal_account(user: str) -> bool:
-    """Return True if no ServiceAccount logs in by that name: it is another kind of name, or too
-    long."""
+    """Return True if the user name is not that of a ServiceAccount, or is too long."""
     return len(user) > USER_CHARACTERS_MAX or _ACCOUNT.fullmatch(user) is None
