@@ -33,10 +33,11 @@ logger = logging.getLogger("plimsoll.checkpoint_files")
 
 
 class OffsetFile:
-    """Partitions that are not open keep the file's value.
+    """One checkpoint file with an offset for each partition, and its newest content in memory. An
+    entry of a partition with a log that is not open keeps its value in the file.
 
-    `_version` is the version in memory, `_written` that of the file, `_due` the one that
-    `save_unsaved` must write.
+    `_version`: the version of the content in memory. `_written`: the version of the file. `_due`:
+    the version that `save_unsaved` must write.
     """
 
     def __init__(self, disk: Disk, path: Path) -> None:
@@ -50,7 +51,8 @@ class OffsetFile:
         self.sealed = True
 
     def load(self) -> None:
-        """Load the file. If it is missing or corrupt, more of the logs is read."""
+        """Read the file. If it is missing or corrupt it counts as empty, so that recovery reads
+        more of the logs."""
         data = self._disk.read(self._path)
         offsets = None if data is None else checkpoint_formats.decode_offsets(data)
         if offsets is None and data is not None:
@@ -60,19 +62,22 @@ class OffsetFile:
         self.sealed = data is None or checkpoint_formats.is_sealed(data)
 
     def get(self, partition: Partition) -> int | None:
+        """Return the value in memory, or None."""
         return self._offsets.get(partition)
 
     def saved(self, partition: Partition) -> int | None:
-        """Return the value in the file, or None."""
+        """Return the value in the file, or None if it has none."""
         return self._saved.get(partition)
 
     def forget_but(self, here: Container[Partition]) -> None:
-        """Forget all other partitions."""
+        """Remove the entries of all partitions that are not in `here`, in memory; `save_unsaved`
+        writes that."""
         for partition in [each for each in self._offsets if each not in here]:
             self.forget(partition)
 
     def clear(self, *, on_disk: bool) -> None:
-        """Forget all. `on_disk`: remove the file, which needs no disk space."""
+        """Remove all entries in memory. `on_disk`: also remove the file, which needs no disk
+        space."""
         with self._saving:
             self._offsets, self._saved = {}, {}
             self._version += 1
@@ -82,7 +87,7 @@ class OffsetFile:
                 self._disk.sync_directory(self._path.parent)
 
     def forget(self, partition: Partition) -> None:
-        """Forget the partition in memory; `save_unsaved` writes it."""
+        """Remove the partition's entry in memory; `save_unsaved` writes that."""
         if self._offsets.pop(partition, None) is not None:
             self._is_due()
 
@@ -93,7 +98,8 @@ class OffsetFile:
             self._is_due()
 
     def write_unsynced(self, partition: Partition, offset: int) -> None:
-        """Write a value without a sync: it survives the process, and the next save syncs it."""
+        """Set a value and write the file without a sync: it survives the end of the process, not a
+        power cut. The next save syncs it."""
         with self._saving:
             self._offsets[partition] = offset
             self._version += 1
@@ -104,16 +110,19 @@ class OffsetFile:
             self._is_due()
 
     def _is_due(self) -> None:
+        """Note that `save_unsaved` must write the present content."""
         self._version += 1
         self._due = self._version
 
     def save_unsaved(self) -> None:
-        """Persist what was forgotten or lowered."""
+        """Write and sync the file if entries were removed, lowered or set in memory since the last
+        write."""
         if self._written < self._due:
             self.save({})
 
     def replace(self, offsets: Mapping[Partition, int | None]) -> None:
-        """Replace values and save if any has changed; None removes an entry."""
+        """Set these values, and write and sync the file if any has changed. None removes an
+        entry."""
         self._take_over(offsets)
         self.save_unsaved()
 
@@ -123,6 +132,7 @@ class OffsetFile:
         return self.begin_save({}) if self._written < self._due else _nothing
 
     def _take_over(self, offsets: Mapping[Partition, int | None]) -> None:
+        """Set these values in memory. None removes an entry."""
         for partition, offset in offsets.items():
             if offset is None:
                 self.forget(partition)
@@ -135,10 +145,12 @@ class OffsetFile:
         self._is_due()
 
     def save(self, offsets: Mapping[Partition, int]) -> None:
+        """Set these values, and write and sync the file."""
         self.begin_save(offsets)()
 
     def begin_save(self, offsets: Mapping[Partition, int]) -> Callable[[], None]:
-        """As `save`; the returned function may run in a thread."""
+        """Set these values in memory. Return a function that writes and syncs the file and may run
+        in a thread. It writes nothing if a newer version has been written before it runs."""
         self._offsets.update(offsets)
         self._version += 1
         # In this order: a value that is lowered meanwhile has a version that is still to be saved.
@@ -156,15 +168,17 @@ class OffsetFile:
 
 
 def _nothing() -> None:
-    """Nothing has changed."""
+    """Do nothing: the file is up to date."""
 
 
 class Beginnings(OffsetFile):
-    """An offset for each log that had records: the log starts there or before."""
+    """The noted start of each log that has had records: the log starts at this offset or before.
+    Recovery compares it with the first file, and so finds that a log has lost its first files."""
 
     def begin_note(self, logs: Iterable[tuple[Partition, Log]]) -> Callable[[], None]:
-        """Note the present starts; the returned function may run in a thread. A log that lost its
-        beginning keeps its note, so that the next start knows, too."""
+        """Note the present starts of these logs in memory. Return a function that writes them and
+        may run in a thread. A log that has lost its beginning keeps its old note, so that later
+        starts find the loss, too."""
         return self.begin_replace(
             {
                 at: log.log_start_offset
@@ -174,37 +188,39 @@ class Beginnings(OffsetFile):
         )
 
     def note(self, partition: Partition, start: int) -> None:
-        """Note a log's start; it is on the disk when this returns."""
+        """Note a log's start on the disk before returning, unless it is there already."""
         if self.saved(partition) != start:
             self.save({partition: start})
 
     def before_second_file(self, partition: Partition, start: int) -> None:
-        """With a single segment, losing it loses the log. Written without fsync; the next pass
-        syncs."""
+        """Note a log's start before the log gets a second segment file. Without a note recovery
+        would not miss the first file. Written without a sync; the next save syncs it."""
         noted = self.saved(partition)
         if noted is None or noted > start:
             self.write_unsynced(partition, start)
 
     def before_discard(self, partition: Partition, offset: int) -> None:
-        """Note that the log will start at `offset`, in memory; `save_unsaved` writes it. A note of
-        a later start may wait."""
+        """Raise a log's note to `offset` in memory, since the log will start there; `save_unsaved`
+        writes it. An equal or later note stays."""
         noted = self.get(partition)
         if noted is not None and noted < offset:
             self.replace_in_memory(partition, offset)
 
     def removable_below(self, partition: Partition, start: int) -> int:
-        """Return `start`, or the noted start if that is lower."""
+        """Return the offset below which files may be removed: `start`, or the noted start on the
+        disk if that is lower."""
         noted = self.saved(partition)
         return start if noted is None else min(noted, start)
 
     def begin_forget_all(self) -> Callable[[], None]:
-        """Remove all notes; the returned function may run in a thread."""
+        """Return a function that removes all notes and their file, and may run in a thread."""
         return partial(self.clear, on_disk=True)
 
 
 class CheckpointFiles:
-    """`logs`: the open logs. A method that begins with `begin` returns a function that may run in a
-    thread."""
+    """All checkpoint files of a broker's volume; the base class of `LogStore`. `logs`: the open
+    logs. A method that begins with `begin` changes the content in memory and returns a function
+    that writes the files and may run in a thread."""
 
     def __init__(self, directory: Path, disk: Disk) -> None:
         self.directory = directory
@@ -230,6 +246,7 @@ class CheckpointFiles:
         return OffsetFile(self.disk, self.directory / name)
 
     def load_checkpoints(self) -> None:
+        """Read all checkpoint files."""
         for offsets in self._all:
             offsets.load()
         if not all(offsets.sealed for offsets in self._all):
@@ -239,13 +256,14 @@ class CheckpointFiles:
     # --- saying less ------------------------------------------------------------------------------
 
     def _forget(self, partition: Partition) -> None:
+        """Remove the partition's entries from all files in memory."""
         for offsets in self._all:
             offsets.forget(partition)
 
     def _forget_on_disk(self) -> None:
-        """Persist the removal of old entries before a new log is made: below an old log start its
-        records would be removed at the next start, below an old recovery point not checked, and
-        below an old high watermark taken for committed."""
+        """Write the removal of old entries, before a new log is made under the same name. Otherwise
+        the next start would remove its records below the old log start, not check those below the
+        old recovery point, and take those below the old high watermark for committed."""
         for offsets in self._all:
             offsets.save_unsaved()
 
@@ -260,7 +278,8 @@ class CheckpointFiles:
             offsets.save_unsaved()
 
     def before_discard(self, partition: Partition, offset: int) -> None:
-        """Lower the checkpoints of a log that starts anew at `offset`, and its noted beginning."""
+        """Lower the checkpoints of a log that will be discarded and start anew at `offset`, and
+        note that as its beginning. All are on the disk when this returns."""
         self.beginnings.before_discard(partition, offset)
         self.beginnings.save_unsaved()
         self.before_cut(partition, offset)
@@ -268,8 +287,9 @@ class CheckpointFiles:
     def begin_lower(
         self, offsets: Mapping[Partition, int], *, discarded: bool = False
     ) -> Callable[[], None]:
-        """Do `before_cut` or `before_discard` for many logs with one write of each file. The
-        returned function may run in a thread; the logs must not be cut before it has run."""
+        """Do what `before_cut`, or with `discarded` `before_discard`, does, for many logs with one
+        write of each file. The returned function may run in a thread. No log may be cut before it
+        has run."""
         for file in self._files:
             for partition, offset in offsets.items():
                 file.lower(partition, offset)
@@ -285,15 +305,16 @@ class CheckpointFiles:
         return save
 
     def save_lowered(self) -> None:
-        """Persist high watermarks that were lowered when logs were opened, before anything is
-        appended."""
+        """Write the high watermarks and superseding ends that were changed in memory when logs were
+        opened. Call it before anything is appended."""
         self._high_watermarks.save_unsaved()
         self.superseding_ends.save_unsaved()
 
     def superseding_lost(self, log: Log) -> bool:
-        """Return True if the log ends below the values that supersede records its cleaner removed.
-        A replica that has those values is complete; this log has nothing of their keys. This holds,
-        also over clean stops, until the log starts anew or leads."""
+        """Return True if the log has lost newer values of keys: its cleaner removed records that
+        were superseded by records above the present log end. Other replicas that have the newer
+        values are complete, and this one is not. The result stays True over restarts until the log
+        starts anew or its replica leads."""
         partition = (log.topic, log.index)
         # An earlier release noted only the end of a round.
         ends = self.superseding_ends.get(partition), self.cleaned_ends.get(partition)
@@ -305,21 +326,23 @@ class CheckpointFiles:
         return True
 
     def begin_superseding(self, log: Log, end: int) -> Callable[[], None]:
-        """Note `end` before a cleaner removes records superseded below it; the returned function
-        may run in a thread."""
+        """Note that records of the log were superseded by records below `end`. Return a function
+        that writes the note and may run in a thread. It must run before the cleaner removes such
+        records."""
         partition = (log.topic, log.index)
         known = self.superseding_ends.get(partition) or 0
         return self.superseding_ends.begin_save({partition: max(known, end)})
 
     def high_watermark(self, log: Log) -> int:
-        """Return the checkpointed high watermark within the log's bounds, or the log start if there
-        is none."""
+        """Return the checkpointed high watermark, moved into the log's bounds. Return the log start
+        if there is none."""
         stored = self._high_watermarks.get((log.topic, log.index)) or log.log_start_offset
         return min(max(stored, log.log_start_offset), log.log_end_offset)
 
     # --- saying more ------------------------------------------------------------------------------
 
     def checkpoint_high_watermarks(self, offsets: Mapping[Partition, int]) -> None:
+        """Save these high watermarks."""
         self._high_watermarks.save(offsets)
 
     def begin_high_watermarks(self, offsets: Mapping[Partition, int]) -> Callable[[], None]:
@@ -327,6 +350,7 @@ class CheckpointFiles:
         return self._high_watermarks.begin_save(offsets)
 
     def checkpoint_recovery_points(self) -> None:
+        """Save the recovery points of all open logs."""
         self.begin_recovery_points()()
 
     def begin_recovery_points(self) -> Callable[[], None]:
@@ -350,39 +374,43 @@ class CheckpointFiles:
         return both
 
     def saved_log_start(self, log: Log) -> int:
-        """Return the log start that is known to be on the disk: records below it may be removed."""
+        """Return the log start that is on the disk for certain. Segments wholly below it may be
+        removed."""
         partition = (log.topic, log.index)
         saved = self._log_starts.saved(partition) or 0
         return self.beginnings.removable_below(partition, saved)
 
     def checkpoint_log_starts(self) -> None:
-        """Persist log starts above the first segment, and those of logs with removed segments that
-        a power cut may bring back. For others the file names tell the start."""
+        """Save the log starts that the files' names do not tell: a log start within the first
+        segment, or of a log with removed segments that a power cut may restore."""
         self.begin_log_starts()()
 
     def flushed_at_stop(self, partition: Partition) -> int | None:
-        """Return the recovery point that was noted before this start, or None."""
+        """Return the recovery point that an earlier process saved for this partition. Return None
+        if there is none, so the partition had no log here."""
         return self._recovery_points.get(partition)
 
     def save_all_log_starts(self) -> None:
-        """Persist all log starts at a clean stop, so that the next start misses a lost first
-        segment."""
+        """Save the log starts of all logs at a clean stop, so that the next start notices a missing
+        first segment."""
         self.beginnings.begin_note(self._settled())()
         self._log_starts.replace({at: log.log_start_offset for at, log in self._settled()})
 
     def _settled(self) -> Iterator[tuple[Partition, Log]]:
+        """Yield the open logs, except those that a thread is reopening."""
         return ((at, log) for at, log in self.logs.items() if at not in self.reopening)
 
 
 def _start_to_save(log: Log) -> int | None:
-    """Return the log start if a power cut could leave file names that do not tell it, or None."""
+    """Return the log start if it must be saved, since after a power cut the names of the segments
+    might not tell it. Otherwise return None."""
     start, base = log.log_start_offset, log.segments[0].base_offset
     told = not start or (start == base and log.unsynced.removals_synced)
     return None if told else start
 
 
 class CheckpointLines:
-    """The checkpoint lines of one log (`LogNotes`)."""
+    """One log's access to its lines in all checkpoint files. Implements `LogNotes`."""
 
     def __init__(self, files: CheckpointFiles, partition: Partition) -> None:
         self._files = files

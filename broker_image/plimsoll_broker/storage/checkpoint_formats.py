@@ -61,6 +61,7 @@ def uuid_text(value: UUID) -> str:
 
 
 def uuid_value(text: str) -> UUID | None:
+    """Parse a UUID of `uuid_text`. Return None if it is invalid."""
     try:
         raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
         return UUID(bytes=raw)
@@ -79,7 +80,8 @@ def encode_offsets(offsets: Mapping[Partition, int]) -> bytes:
 
 
 def decode_offsets(data: bytes) -> dict[Partition, int] | None:
-    """Decode offsets, also of a file without CRC, as version 0.1 wrote it."""
+    """Return the offsets by partition, or None if the file is invalid. A file without CRC, as
+    version 0.1 wrote it, is accepted."""
     unsealed = _unsealed(data, _SEAL)
     rows = None if unsealed is None else _rows(unsealed, 3)
     try:
@@ -89,7 +91,7 @@ def decode_offsets(data: bytes) -> dict[Partition, int] | None:
 
 
 def is_sealed(data: bytes) -> bool:
-    """Return True if the last line is a CRC; version 0.1 wrote none."""
+    """Return True if the last line of the file is a CRC. Version 0.1 wrote none."""
     return data.startswith(_SEAL, data.rfind(b"\n", 0, -1) + 1)
 
 
@@ -98,7 +100,8 @@ def encode_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
 
 
 def decode_epochs(data: bytes) -> list[tuple[int, int]] | None:
-    """Return leader epochs and start offsets; both must increase."""
+    """Return the leader epochs with their start offsets, or None if the file is invalid. Both must
+    increase from line to line."""
     rows = _rows(data, 2)
     try:
         entries = None if rows is None else [(int(row[0]), int(row[1])) for row in rows]
@@ -123,7 +126,8 @@ def _sealed(data: bytes, seal: bytes) -> bytes:
 
 
 def _unsealed(data: bytes, seal: bytes) -> bytes | None:
-    """Return the data without a CRC line, or None if the CRC is wrong."""
+    """Return the data before its CRC line; all of it if it has none. Return None if the CRC is
+    wrong."""
     at = data.rfind(b"\n", 0, -1) + 1
     if not data.startswith(seal, at):
         return data
@@ -165,7 +169,8 @@ def encode_meta(meta: Meta) -> bytes:
 
 
 def decode_meta(data: bytes) -> Meta | None:
-    """Decode the identity, also of a file without CRC, as version 0.1 wrote it."""
+    """Return the volume's identity, or None if the file is invalid. A file without CRC, as version
+    0.1 wrote it, is accepted."""
     unsealed = _unsealed(data, _COMMENT)
     if unsealed is None:
         return None
@@ -190,6 +195,7 @@ def encode_clean_shutdown(broker_epoch: int) -> bytes:
 
 
 def decode_clean_shutdown(data: bytes) -> int | None:
+    """Return the broker epoch in the marker of a clean stop, or None if it is invalid."""
     try:
         value = json.loads(data)
     except ValueError:
@@ -203,7 +209,8 @@ def encode_partition_metadata(topic_id: UUID) -> bytes:
 
 
 def decode_partition_metadata(data: bytes) -> UUID | None:
-    """Decode the topic id, also of a file without CRC, as version 0.1 wrote it."""
+    """Return the topic id, or None if the file is invalid. A file without CRC, as version 0.1 wrote
+    it, is accepted."""
     unsealed = _unsealed(data, _FIELD)
     if unsealed is None or unsealed.count(b"\n") > 2:
         return None
@@ -218,8 +225,9 @@ def decode_partition_metadata(data: bytes) -> UUID | None:
 
 
 def encode_snapshot(entries: Iterable[ProducerEntry], owner: str) -> bytes:
-    """Encode a snapshot. The first entry belongs to no producer: it holds a CRC of `owner` (the log
-    and the offset) in a field that version 0.1 ignores, and writes as -1."""
+    """Encode producer states. `owner`: the log and offset that the snapshot belongs to. The first
+    entry stands for no producer: it holds the CRC of `owner` in a field that version 0.1 ignores
+    and writes as -1."""
     rows = [_SNAPSHOT_ENTRY.pack(*_NOBODY, _crc_of(owner), -1)]
     rows += [
         _SNAPSHOT_ENTRY.pack(
@@ -239,8 +247,8 @@ def encode_snapshot(entries: Iterable[ProducerEntry], owner: str) -> bytes:
 
 
 def decode_snapshot(data: bytes, owner: str) -> list[ProducerEntry] | None:
-    """Decode a snapshot; return None if it is invalid or another owner's. Version 0.1 wrote no
-    owner."""
+    """Return the producer states, or None if the file is invalid or belongs to another log or
+    offset than `owner`. A file of version 0.1 names no owner and is accepted."""
     if len(data) < _SNAPSHOT_HEAD.size + _SNAPSHOT_COUNT.size:
         return None
     version, crc = _SNAPSHOT_HEAD.unpack_from(data)
@@ -260,6 +268,6 @@ def decode_snapshot(data: bytes, owner: str) -> list[ProducerEntry] | None:
 
 
 def _crc_of(owner: str) -> int:
-    """Return the CRC in 31 bits."""
+    """Return the CRC of the owner's name, in 31 bits."""
     crc: int = crc32c(owner.encode())
     return crc >> 1

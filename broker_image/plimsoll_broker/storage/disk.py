@@ -34,14 +34,16 @@ LOOKED_AT_MAX = 32
 
 
 class OpenFile(Protocol):
-    """`unsynced`: True if it was written to and not synced since."""
+    """An open file that `OpenFiles` may close. `unsynced`: True if it was written to and not synced
+    since."""
 
     unsynced: bool
 
 
 class Holder(Protocol):
-    """A segment's log or index with an open file. `used`: True if it was used since the last
-    look."""
+    """The owner of one open file: a segment's log or an index. `used`: True if the file was used
+    since `OpenFiles` last considered closing it. `open_file`: None if it is closed. `let_go`:
+    closes it once it is unused."""
 
     used: bool
 
@@ -54,12 +56,14 @@ F = TypeVar("F", bound=OpenFile)
 
 
 class OpenFiles:
-    """`files_max`: the limit. Beyond it one file is closed for each that is opened."""
+    """Limits the number of open log and index files of a broker. At `files_max` files, the least
+    recently used one is closed for each that is opened."""
 
     __slots__ = ("_holders", "closed_for_others", "files_max")
 
     def __init__(self, descriptors_max: int) -> None:
-        """`descriptors_max`: those of the process."""
+        """Take half of `descriptors_max`, the number of descriptors that the process may have, as
+        the limit."""
         self.files_max = max(descriptors_max // 2, FILES_MIN)
         self.closed_for_others = 0
         """Files closed because others were needed; a metric."""
@@ -69,7 +73,8 @@ class OpenFiles:
         return len(self._holders)
 
     def opened(self, holder: Holder, opening: Callable[[], F]) -> F:
-        """Open the holder's file and count it; others make room. Raises StorageError."""
+        """Open the holder's file by `opening`, count it and return it. Other holders' files are
+        closed first if the limit is reached. Raise StorageError."""
         while len(self._holders) >= self.files_max and self._let_one_go():
             pass
         file = opening()
@@ -77,21 +82,22 @@ class OpenFiles:
         return file
 
     def let_some_go(self) -> bool:
-        """Drop some files, since the process has no descriptor left. Return False if no log has
-        any."""
+        """Close an eighth of the files, since the process has no descriptor left. Return False if
+        none is open."""
         many = max(len(self._holders) // 8, 1)
         gone = [self._let_one_go() for _ in range(many)]
         return any(gone)
 
     def closed(self, holder: Holder) -> None:
-        """Note that the holder has dropped its file itself."""
+        """Note that the holder has closed its file itself."""
         self._holders.pop(ref(holder), None)
 
     def _gone(self, reference: ref[Holder]) -> None:
         self._holders.pop(reference, None)
 
     def _let_one_go(self) -> bool:
-        """Drop the oldest file that was not used since the last look."""
+        """Close the first file, oldest first, that is synced and was not used since it was last
+        considered; after LOOKED_AT_MAX files the next one. Return False if no file is open."""
         for left in reversed(range(LOOKED_AT_MAX)):
             try:
                 reference, _ = self._holders.popitem(last=False)
@@ -123,7 +129,7 @@ _SYNC_FILE_RANGE_WRITE = 2
 
 
 class StorageFault(Enum):
-    """A kind of fault; the value is the end of a sentence."""
+    """The kinds of fault of a disk or file. The value is the end of a sentence."""
 
     FULL = "the disk is full"
     DESCRIPTORS = "no descriptor is left to open it with"
@@ -144,6 +150,7 @@ class StorageError(Exception):
 
 
 def _fault(error: OSError) -> StorageFault:
+    """Return the kind of fault of an operating system's error."""
     if error.errno in _FULL:
         return StorageFault.FULL
     return StorageFault.DESCRIPTORS if error.errno in _NO_DESCRIPTOR else StorageFault.IO
@@ -151,6 +158,7 @@ def _fault(error: OSError) -> StorageFault:
 
 @contextmanager
 def _translated(path: Path) -> Iterator[None]:
+    """Raise StorageError for an OSError in the `with` block."""
     try:
         yield
     except OSError as error:
@@ -173,7 +181,8 @@ class DiskFile:
         """True if it was written to through this descriptor and not synced since."""
 
     def append(self, data: Buffer) -> None:
-        """Write all of `data` at the end; on an error some of it may have been written."""
+        """Write all of `data` at the end. Raise StorageError; some of it may have been written
+        then."""
         self.unsynced = True
         try:
             written = os.write(self._fd, data)
@@ -185,7 +194,7 @@ class DiskFile:
             raise StorageError(_fault(error), self.path, error.strerror or str(error)) from error
 
     def pread(self, size: int, position: int) -> bytes:
-        """Up to `size` bytes; fewer only at the end of the file."""
+        """Return `size` bytes from `position`; fewer only at the end of the file."""
         try:
             data = os.pread(self._fd, size, position)
             if len(data) == size or not data:
@@ -227,7 +236,8 @@ class DiskFile:
             os.ftruncate(self._fd, size)
 
     def close(self) -> None:
-        """Close it, as the only reader; other readers just drop their reference."""
+        """Close the descriptor. Call it only if no reader uses the file; otherwise drop the
+        reference."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -249,26 +259,28 @@ class Lock:
 
 
 class Disk:
-    """A real disk. `files`: the open files of logs, made with the first."""
+    """The files of a real disk; the simulator replaces it. Every method raises StorageError.
+    `files`: the open files of logs, made on first use."""
 
     @cached_property
     def files(self) -> OpenFiles:
         return OpenFiles(self.descriptors_max())
 
     def allow_many_files(self) -> None:
-        """Raise the soft limit of open files to the hard one."""
+        """Raise the process's soft limit of open files to the hard limit."""
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
     def open(self, path: Path, *, make: bool = True) -> DiskFile:
-        """Open for reading and appending; made when missing, unless `make` is False."""
+        """Open a file for reading and appending. Create it if it does not exist, unless `make` is
+        False."""
         with _translated(path):
             flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if make else 0)
             return DiskFile(os.open(path, flags, 0o644), path)
 
     def open_kept(self, holder: Holder, path: Path, *, make: bool) -> DiskFile:
-        """As `open`, within the descriptors for logs. If the process has none left, logs close some
-        files."""
+        """Open a file as `open` does, counted in `files` for its holder. If the process has no
+        descriptor left, some other files of logs are closed and it tries again."""
         opening = partial(self.open, path, make=make)
         try:
             return self.files.opened(holder, opening)
@@ -278,7 +290,7 @@ class Disk:
         return self.files.opened(holder, opening)
 
     def read(self, path: Path) -> bytes | None:
-        """Return a small file's content; None if it does not exist."""
+        """Return a small file's content, or None if it does not exist."""
         with _translated(path):
             try:
                 return path.read_bytes()
@@ -286,9 +298,9 @@ class Disk:
                 return None
 
     def replace(self, path: Path, data: bytes, *, sync: bool) -> None:
-        """Replace the file atomically by `data`.
+        """Replace the content of the file atomically; create it if it does not exist.
 
-        With `sync` it survives a power cut once this returns.
+        With `sync` the new content survives a power cut once this returns.
         """
         temporary = path.with_name(path.name + ".tmp")
         with _translated(path):
@@ -306,7 +318,7 @@ class Disk:
                 self.sync_directory(path.parent)
 
     def sync(self, path: Path) -> None:
-        """Sync a file's content; its name is synced with its directory."""
+        """Sync a file's content. Its name needs `sync_directory`."""
         with _translated(path):
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -323,7 +335,7 @@ class Disk:
                 os.close(fd)
 
     def size(self, path: Path) -> int | None:
-        """Return the size; None if it does not exist."""
+        """Return the file's size in bytes, or None if it does not exist."""
         with _translated(path):
             try:
                 return os.stat(path).st_size
@@ -351,7 +363,7 @@ class Disk:
             os.rename(old, new)
 
     def remove(self, path: Path) -> None:
-        """Remove a file; one that is gone already is fine."""
+        """Remove a file. Do nothing if it does not exist."""
         with _translated(path):
             path.unlink(missing_ok=True)
 
@@ -378,7 +390,7 @@ class Disk:
             return 0  # listing takes a descriptor, too
 
     def set_apart(self, path: Path, size: int) -> None:
-        """Make a file that reserves `size` bytes."""
+        """Make a file that occupies `size` bytes of disk space."""
         with _translated(path):
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
@@ -391,18 +403,18 @@ class Disk:
             return os.stat(path).st_mtime_ns // 1_000_000
 
     def set_modified(self, path: Path, modified_ms: int) -> None:
-        """Set the time of the last write."""
+        """Set the file's modification time, in ms since 1970."""
         with _translated(path):
             os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def together(self, works: Iterable[Callable[[], T]]) -> tuple[T, ...]:
-        """Run all of it in threads and return the results in order; concurrent syncs share one
-        commit."""
+        """Call the functions in parallel threads, and return their results in order. The file
+        system can combine syncs that run at the same time."""
         with ThreadPoolExecutor(_THREADS) as threads:
             return tuple(threads.map(lambda work: work(), works))
 
     def lock(self, path: Path) -> Lock | None:
-        """Take the lock; return None if another process has it."""
+        """Lock the file for this process. Return None if another process has locked it."""
         with _translated(path):
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:

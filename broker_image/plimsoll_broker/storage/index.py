@@ -17,7 +17,8 @@ _PENDING_ENTRIES_MAX = 64
 
 
 class _EntryFile:
-    """Fixed-size entries in a file, the newest of them still in memory."""
+    """An index file of fixed-size entries; the newest entries are still in memory. Base class of
+    `OffsetIndex` and `TimeIndex`."""
 
     def __init__(self, disk: Disk, path: Path, entry: struct.Struct) -> None:
         self._disk = disk
@@ -36,7 +37,8 @@ class _EntryFile:
             self._open().truncate(self._written * entry.size)
 
     def _open(self) -> DiskFile:
-        """Open the file. Raises StorageError if one that was written is missing."""
+        """Open the file; create it if nothing was written yet. Raise StorageError if a file that
+        was written is missing."""
         self.used = True
         file = self.open_file
         return file if file is not None else self._opened()
@@ -67,7 +69,7 @@ class _EntryFile:
             self.write()
 
     def write(self) -> None:
-        """Write the pending entries; create the file if there is none."""
+        """Write the entries that are still in memory; create the file if there is none."""
         if self._pending or not self._made:
             self._open().append(self._pending)
             self._written += len(self._pending) // self._entry.size
@@ -84,7 +86,8 @@ class _EntryFile:
             del self._pending[(count - self._written) * self._entry.size :]
 
     def drop(self, at: int) -> None:
-        """Drop one entry; searches then start earlier."""
+        """Remove the entry with number `at`, which contradicts the log. Searches then start
+        earlier."""
         self._last = None
         size = self._entry.size
         if at >= self._written:
@@ -97,7 +100,7 @@ class _EntryFile:
         self._written -= 1
 
     def grows(self) -> bool:
-        """Return True if the entries are in order; a power cut may leave others."""
+        """Return True if the entries are in increasing order. After a power cut they may not be."""
         data = (self._disk.read(self.path) or b"")[: self._written * self._entry.size]
         before = (-(2**63), -(2**63))
         for entry in self._entry.iter_unpack(data + self._pending):
@@ -107,7 +110,8 @@ class _EntryFile:
         return True
 
     def count_until(self, value: int, column: int) -> int:
-        """Return how many leading entries have `column` <= value. The columns never decrease."""
+        """Return the number of leading entries with a value of at most `value` in this column (0 or
+        1). The columns never decrease."""
         low, high = 0, len(self)
         while low < high:
             middle = (low + high) // 2
@@ -119,11 +123,11 @@ class _EntryFile:
 
     @property
     def file(self) -> DiskFile:
-        """The file, which its owner syncs."""
+        """The open file. The caller may sync it."""
         return self._open()
 
     def close(self) -> None:
-        """Write the pending entries and close the file; it is opened again when needed."""
+        """Write the entries in memory and close the file. It is opened again when needed."""
         self.write()
         self.release()
 
@@ -134,7 +138,7 @@ class _EntryFile:
             self.open_file.path = path
 
     def release(self) -> None:
-        """Close the file, unless it will soon be needed."""
+        """Close the file, unless it will soon be needed again."""
         if not self._pending:
             self.let_go()
 
@@ -145,7 +149,7 @@ class _EntryFile:
 
 
 class OffsetIndex(_EntryFile):
-    """Last offset of a batch → where the batch starts."""
+    """Maps the last offset of some batches to their positions in the log file."""
 
     def __init__(self, disk: Disk, path: Path, base_offset: int) -> None:
         super().__init__(disk, path, struct.Struct(">ii"))
@@ -155,8 +159,8 @@ class OffsetIndex(_EntryFile):
         self.append(last_offset - self._base_offset, position)
 
     def entry_for(self, offset: int) -> tuple[int, int, int] | None:
-        """Return the last entry at or before `offset`: its number, the last offset of its batch,
-        and the position of that batch."""
+        """Return the last entry with an offset of at most `offset`: its number, the last offset of
+        its batch, and the position of that batch. Return None if there is none."""
         count = self.count_until(offset - self._base_offset, 0)
         if not count:
             return None
@@ -168,7 +172,7 @@ class OffsetIndex(_EntryFile):
         self.truncate(self.count_until(offset - 1 - self._base_offset, 0))
 
     def sane(self, log_size: int) -> bool:
-        """Return True if the ends of the index fit a log of this size."""
+        """Return True if the first and last entries fit a log file of `log_size` bytes."""
         if not len(self):
             return True
         first, last = self[0], self[len(self) - 1]
@@ -176,7 +180,8 @@ class OffsetIndex(_EntryFile):
 
 
 class TimeIndex(_EntryFile):
-    """Largest timestamp so far → last offset of the batch that has it."""
+    """Maps timestamps to offsets: each entry has the greatest timestamp so far and the last offset
+    of the batch with it."""
 
     def __init__(self, disk: Disk, path: Path, base_offset: int) -> None:
         super().__init__(disk, path, struct.Struct(">qi"))
@@ -184,7 +189,7 @@ class TimeIndex(_EntryFile):
 
     @property
     def last(self) -> tuple[int, int] | None:
-        """Return timestamp and absolute offset of the newest entry."""
+        """The newest entry's timestamp and absolute offset, or None if the index is empty."""
         if self._last is None:
             if not len(self):
                 return None
@@ -193,7 +198,8 @@ class TimeIndex(_EntryFile):
         return timestamp, relative + self._base_offset
 
     def add(self, timestamp: int, last_offset: int) -> None:
-        """Add an entry, unless the timestamp does not grow: the index stays strictly monotone."""
+        """Add an entry, unless its timestamp is not greater than the last one's: timestamps
+        strictly increase."""
         newest = self.last
         if timestamp < 0:
             return
@@ -201,8 +207,8 @@ class TimeIndex(_EntryFile):
             self.append(timestamp, last_offset - self._base_offset)
 
     def entry_for(self, timestamp: int) -> tuple[int, int, int] | None:
-        """Return the last entry at or before `timestamp`: its number, its time, and the last offset
-        of its batch."""
+        """Return the last entry with a timestamp of at most `timestamp`: its number, its timestamp,
+        and the last offset of its batch. Return None if there is none."""
         count = self.count_until(timestamp, 0)
         if not count:
             return None
@@ -214,7 +220,7 @@ class TimeIndex(_EntryFile):
         self.truncate(self.count_until(offset - 1 - self._base_offset, 1))
 
     def sane(self) -> bool:
-        """Return True if the ends of the index are in order."""
+        """Return True if the first and last entries are in order."""
         if not len(self):
             return True
         first, last = self[0], self[len(self) - 1]

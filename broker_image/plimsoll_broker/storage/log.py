@@ -51,8 +51,8 @@ def is_full(
     size: int,
     last: BatchHeader,
 ) -> bool:
-    """Return True if batches of `size` bytes, the last of which is `last`, belong into a new
-    segment."""
+    """Return True if the log must roll to a new segment before batches of `size` bytes are
+    appended. `last`: the header of the last of these batches."""
     segment = segments[-1]
     end = segment.size
     if not end:
@@ -68,7 +68,8 @@ def is_full(
 
 
 def _is_due(segment: Segment, config: LogConfig, last: BatchHeader) -> bool:
-    """Return True if the segment is full by its index or its age."""
+    """Return True if the segment's index is full (segment.index.bytes) or it is too old
+    (segment.ms)."""
     if len(segment.time_index) >= config.segment_index_bytes // 12:
         return True
     first_ms = segment.first_timestamp
@@ -78,8 +79,8 @@ def _is_due(segment: Segment, config: LogConfig, last: BatchHeader) -> bool:
 
 
 class Due(NamedTuple):
-    """Records below `offset` may be deleted. `active`: that is the whole log with its last
-    segment."""
+    """The result of `retained`. Records below `offset` may be deleted. `active`: True if that
+    includes the active segment, so the whole log."""
 
     offset: int
     active: bool
@@ -92,8 +93,8 @@ def retained(
     now_ms: int | None,
     high_watermark: int,
 ) -> Due:
-    """Return the records that retention deletes. `now_ms` None: the time is not trusted, so no
-    record is too old."""
+    """Return up to which offset retention deletes records. `now_ms`: the wall clock; None if it is
+    not trusted, so no record is too old."""
     offset = segments[0].base_offset
     if not config.delete:
         return Due(offset, active=False)
@@ -118,20 +119,22 @@ def retained(
 
 
 def note_written(segments: Sequence[Segment], since_ms: int) -> None:
-    """Raise the file times of segments that were written since the last check, at `since_ms`, to
-    that time: records without a time age by it, and it may come from a wrong clock."""
+    """Raise the modification times of files that were written since the last check to its time,
+    `since_ms`. Records without a timestamp age by that time, and a wrong clock may have set it too
+    low."""
     for segment in reversed(segments):
         if not segment.note_written(since_ms):
             break
 
 
 def _written_within(segment: Segment, kept_ms: int, now_ms: int | None) -> bool:
-    """Return True if it was written recently. A file time in the future tells nothing: the clock
-    was set back."""
+    """Return True if the segment was written less than `kept_ms` ago. Return False if its file's
+    time is in the future (the clock was set back) or the clock is not trusted."""
     return now_ms is not None and 0 <= now_ms - segment.modified_ms() < kept_ms
 
 
 def _expired(segment: Segment, retention_ms: int | None, now_ms: int | None) -> bool:
+    """Return True if the segment's newest record is older than `retention_ms` (None: no limit)."""
     if retention_ms is None or now_ms is None:
         return False
     newest = segment.max_timestamp
@@ -143,11 +146,13 @@ def _expired(segment: Segment, retention_ms: int | None, now_ms: int | None) -> 
 
 
 class Log:
-    """Offsets in [log_start_offset, log_end_offset). One owner; not thread-safe.
+    """One partition's log on disk, with offsets from `log_start_offset` to before `log_end_offset`.
+    It has one owner and is not thread-safe.
 
-    `make_durable`: what a new log needs before its first append. `unsynced`: what else is not on
-    the disk. `beginning_lost`: its first files are missing. `superseding_lost`: it lacks newer
-    values of cleaned keys.
+    `make_durable`: a call that makes a new log's directory durable before the first append; None
+    once done. `unsynced`: what may not be on the disk yet. `beginning_lost`: True if its first
+    files are missing. `superseding_lost`: True if it lacks newer values of keys with cleaned
+    records. `fault`: the error that took it offline, or None.
     """
 
     def __init__(
@@ -189,37 +194,38 @@ class Log:
 
     @property
     def incomplete(self) -> bool:
-        """True if it lacks records below its end, and so is no copy."""
+        """True if the log lacks records below its end, so that it does not count as a copy."""
         return self.beginning_lost or self.superseding_lost
 
     @property
     def size(self) -> int:
-        """Bytes in all segments."""
+        """The bytes of all segments."""
         return sum(segment.size for segment in self.segments)
 
     @property
     def holes(self) -> bool:
-        """True if offsets may be sparse (compacted log)."""
+        """True if offsets may be missing between records, since the log is or was compacted."""
         return self.config.holes
 
     @property
     def countable_end(self) -> int:
-        """The offset up to which records may be acknowledged; below the end while a flush is
-        due."""
+        """The offset up to which records may be acknowledged. It is the log end, or less while a
+        flush that flush.messages requires is outstanding."""
         messages, end = self.config.flush_messages, self.log_end_offset
         return end if messages is None else countable_end(end, self.flushed_end, messages)
 
     @property
     def cuts(self) -> int:
-        """Truncations since it was opened."""
+        """The number of truncations since the log was opened."""
         return self.unsynced.cuts
 
     # --- appending ------------------------------------------------------------------------------
 
     def append(self, data: Buffer, headers: Sequence[BatchHeader], *, keep: bool = False) -> None:
-        """Write whole batches verbatim. `headers`: theirs, as stamped. `keep`: it is one batch
-        with bytes that no longer change, so `recent` may hold them. Raises StorageError if the disk
-        fails: then nothing of it is in the log, and the log is offline."""
+        """Write whole batches verbatim at the end. `headers`: those of the batches, with offsets
+        and leader epochs. `keep`: `data` is one batch and will not change, so that memory may hold
+        it for readers. Raise StorageError if the disk fails: then none of it is in the log, and the
+        log is offline."""
         if self.fault is not None:
             raise self.fault
         base, start = headers[0].base_offset, self.log_start_offset
@@ -253,7 +259,8 @@ class Log:
             epochs.truncate_from_start(start, self.log_end_offset)
 
     def _fail(self, error: StorageError) -> None:
-        """Cut a half-written tail, or leave it to the next start: the log never closes cleanly."""
+        """Take the log offline, and cut a half-written batch. If that fails recovery cuts it at the
+        next start."""
         self.give_up(error)
         try:
             self.segments[-1].drop_tail()
@@ -261,7 +268,7 @@ class Log:
             error.add_note(f"and the torn tail could not be cut: {second}")
 
     def give_up(self, error: StorageError) -> None:
-        """Take the log offline."""
+        """Take the log offline; the first error stays as its fault."""
         self.fault = self.fault or error
         self.reader.forget()
 
@@ -294,8 +301,9 @@ class Log:
     # --- reading --------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, up_to_offset: int) -> bytes | memoryview:
-        """Return whole batches from the one that holds `offset`, or the next, below `up_to_offset`.
-        At least one batch, even above `max_bytes`."""
+        """Return whole batches below `up_to_offset`, beginning with the one that holds `offset`, or
+        the next one if compaction removed that. Return at least one batch, even above `max_bytes`.
+        Return nothing if `offset` is not below both bounds."""
         assert offset >= self.log_start_offset, "the caller answers OFFSET_OUT_OF_RANGE"
         end = self.log_end_offset
         if offset >= up_to_offset or offset >= end:
@@ -304,9 +312,10 @@ class Log:
         return self.reader.read(offset, max_bytes, limit)
 
     def time_search(self, timestamp: int | None) -> Iterator[Step]:
-        """The steps that find time and offset of the first record at or after `timestamp`, or of
-        the greatest time (None): each step of the iterator looks up where to read, what it gives
-        reads there and may run in a thread.  The first that is not None is the answer."""
+        """Yield steps that search the first record with a time of at least `timestamp`, or (None)
+        the record with the greatest time. Each iteration finds where to read, in the event loop.
+        The function that it yields reads there, may run in a thread, and returns timestamp and
+        offset, or None to go on. If no step returns a result there is no such record."""
         segments, start = self.segments, self.log_start_offset
         if timestamp is None:
             return newest(segments, start)
@@ -315,9 +324,9 @@ class Log:
     # --- cutting --------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> None:
-        """Cut whole batches with a last offset at or after `offset`, and the leader epochs from
-        there, even if no record goes. The checkpoints are lowered first; `settled` must follow
-        before anything relies on it."""
+        """Remove every batch with a last offset at or above `offset`, and the leader epochs that
+        begin there, even if no batch goes. The checkpoints are lowered first. The truncation is
+        durable after `settle`, or `begin_settle` and `settled`."""
         try:
             if offset < self.log_start_offset:
                 self.discard_to(offset)
@@ -328,6 +337,7 @@ class Log:
         self.epochs.truncate_from_end(offset)
 
     def _cut_from(self, offset: int) -> None:
+        """Remove the batches that reach `offset`, which lies within the log."""
         kept = max(bisect_left(self.segments, offset, key=lambda each: each.base_offset), 1)
         found = (segment := self.segments[kept - 1]).find(offset)
         # A batch that reaches beyond goes whole: nothing may count on its first records either.
@@ -348,9 +358,9 @@ class Log:
         self._snapshots.rebuild(self.producers, self.segments, end)
 
     def discard_to(self, offset: int) -> None:
-        """Forget everything; the log is empty and starts at `offset`. The newest segment goes
-        first, so that a process killed meanwhile leaves the beginning. What is flushed is known
-        again once settled."""
+        """Remove all records; the log is empty and starts at `offset`. Segments are removed from
+        the newest on, so that a process killed meanwhile leaves the beginning. The recovery point
+        is set once this is settled."""
         self.notes.before_discard(offset)
         self._forget_flushed(offset)
         self.unsynced.due()
@@ -369,29 +379,31 @@ class Log:
         self.beginning_lost = self.superseding_lost = False
 
     def begin_settle(self) -> Settling | None:
-        """Return what must be synced after a truncation, or None. The next append syncs it if no
-        thread has."""
+        """Return the files to sync after a truncation, or None if none needs it. The next append
+        syncs them if no thread has."""
         return self.unsynced.begin_settle()
 
     def settled(self, settling: Settling) -> None:
-        """Note that the sync of `begin_settle` is done."""
+        """Note that the files of `begin_settle` are synced."""
         if self.unsynced.settled(settling) and not self.size:
             self.recovery_point = self.flushed_end = self.log_end_offset
 
     def settle(self) -> None:
+        """Sync the files of a truncation, if that is outstanding."""
         if self.unsynced.unsettled is not None and (settling := self.begin_settle()) is not None:
             settling.sync()
             self.settled(settling)
 
     def _remove(self, at: int) -> None:
-        """Remove a segment; one that cannot be removed stays in the log."""
+        """Remove the segment with number `at` and its files. If that fails it stays in the log."""
         segment = self.segments[at]
         segment.remove()
         del self.segments[at]
         self.unsynced.removed(segment)
 
     def replaced(self, old: Sequence[Segment], cleaned: Segment) -> None:
-        """Replace segments by a cleaned one; the caller removes their files."""
+        """Put the cleaned segment in the place of the `old` ones in memory. The caller removes
+        their files."""
         at = self.segments.index(old[0])
         self.segments[at : at + len(old)] = [cleaned]
         self.reader.forget()
@@ -399,28 +411,31 @@ class Log:
             self.unsynced.removed(segment)
 
     def distrust(self, offset: int) -> None:
-        """Trust nothing from `offset` on: the next start reads it and truncates."""
+        """Lower the recovery point to `offset`, so that the next start checks the log from there
+        and truncates it at a bad batch."""
         self.recovery_point = min(self.recovery_point, offset)
         self.flushed_end = min(self.flushed_end, offset)
         self.notes.before_cut(offset)
 
     def _forget_flushed(self, offset: int) -> None:
+        """Lower the recovery point to `offset` for a truncation there, and forget what readers
+        remember."""
         self.unsynced.cut()
         self.reader.forget()
         self.distrust(offset)
 
     def advance_log_start(self, offset: int) -> None:
-        """Delete records below `offset` for all readers; `remove_first` removes their files
-        later."""
+        """Raise the log start to `offset`: no reader gets earlier records. `remove_first` removes
+        their files later."""
         assert offset <= self.log_end_offset, "an offset above the log's end means discard_to"
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self.epochs.truncate_from_start(offset, self.log_end_offset)
 
     def apply_retention(self, now_ms: int | None, high_watermark: int) -> int:
-        """Advance the log start behind segments that are too old or exceed the size, never above
-        the high watermark. Return the log start. `now_ms` None: the wall clock is not trusted,
-        and nothing is too old. `remove_first` removes the files once the start is saved."""
+        """Raise the log start behind segments that are too old or exceed the size, at most to the
+        high watermark, and return it. `now_ms`: the wall clock; None if it is not trusted, so no
+        record is too old. `remove_first` removes the files once the log start is saved."""
         due = retained(self.segments, self.log_end_offset, self.config, now_ms, high_watermark)
         if due.active:
             self.roll()
@@ -428,9 +443,9 @@ class Log:
         return self.log_start_offset
 
     def remove_first(self, count: int) -> list[Segment]:
-        """Remove the oldest `count` segments; one stays.  How many may go,
-        `replication.segment_removal` decides.  Returns them: their room is free once the caller, in
-        a thread perhaps, lets go of them."""
+        """Remove the oldest `count` segments and return them. At least one segment must stay;
+        `replication.segment_removal` decides how many may go. Their disk space is free once the
+        caller has dropped them, perhaps in a thread."""
         assert not count or count < len(self.segments), "no log is left without a segment"
         removed: list[Segment] = []
         while len(removed) < count:
@@ -442,20 +457,20 @@ class Log:
         return removed
 
     def prune_snapshots(self) -> None:
-        """Remove producer snapshots that no recovery needs."""
+        """Remove the producer snapshots that recovery does not need."""
         self._snapshots.prune(frozenset(segment.base_offset for segment in self.segments))
 
     # --- durability -----------------------------------------------------------------------------
 
     @property
     def unflushed_bytes(self) -> int:
-        """Return the most bytes that a start after a crash reads."""
+        """The most bytes that recovery would read after a crash."""
         return self.unsynced.bytes(self.segments)
 
     def begin_flush(self, *, checkpoint: bool = False) -> Flush:
-        """Return the flush that moves the recovery point to the log end. With a checkpoint it
-        also covers the active segment's indexes and a producer snapshot, so that a start after a
-        crash reads on from there."""
+        """Return the files to sync in order to move the recovery point to the log end. With
+        `checkpoint` they include the active segment's indexes and a new producer snapshot, so that
+        recovery reads nothing below the recovery point."""
         end = self.log_end_offset
         snapshot = self._snapshots.begin(end, self.producers) if checkpoint else None
         # The terms below a recovery point are never read from the batches again.
@@ -463,7 +478,8 @@ class Log:
         return self.unsynced.begin(self.segments, self.recovery_point, end, terms, snapshot)
 
     def flushed(self, flush: Flush) -> None:
-        """Move the recovery point after a sync, unless the log was truncated meanwhile."""
+        """Move the recovery point after the sync of `flush`, unless the log was truncated since it
+        began."""
         if not self.unsynced.done(flush):
             return
         self._epoch_file.synced(flush.terms)
@@ -474,7 +490,8 @@ class Log:
             flush.snapshot.keep()
 
     def flush(self, *, checkpoint: bool = False) -> None:
-        """Sync everything appended so far."""
+        """Sync everything appended so far. Raise StorageError and take the log offline if that
+        fails."""
         flush = self.begin_flush(checkpoint=checkpoint)
         try:
             flush.sync()
@@ -484,8 +501,8 @@ class Log:
         self.flushed(flush)
 
     def close(self, clean: bool) -> None:
-        """Close the log. `clean`: sync everything and take a producer snapshot; raises if that
-        fails. Otherwise write nothing; the next start recovers."""
+        """Close the files. `clean`: first sync everything and take a producer snapshot; raise
+        StorageError if that fails. Otherwise write nothing, and the next start recovers the log."""
         self.reader.forget()
         if self.fault is not None and clean:
             raise self.fault

@@ -19,8 +19,7 @@ _SEGMENT_BYTES_MAX = 2**31 - 1
 
 
 class TimeLimits(NamedTuple):
-    """The limits of producers' timestamps behind and ahead of the broker's clock, in
-    milliseconds."""
+    """How far a producer's timestamp may lie behind and ahead of the broker's clock, in ms."""
 
     before_ms: int = 2**63 - 1
     after_ms: int = 3_600_000
@@ -28,10 +27,10 @@ class TimeLimits(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """None means unlimited, or never. `active_kept_ms`: how long after its last write the newest
-    segment is kept despite its age. `delete`: segments are removed by age and size. `compact`: the
-    last record of each key stays, within `limits`. Neither: all stays but what clients delete.
-    `holes`: it is or was compacted."""
+    """The configs of one log as numbers. None means unlimited, or never. `active_kept_ms`: for how
+    long after its last write retention keeps the active segment although it is too old. `delete`:
+    segments are removed by age and size. `compact`: the last record of each key is kept, within
+    `limits`. With neither, only clients delete records. `holes`: the log is or was compacted."""
 
     segment_bytes: int = 2**30
     segment_ms: int = _WEEK_MS
@@ -51,7 +50,8 @@ class LogConfig:
     def of(
         cls, configs: Mapping[str, str], *, holes: bool = False, active_kept_ms: int = 300_000
     ) -> LogConfig:
-        """Return the config from Kafka's topic configs. `holes`: the topic was compacted before."""
+        """Return the config from a topic's configs by Kafka's names; a missing or invalid value
+        gets its default. `holes`: True if the topic was compacted before."""
         default = cls()
 
         def number(name: str, otherwise: int) -> int:

@@ -36,7 +36,8 @@ _COPIED_MAX = 16 * 1024
 
 
 class Kept:
-    """One batch. `segment`: the base offset of its segment. `charge`: the bytes counted for it."""
+    """One batch in memory. `segment`: the base offset of its segment. `charge`: the bytes that it
+    counts for in the memory budget."""
 
     __slots__ = ("base_offset", "charge", "data", "next_offset", "segment")
 
@@ -49,7 +50,8 @@ class Kept:
 
 
 class RecentMemory:
-    """The sum of a broker; the oldest batch is dropped first."""
+    """The memory budget for the newest batches of all logs of a broker. Beyond `limit` bytes the
+    batch that was kept first is dropped."""
 
     __slots__ = ("_kept", "limit", "used")
 
@@ -59,18 +61,21 @@ class RecentMemory:
         self._kept: OrderedDict[Kept, RecentBatches] = OrderedDict()
 
     def take(self, kept: Kept, of: RecentBatches) -> None:
+        """Count a batch of this log, and drop the oldest ones beyond the limit."""
         self._kept[kept] = of
         self.used += kept.charge
         while self.used > self.limit:
             next(iter(self._kept.values())).forget_first()
 
     def give_back(self, kept: Kept) -> None:
+        """Count a dropped batch no more."""
         del self._kept[kept]
         self.used -= kept.charge
 
 
 class RecentBatches:
-    """The batches of one log. `used`: bytes counted for it."""
+    """The newest batches of one log, in memory: a gapless end of the log, or nothing. `used`: the
+    bytes that they count for."""
 
     __slots__ = ("_batches", "_memory", "used")
 
@@ -83,8 +88,8 @@ class RecentBatches:
         return len(self._batches)
 
     def keep(self, data: Buffer, header: BatchHeader, segment: int) -> None:
-        """Keep the batch that was just appended to this segment; `data` must not change any
-        more."""
+        """Keep the batch that was just appended to the segment with this base offset. `data` must
+        not change any more."""
         batches = self._batches
         if batches and batches[-1].next_offset != header.base_offset:
             self.forget()
@@ -108,17 +113,19 @@ class RecentBatches:
         self._memory.take(kept, self)
 
     def forget_first(self) -> None:
+        """Drop the oldest batch."""
         oldest = self._batches.popleft()
         self.used -= oldest.charge
         self._memory.give_back(oldest)
 
     def forget(self) -> None:
-        """Clear: the batches may no longer be the end of the log."""
+        """Drop all batches, since they may no longer be the end of the log."""
         while self._batches:
             self.forget_first()
 
     def bytes_between(self, start: int, end: int) -> int | None:
-        """Return the bytes of batches from `start` to `end`, or None if they are not all here."""
+        """Return the size of the batches from offset `start` to `end`. Return None if not all of
+        them are in memory."""
         size = 0
         for kept in reversed(self._batches):
             if kept.next_offset <= end:
@@ -128,8 +135,9 @@ class RecentBatches:
         return None
 
     def read(self, offset: int, max_bytes: int, up_to_offset: int) -> Buffer | Batches | None:
-        """Return what `Log.read` would, if a batch begins at `offset`: batches of one segment, so
-        that a follower's segments are no larger than its leader's. None: not here."""
+        """Return what `Log.read` would, from memory, if a batch begins at `offset`. Return None if
+        none does. The batches are of one segment, so that a follower's segments are no larger than
+        its leader's."""
         batches = self._batches
         at = len(batches)
         for first in reversed(batches):  # nearly always one of the last
@@ -158,7 +166,8 @@ EMPTY_READS_MAX = 200
 
 
 class LogReader:
-    """Reads the log's list of segments, and remembers where the next readers will begin."""
+    """Reads batches of one log by offset. It remembers the file positions after recent reads, where
+    the same readers will continue."""
 
     __slots__ = ("_directory", "_epochs", "_hints", "_recent", "_segments")
 
@@ -176,10 +185,10 @@ class LogReader:
         self._hints: dict[int, tuple[Segment, int]] = {}
 
     def read(self, offset: int, max_bytes: int, up_to_offset: int | None) -> bytes | memoryview:
-        """Return whole batches from the one that holds `offset`, below `up_to_offset` (None: all);
-        at least one, even above `max_bytes`. If a cleaner left empty batches, batches with records
-        follow, unless there is none for long: librdkafka reports a reply without any record as
-        truncated."""
+        """Return whole batches below `up_to_offset` (None: no bound), beginning with the one that
+        holds `offset`; at least one, even above `max_bytes`. If compaction left only empty batches
+        there, further reads are added until there is a record, at most EMPTY_READS_MAX: librdkafka
+        reports a reply without any record as truncated."""
         data = self._read(offset, max_bytes, up_to_offset)
         parts = [data]
         while data and len(parts) < EMPTY_READS_MAX and (end := end_of_empty(data)) is not None:
@@ -188,7 +197,8 @@ class LogReader:
         return data if len(parts) == 1 else b"".join(parts)
 
     def bytes_between(self, start: int, end: int) -> int:
-        """Return the bytes from the batch that holds `start` to the one that holds `end`."""
+        """Return the size of the batches from the one that holds `start` to before the one that
+        holds `end`."""
         found = self._recent.bytes_between(start, end)
         if found is not None:
             return found
@@ -208,6 +218,8 @@ class LogReader:
         return max(sum(passed) - first[1] + position, 0)
 
     def _read(self, offset: int, max_bytes: int, up_to_offset: int | None) -> bytes | memoryview:
+        """Return whole batches from one segment, as `read` does, or nothing at the log's end. Raise
+        StorageError if they are corrupt."""
         try:
             located = self._locate(offset)
             if located is None:
@@ -222,8 +234,9 @@ class LogReader:
         return data
 
     def _locate(self, offset: int) -> tuple[Segment, int, int] | None:
-        """Return the segment, position and base offset of the batch that holds `offset`, or
-        None."""
+        """Return the segment, file position and base offset of the batch that holds `offset`, or of
+        the next one if compaction removed that. Return None at the log's end. Raise BatchError if a
+        batch is missing in a log without holes."""
         hint = self._hints.get(offset)
         if hint is not None and hint[1] < hint[0].size:
             return *hint, offset
@@ -247,8 +260,9 @@ class LogReader:
         *,
         keep: bool,
     ) -> None:
-        """Note the log's new end and its place, since tails are read over and over. `keep`: the
-        bytes do not change and may be returned from memory, so no place is remembered."""
+        """Take note of batches appended at `position` of this segment. `keep`: `data` is one batch
+        that will not change, so it is held in memory for readers. Otherwise its position is
+        remembered for the readers at the log's end."""
         if keep:
             self._recent.keep(data, headers[0], segment.base_offset)
         else:
@@ -256,14 +270,15 @@ class LogReader:
             self._remember(headers[0].base_offset, segment, position)
 
     def _remember(self, offset: int, segment: Segment, position: int) -> None:
-        """Remember a position, so that the next reader of `offset` need not search."""
+        """Remember where the batch at `offset` is, so that its next reader need not search."""
         hints = self._hints
         hints[offset] = (segment, position)
         if len(hints) > _HINTS_MAX:
             del hints[next(iter(hints))]
 
     def forget(self) -> None:
-        """Forget positions and batches: segments were cut or removed, or the log is offline."""
+        """Forget positions and batches in memory: segments were cut or removed, or the log is
+        offline."""
         self._hints.clear()
         self._recent.forget()
 

@@ -46,8 +46,9 @@ _NAME_MAX = 255
 
 
 class DeletedDirectories:
-    """`now_ms` is the caller's clock; only a stray's name has wall-clock time. `unsynced`: a power
-    cut may restore an old name, and the next start moves it again."""
+    """Renames the directories of deleted and stray logs, and knows when each is to be removed.
+    `now_ms`: the monotonic clock of the caller. `unsynced`: True if a power cut may restore the old
+    name of a renamed directory; the next start then renames it again."""
 
     __slots__ = ("_directory", "_disk", "_due_ms", "unsynced")
 
@@ -58,8 +59,8 @@ class DeletedDirectories:
         self.unsynced = False
 
     def found(self, path: Path, now_ms: int) -> bool:
-        """Return True if this is such a directory, found at a start; its removal is scheduled
-        again."""
+        """Schedule the removal of a directory found at a start, if its name shows that it was
+        renamed for removal. Return False if it was not."""
         if path.name.endswith(DELETE):
             self._due_ms[path] = now_ms
         elif path.name.endswith(STRAY):
@@ -69,7 +70,8 @@ class DeletedDirectories:
         return True
 
     def move(self, path: Path, suffix: str, now_ms: int) -> None:
-        """Rename the directory, and schedule its removal."""
+        """Rename the directory with this suffix, DELETE or STRAY, and schedule its removal for a
+        minute or a day later."""
         since = f"{_wall_ms()}." if suffix == STRAY else ""
         tail = f".{since}{uuid4().hex}{suffix}"
         moved = path.with_name(path.name[: _NAME_MAX - len(tail)] + tail)
@@ -79,17 +81,17 @@ class DeletedDirectories:
         self._due_ms[moved] = now_ms + delay_ms
 
     def sync(self) -> None:
-        """Make the new names durable; may run in a thread."""
+        """Make the new names durable. May run in a thread."""
         self.unsynced = False
         self._disk.sync_directory(self._directory)
 
     def again(self, path: Path, now_ms: int) -> None:
-        """Schedule another attempt to remove it."""
+        """Schedule the removal of a directory again, a minute later, after a failure."""
         self._due_ms[path] = now_ms + DELETE_DELAY_MS
 
     def due(self, now_ms: int) -> list[Path]:
-        """Remove and return the directories that are due. Removing a large one takes long: use a
-        thread."""
+        """Return the directories that are due for removal and forget them. The caller removes them
+        in a thread, since a large one takes long."""
         due = [path for path, due_ms in self._due_ms.items() if due_ms <= now_ms]
         for path in due:
             del self._due_ms[path]
@@ -97,11 +99,13 @@ class DeletedDirectories:
 
 
 def _wall_ms() -> int:
+    """Return the wall clock in ms."""
     return time.time_ns() // 1_000_000
 
 
 def _left_ms(name: str) -> int:
-    """Return the rest of a stray's day; all of it if the name has no valid time."""
+    """Return the ms until a stray directory of this name is to be removed: the rest of its day, or
+    a whole day if the name has no valid time."""
     parts = name.removesuffix(STRAY).split(".")
     since = parts[-2] if len(parts) > 2 else ""
     if not since.isdecimal():
@@ -111,8 +115,8 @@ def _left_ms(name: str) -> int:
 
 
 class NewLogs:
-    """The new logs in `directory`. A method that begins with `begin` returns a function that may
-    run in a thread."""
+    """The logs that were made and may not survive a power cut yet. Each must be made durable before
+    its first append."""
 
     def __init__(self, disk: Disk, directory: Path) -> None:
         self._disk = disk
@@ -124,19 +128,20 @@ class NewLogs:
         self._undurable: dict[Partition, StorageError] = {}
 
     def add(self, partition: Partition, log: Log) -> None:
-        """Add a log that is new, or was made by a process that may have died before it was
+        """Add an empty log. It is new, or the process that made it may have died before it was
         durable."""
         with self._changing:
             self._new[partition] = log.directory
         log.make_durable = partial(self._make_one_durable, partition)
 
     def forget(self, partition: Partition) -> None:
-        """Forget a log that is no longer here."""
+        """Remove a log that is closed."""
         self._new.pop(partition, None)
         self._undurable.pop(partition, None)
 
     def reopened(self, partition: Partition, log: Log) -> None:
-        """Try a reopened log again."""
+        """Have a reopened log made durable again, if it is one of these and an earlier sync
+        failed."""
         if partition in self._new:
             self._undurable.pop(partition, None)
             log.make_durable = partial(self._make_one_durable, partition)
@@ -145,21 +150,23 @@ class NewLogs:
         return bool(self._new)
 
     def among(self, partitions: Iterable[Partition]) -> list[Partition]:
-        """Return those that must be made durable before their first append."""
+        """Return those of these partitions that have a log to be made durable."""
         return [at for at in partitions if at in self._new] if self._new else []
 
     def begin_of(self, partitions: Iterable[Partition]) -> Callable[[], None]:
-        """As `begin`, for these partitions."""
+        """Return a function that makes the logs of these partitions durable. It may run in a
+        thread."""
         return partial(self._make_durable, partitions)
 
     def begin(self) -> Callable[[], None] | None:
-        """Return a function that makes all new logs durable, or None if there are none."""
+        """Return a function that makes all new logs durable and may run in a thread. Return None if
+        there are none."""
         new = tuple(at for at in self._new if at not in self._undurable)
         return partial(self._make_durable, new) if new else None
 
     def _make_durable(self, partitions: Iterable[Partition]) -> None:
-        """Make logs durable. A log that cannot be synced stays new; the others do not wait for
-        it."""
+        """Sync the files and names of these partitions' logs. A log with a failed sync stays in the
+        set, and its first append raises the error."""
         wanted = [at for at in partitions if at not in self._undurable]
         paths = {at: path for at in wanted if (path := self._new.get(at)) is not None}
         failed = {at: error for at, path in paths.items() if (error := _sync(self._disk, path))}
@@ -178,13 +185,15 @@ class NewLogs:
                     self._new.pop(partition, None)
 
     def _make_one_durable(self, partition: Partition) -> None:
+        """Make one log durable. Raise StorageError if that fails or has failed before."""
         self._make_durable((partition,))
         if (error := self._undurable.get(partition)) is not None:
             raise error
 
 
 def _sync(disk: Disk, path: Path) -> StorageError | None:
-    """Sync a new log's files. Return the error, or None, also if the log was deleted meanwhile."""
+    """Sync a new log's files. Return the error of a failed sync. Return None if it succeeded or the
+    log was deleted meanwhile."""
     if not disk.exists(path):
         return None
     try:
@@ -197,8 +206,9 @@ def _sync(disk: Disk, path: Path) -> StorageError | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A partition's directory. `topic_id` None: unknown, so it must not be served. `damaged`: the
-    file with the topic id is invalid."""
+    """A partition's directory found at a start. `topic_id`: None if it is unknown, so that the log
+    must not be served. `damaged`: True if the file with the topic id is missing or invalid although
+    it should be there."""
 
     topic: str
     index: int
@@ -208,7 +218,8 @@ class Found:
 
 
 class LogStore(CheckpointFiles):
-    """One directory with one log per partition."""
+    """One broker's volume: a directory with a subdirectory for each partition's log, and the
+    checkpoint files. Used by `node.broker` and the replica manager."""
 
     def __init__(self, directory: Path, disk: Disk | None = None) -> None:
         super().__init__(directory, disk if disk is not None else Disk())
@@ -232,7 +243,8 @@ class LogStore(CheckpointFiles):
     # --- owner -----------------------------------------------------------------------------------
 
     def open(self) -> VolumeRefused | None:
-        """Take the lock, or return the refusal."""
+        """Create the directory if necessary and lock it. Return the refusal if another process
+        holds the lock, otherwise None."""
         self.disk.allow_many_files()
         self.disk.make_directory(self.directory)
         self._lock = self.disk.lock(self.directory / ".lock")
@@ -245,13 +257,13 @@ class LogStore(CheckpointFiles):
 
     @property
     def meta(self) -> Meta | None:
-        """The identity in the volume's two files, of which one may be damaged; None if it is not
-        formatted."""
+        """The volume's identity, from two files of which one may be damaged. None if the volume is
+        not formatted."""
         return volume_owner.read(self.disk, self.directory)
 
     def identify(self, cluster_id: UUID, node_id: int) -> VolumeRefused | None:
-        """Return the refusal if the volume is another broker's; None if it is this broker's or not
-        formatted."""
+        """Return the refusal if the volume belongs to another broker. Return None if it belongs to
+        this one or is not formatted."""
         meta = self.meta
         if meta is None:
             return None
@@ -261,20 +273,22 @@ class LogStore(CheckpointFiles):
         return refused
 
     def format(self, cluster_id: UUID, node_id: int, directory_id: UUID) -> Meta:
-        """Make an empty volume this broker's."""
+        """Write the identity of this broker to an empty volume."""
         meta = Meta(cluster_id=cluster_id, node_id=node_id, directory_id=directory_id)
         volume_owner.keep(self.disk, self.directory, meta)
         return meta
 
     def take_clean_marker(self) -> int | None:
-        """Return the broker epoch of the last clean stop, or None; call it before registering."""
+        """Remove the marker of a clean stop and return its broker epoch. Return None if the last
+        stop was not clean. Call it before registering."""
         self.clean_epoch = volume_owner.take_marker(self.disk, self.directory)
         return self.clean_epoch
 
     # --- what is there ----------------------------------------------------------------------------
 
     def load(self, now_ms: int) -> list[Found]:
-        """Read the checkpoints and list the partitions; earlier deletions are scheduled again."""
+        """Read the checkpoints and return the directories of partitions. Removals of deleted
+        directories are scheduled again."""
         # The previous process may have died before its sync: what is read must survive a power cut.
         self.disk.sync_directory(self.directory)
         self.load_checkpoints()
@@ -311,10 +325,11 @@ class LogStore(CheckpointFiles):
         *,
         evenly: bool = False,
     ) -> Log:
-        """Return the partition's log, recovered if necessary, or a new one. `evenly`: all logs are
-        opened one by one.
+        """Return the partition's log, recovered if the last stop was not clean, or a new one.
+        `evenly`: True if all logs of a start are opened one by one, see `ProducerStates.share`.
+        Raise StorageError.
 
-        A directory with another topic's data under this name is set aside first.
+        A directory of another topic under this name is set aside first.
         """
         partition = (topic, index)
         if partition in self._early:
@@ -356,27 +371,30 @@ class LogStore(CheckpointFiles):
 
     def begin_new(self) -> Callable[[], None] | None:
         """Return a function that makes new logs and renamed directories durable and may run in a
-        thread, or None. A log that is appended to before that does so itself."""
+        thread. Return None if there is nothing to do. A log with an append before that is made
+        durable by the append."""
         return self.new_logs.begin() or (self.deleted.sync if self.deleted.unsynced else None)
 
     def open_early(
         self, topic: str, topic_id: UUID, index: int, config: LogConfig, now_ms: int
     ) -> None:
-        """Recover a log for the `open_log` that follows; a start does so one by one, while the
-        process serves other tasks."""
+        """Recover a log at a start, before the `open_log` that will return it. The caller does so
+        one by one in a thread, while the process serves other tasks."""
         self.open_log(topic, topic_id, index, config, now_ms, evenly=True)
         self._early.add((topic, index))
 
     def delete_log(self, log: Log, now_ms: int) -> None:
-        """Delete a dropped replica's log: its directory is renamed now and removed a minute
-        later."""
+        """Close and delete the log of a dropped replica: rename its directory now, and schedule its
+        removal for a minute later."""
         self._release(log, DELETE, now_ms)
 
     def strand_log(self, log: Log, now_ms: int) -> None:
-        """Set a log aside that must not be served, for a day, so that a person can inspect it."""
+        """Close a log that must not be served and set its directory aside for a day, so that a
+        person can inspect it."""
         self._release(log, STRAY, now_ms)
 
     def _release(self, log: Log, suffix: str, now_ms: int) -> None:
+        """Close the log, forget its checkpoints, and rename its directory with this suffix."""
         partition = (log.topic, log.index)
         assert self.logs.pop(partition) is log
         self.new_logs.forget(partition)
@@ -385,7 +403,7 @@ class LogStore(CheckpointFiles):
         self.deleted.move(log.directory, suffix, now_ms)
 
     def set_aside(self, path: Path, now_ms: int) -> None:
-        """Set a directory aside that must not be served."""
+        """Rename a directory that must not be served; it is removed after a day."""
         partition = checkpoint_formats.partition_of(path.name)
         if partition is not None and partition in self._early:
             self._early.discard(partition)
@@ -399,8 +417,9 @@ class LogStore(CheckpointFiles):
 
     def begin_reopen(self, log: Log) -> Callable[[], Log]:
         """Return a function that opens the log anew, as after a crash, and may run in a thread. Its
-        producers are not counted yet. From before this call until `reopened` it is `reopening`:
-        nothing else uses its directory."""
+        producers do not count against the memory budget until `reopened`. The caller must hold the
+        log's partition in `reopening` from before this call until `reopened`, so that nothing else
+        uses the directory."""
         partition = (log.topic, log.index)
         place = _place(self, log.directory, log.topic, log.topic_id, log.index)
         known = Known(
@@ -412,6 +431,7 @@ class LogStore(CheckpointFiles):
         return partial(_loaded, place, log.config, known, CheckpointLines(self, partition))
 
     def reopened(self, old: Log, log: Log) -> None:
+        """Put the log opened by `begin_reopen` in the place of the old one."""
         partition = (log.topic, log.index)
         assert self.logs[partition] is old
         self.logs[partition] = log
@@ -426,10 +446,11 @@ class LogStore(CheckpointFiles):
     # --- the end ----------------------------------------------------------------------------------
 
     def close(self, broker_epoch: int | None, high_watermarks: Mapping[Partition, int]) -> bool:
-        """Flush and close everything. Return True, and write the marker, only if the stop was
-        clean.
+        """Flush and close all logs, save the checkpoints and release the lock. Return True, and
+        write the marker, only if the stop was clean.
 
-        `broker_epoch` None: this process never registered, so there is nothing to mark.
+        `broker_epoch`: the epoch to write into the marker; None if this process never registered,
+        so there is no marker to write.
         """
         closing = [partial(_closed_cleanly, log) for log in self.logs.values()]
         clean = all(self.disk.together(closing))
@@ -449,14 +470,16 @@ class LogStore(CheckpointFiles):
         return clean and broker_epoch is not None
 
     def release_lock(self) -> None:
+        """Release the lock of the directory, if this process holds it."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
 
 
 def _other_topic(store: LogStore, partition: Partition, path: Path, topic_id: UUID) -> bool:
-    """Return True if the directory is another topic's, so that the log starts anew. After a clean
-    stop the cluster may count on the old log: raises StorageError if it is gone or unidentified."""
+    """Return True if the directory belongs to another topic, so that it must be set aside. Raise
+    StorageError if, after a clean stop, the directory is gone or does not name its topic: the
+    cluster may count on its records."""
     data = store.disk.read(path / checkpoint_formats.PARTITION_METADATA)
     found = checkpoint_formats.decode_partition_metadata(data or b"")
     exists = store.disk.exists(path)
@@ -469,7 +492,7 @@ def _other_topic(store: LogStore, partition: Partition, path: Path, topic_id: UU
 
 
 def _counted_on(store: LogStore, partition: Partition) -> bool:
-    """Return True if a clean stop left records there."""
+    """Return True if the last stop was clean and left records in the partition's log."""
     return store.clean_epoch is not None and bool(store.flushed_at_stop(partition))
 
 
@@ -485,8 +508,8 @@ def _place(store: LogStore, path: Path, topic: str, topic_id: UUID, index: int) 
 
 
 def _loaded(place: LogPlace, config: LogConfig, known: Known, notes: LogNotes) -> Log:
-    """Load a log. Any error concerns this log alone: the broker starts, and this replica is
-    offline."""
+    """Recover a log. Any error, also a bug, becomes a StorageError of this log alone, so that the
+    broker starts and only this replica is offline."""
     try:
         return load_log(place, config, known, notes)
     except StorageError:
@@ -498,6 +521,7 @@ def _loaded(place: LogPlace, config: LogConfig, known: Known, notes: LogNotes) -
 
 
 def _closed_cleanly(log: Log) -> bool:
+    """Close the log cleanly. Return False if its disk failed."""
     try:
         log.close(clean=True)
     except StorageError:

@@ -23,8 +23,8 @@ from plimsoll_core.replica.producer_states import ProducerStates
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPlace:
-    """The partition of a log, and its directory. `recent`: the memory that newest batches of all
-    logs share."""
+    """What identifies a log, its directory, and what it is opened with. `recent`: the memory for
+    newest batches, which all logs of a broker share."""
 
     disk: Disk
     directory: Path
@@ -36,9 +36,10 @@ class LogPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """A log's checkpoints; None if there is none. `saved_start`: the log start on the disk, while
-    `log_start_offset` may be later. `noted_start`: the log starts there or before, or has lost its
-    beginning."""
+    """What the checkpoint files say of a log; None if they have no line. `saved_start`: the log
+    start on the disk; `log_start_offset` may be a later one from memory. `noted_start`: the log
+    starts at this offset or before; otherwise it has lost its beginning. `clean`: True if the last
+    stop was clean."""
 
     recovery_point: int | None = None
     log_start_offset: int | None = None
@@ -48,7 +49,8 @@ class Known:
 
 
 class LogNotes(Protocol):
-    """The checkpoints that must change before the log does. Each raises StorageError."""
+    """The checkpoints that a log changes before it changes its own files. Each method raises
+    StorageError. `CheckpointLines` implements it."""
 
     def before_cut(self, offset: int) -> None: ...
     def before_discard(self, offset: int) -> None: ...
@@ -59,8 +61,9 @@ class LogNotes(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class LogContents:
-    """What was found or made in a log's directory. `rebuilt`: segments with rebuilt indexes
-    that may not be on the disk. `beginning_lost`: it was noted to start earlier."""
+    """What recovery found or made in a log's directory. `rebuilt`: the segments with rebuilt
+    indexes, which may not be on the disk. `beginning_lost`: True if the log was noted to start
+    earlier than its first file."""
 
     segments: list[Segment]
     rebuilt: list[Segment]
@@ -74,8 +77,9 @@ class LogContents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settling:
-    """The files to sync after a truncation, before the next append. `sync` may run in a thread,
-    `Log.settled` may not. `cuts`, `renames`: their counts when it began."""
+    """The files and the directory to sync after a truncation, before the next append. `sync` may
+    run in a thread; `Log.settled` must be called in the event loop. `cuts`, `renames`: the log's
+    counts of truncations and renames when it was made."""
 
     files: tuple[DiskFile, ...]
     disk: Disk
@@ -90,7 +94,7 @@ class Settling:
 
 
 class EpochFileVersion(NamedTuple):
-    """A `leader-epoch-checkpoint` as written for one version of the leader epochs."""
+    """The path of a `leader-epoch-checkpoint`, and the version of the leader epochs in it."""
 
     path: Path
     version: int
@@ -98,13 +102,15 @@ class EpochFileVersion(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flush:
-    """The files that a flush must sync. `sync` may run in a thread, `Log.flushed` may not.
+    """The files that a flush must sync. `sync` may run in a thread; `Log.flushed` must be called in
+    the event loop.
 
-    `cuts`: the number of truncations when it began. `active`: the active segment and its size then.
-    `indexes`: sealed segments with their indexes among the files. `names`: the directory, if files
-    were made or removed since its last sync; `renames`: their number. `terms`: the leader epochs'
-    file, if it is newer, with its version. `snapshot`: a checkpoint's, written after everything
-    else.
+    `up_to_offset`: the log end when it was made. `cuts`: the number of truncations by then.
+    `active`: the active segment and its size by then. `indexes`: the sealed segments with indexes
+    among the files. `names`: the directory if files were made or removed since its last sync,
+    otherwise None; `renames`: the number of such changes. `terms`: the file of leader epochs, None
+    if the disk has the newest. `snapshot`: a checkpoint's producer snapshot, written after
+    everything else.
     """
 
     up_to_offset: int
@@ -119,6 +125,7 @@ class Flush:
     snapshot: PendingSnapshot | None = None
 
     def sync(self) -> None:
+        """Sync all of it. Raise StorageError."""
         for file in self.files:
             file.fsync()
         if self.terms is not None:
@@ -130,7 +137,8 @@ class Flush:
 
 
 class EpochFile:
-    """Written as a whole, and only if the leader epochs have changed."""
+    """Writes a log's `leader-epoch-checkpoint`: the whole file, and only if the leader epochs have
+    changed."""
 
     __slots__ = ("_disk", "_epochs", "_path", "_saved", "_synced")
 
@@ -142,8 +150,8 @@ class EpochFile:
         self._synced = -1
 
     def begin(self) -> EpochFileVersion | None:
-        """Write the present leader epochs. Return the file, which must be synced with its
-        directory, and its version; None if the disk has that version."""
+        """Write the present leader epochs without a sync. Return the file and its version; the
+        caller syncs it and its directory. Return None if the disk has this version."""
         version = self._epochs.version
         if self._synced == version:
             return None
@@ -154,6 +162,6 @@ class EpochFile:
         return EpochFileVersion(self._path, version)
 
     def synced(self, terms: EpochFileVersion | None) -> None:
-        """The file that `begin` returned is on the disk."""
+        """Note that the file that `begin` returned has been synced."""
         if terms is not None:
             self._synced = max(self._synced, terms.version)

@@ -28,7 +28,8 @@ Step = Callable[[], Found | None]
 
 
 class _Reading(NamedTuple):
-    """The open file that a step reads in a thread, whatever happens to the segment."""
+    """A segment and its open file, for a step that reads in a thread. The file stays readable if
+    the segment is removed meanwhile."""
 
     segment: Segment
     file: DiskFile
@@ -46,7 +47,8 @@ HEADER_AS_RECORDS = 20
 
 
 class _SegmentWalk:
-    """The progress in a segment; each step continues where the previous one stopped."""
+    """How far a search has read one segment; the next step continues at `position`. `best`: the
+    newest record so far. `ended`: True if the segment has been read."""
 
     __slots__ = ("best", "ended", "position")
 
@@ -59,8 +61,9 @@ class _SegmentWalk:
 def first_at_or_after(
     segments: list[Segment], log_start_offset: int, timestamp: int
 ) -> Iterator[Step]:
-    """The first record with a time of at least `timestamp` is what the first step finds that finds
-    one; no step does: all are older.  `segments` may lose some between the steps."""
+    """Yield steps that search the first record with a timestamp of at least `timestamp`. The first
+    result of a step is the answer. If no step has one all records are older. `segments` may lose
+    some between the steps."""
     for segment in _left(segments, log_start_offset):
         if segment.max_timestamp < timestamp or not segment.size or segment not in segments:
             continue
@@ -73,8 +76,8 @@ def first_at_or_after(
 
 
 def _first(reading: _Reading, walk: _SegmentWalk, timestamp: int, offset: int) -> Found | None:
-    """Return the first record with at least this time and offset, or None if this step finds
-    none."""
+    """Return timestamp and offset of the first record with at least this timestamp and offset.
+    Return None if this step has found none."""
     left = RECORDS_IN_STEP
     for at, header in reading.headers(walk.position):
         if left <= 0:
@@ -92,8 +95,9 @@ def _first(reading: _Reading, walk: _SegmentWalk, timestamp: int, offset: int) -
 
 
 def newest(segments: list[Segment], log_start_offset: int) -> Iterator[Step]:
-    """Yield steps that find the record with the greatest time, the first of several; no result: no
-    record has a time. `segments` may lose some between the steps."""
+    """Yield steps that search the record with the greatest timestamp, the first one of several. The
+    first result of a step is the answer. If no step has one no record has a timestamp. `segments`
+    may lose some between the steps."""
     left = _left(segments, log_start_offset)
     with_times = [segment for segment in left if segment.size and segment.max_timestamp >= 0]
     with_times.sort(key=lambda each: (-each.max_timestamp, each.base_offset))
@@ -114,15 +118,16 @@ def newest(segments: list[Segment], log_start_offset: int) -> Iterator[Step]:
 
 
 def _left(segments: list[Segment], log_start_offset: int) -> list[Segment]:
-    """Return the segments with records at or above the log start; files of others may stay for a
-    while."""
+    """Return the segments that have offsets at or above the log start. Earlier ones may exist for a
+    while until their files are removed."""
     begun = bisect_right(segments, log_start_offset, key=lambda each: each.base_offset)
     return segments[max(begun - 1, 0) :]
 
 
 def _newest_left(reading: _Reading, walk: _SegmentWalk, start: int, others_ms: int) -> Found | None:
-    """Return the newest record from `start` on, if no other segment has a newer one; None until the
-    segment has been read."""
+    """Return the newest record from offset `start` on, if its timestamp is at least `others_ms`,
+    the greatest of the other segments. Return None if there is none or the segment is not read to
+    its end yet."""
     best, left = walk.best, RECORDS_IN_STEP
     for at, header in reading.headers(walk.position):
         if left <= 0:
@@ -145,7 +150,8 @@ def _newest_left(reading: _Reading, walk: _SegmentWalk, start: int, others_ms: i
 
 
 def _newest(reading: _Reading, position: int, offset: int, log_start_offset: int) -> Found | None:
-    """Return the newest record of the batch at `offset`, which has the greatest time."""
+    """Return the newest record of the batch at `offset`, the batch with the segment's greatest
+    timestamp. Return None if the log start lies behind it."""
     for at, header in reading.headers(position):
         if header.last_offset < offset:
             continue
@@ -154,7 +160,8 @@ def _newest(reading: _Reading, position: int, offset: int, log_start_offset: int
 
 
 def _newest_of(reading: _Reading, at: int, header: BatchHeader, start: int) -> Found | None:
-    """Return a batch's newest record from `start` on, or None."""
+    """Return timestamp and offset of a batch's newest record from offset `start` on, or None if it
+    has none."""
     best: Found | None = None
     for found in _times(reading, at, header, start):
         if found[1] >= start and (best is None or found[0] > best[0]):
@@ -165,10 +172,10 @@ def _newest_of(reading: _Reading, at: int, header: BatchHeader, start: int) -> F
 
 
 def _times(reading: _Reading, at: int, header: BatchHeader, start: int) -> Iterator[Found]:
-    """Yield timestamp and offset of every record.
+    """Yield timestamp and offset of every record of a batch.
 
-    In a batch with log append time all records have its time: the first of them answers, or `start`
-    if the log starts within the batch. Raises BatchError if the records cannot be decompressed.
+    With LogAppendTime all records of a batch have its timestamp, so only the first one at or above
+    `start` is yielded. Raise BatchError if the records cannot be decompressed.
     """
     base = header.base_offset
     if not header.count:

@@ -21,7 +21,9 @@ _SUFFIX = ".snapshot"
 
 
 class PendingSnapshot:
-    """A snapshot on its way to the disk. If the disk fails, only the next start takes longer."""
+    """A producer snapshot that is written but not used yet. `write` is called in a thread, then
+    `keep` or `drop` in the event loop. A disk error is ignored: without the snapshot only the next
+    recovery takes longer."""
 
     __slots__ = ("_data", "_disk", "_path", "_written")
 
@@ -36,26 +38,27 @@ class PendingSnapshot:
         return self._path.with_name(self._path.name + ".new.tmp")
 
     def write(self) -> None:
-        """Write it under a hidden name; may run in a thread."""
+        """Write and sync the snapshot under a temporary name. May run in a thread."""
         with contextlib.suppress(StorageError):
             self._disk.replace(self._hidden, self._data, sync=True)
             self._written = True
 
     def keep(self) -> None:
-        """Give it its name."""
+        """Give the snapshot its final name."""
         if self._written:
             with contextlib.suppress(StorageError):
                 self._disk.rename(self._hidden, self._path)
 
     def drop(self) -> None:
-        """Remove it: the log was truncated."""
+        """Remove the snapshot, since the log was truncated meanwhile."""
         if self._written:
             with contextlib.suppress(StorageError):
                 self._disk.remove(self._hidden)
 
 
 class ProducerSnapshots:
-    """The snapshot files in the log's directory."""
+    """The producer snapshot files in one log's directory, each with the producer states at the
+    offset in its name."""
 
     __slots__ = ("_directory", "_disk")
 
@@ -64,7 +67,7 @@ class ProducerSnapshots:
         self._directory = directory
 
     def offsets(self) -> list[int]:
-        """Return the offsets of all snapshots, oldest first."""
+        """Return the offsets of all snapshots, in increasing order."""
         names = (name.removesuffix(_SUFFIX) for name in self._names())
         return sorted(int(name) for name in names if name.isdecimal())
 
@@ -75,16 +78,16 @@ class ProducerSnapshots:
         return self._directory / file_name(offset, _SUFFIX)
 
     def save(self, end_offset: int, producers: ProducerStates, *, sync: bool) -> None:
+        """Write a snapshot of the producers at `end_offset`."""
         self._disk.replace(self._path(end_offset), self._encoded(end_offset, producers), sync=sync)
 
     def begin(self, end_offset: int, producers: ProducerStates) -> PendingSnapshot:
-        """Return a snapshot to be written in a thread, and named only if the log was not truncated
-        meanwhile."""
+        """Return a snapshot of the producers at `end_offset` that a thread can write."""
         data = self._encoded(end_offset, producers)
         return PendingSnapshot(self._disk, self._path(end_offset), data)
 
     def load(self, offset: int) -> ProducerStates | None:
-        """Return the producers as of `offset`, or None if there is no valid snapshot."""
+        """Return the producer states at `offset`, or None if there is no valid snapshot for it."""
         entries = self._entries(offset)
         return None if entries is None else ProducerStates(entries)
 
@@ -98,32 +101,34 @@ class ProducerSnapshots:
         return checkpoint_formats.decode_snapshot(data, self._owner(offset))
 
     def _owner(self, offset: int) -> str:
-        """Return the log and offset of a snapshot: under another name it is not trusted."""
+        """Return the text that binds a snapshot to this log and offset, so that a file copied or
+        renamed is not trusted."""
         return f"{self._directory.name} {offset}"
 
     def remove(self, above: int) -> bool:
-        """Remove snapshots above an offset. Return True if there were any."""
+        """Remove the snapshots above an offset. Return True if there were any."""
         gone = [offset for offset in self.offsets() if offset > above]
         for offset in gone:
             self._disk.remove(self._path(offset))
         return bool(gone)
 
     def prune(self, bases: frozenset[int]) -> None:
-        """Keep the newest and those at the start of segments; every clean stop leaves one more."""
+        """Remove all snapshots except the newest one and those at base offsets of segments."""
         offsets = self.offsets()
         for offset in offsets[:-1]:
             if offset not in bases:
                 self._disk.remove(self._path(offset))
 
     def remove_below(self, offset: int) -> None:
-        """Remove snapshots that only describe deleted records."""
+        """Remove the snapshots below `offset`; they describe deleted records only."""
         for each in self.offsets():
             if each < offset:
                 self._disk.remove(self._path(each))
 
     def restore(self, producers: ProducerStates, log_end: int) -> int:
-        """Load the newest valid snapshot. Return the offset from which batches must be replayed:
-        all that exist, also below the log start, which may lie within a batch."""
+        """Set the producers to the newest valid snapshot at or below `log_end`. Return its offset,
+        from which the caller must replay batches; 0 if there is none, so all batches are
+        replayed."""
         self.remove(above=log_end)
         producers.clear()
         for offset in reversed(self.offsets()):
@@ -135,7 +140,8 @@ class ProducerSnapshots:
         return 0
 
     def rebuild(self, producers: ProducerStates, segments: Sequence[Segment], log_end: int) -> None:
-        """Rebuild the state at the log end: the newest valid snapshot, and the batches since."""
+        """Set the producers to their states at the log end: the newest valid snapshot, and the
+        batches after it."""
         start = self.restore(producers, log_end)
         for segment, following in zip(segments, [*segments[1:], None], strict=True):
             if following is not None and following.base_offset <= start:

@@ -42,10 +42,11 @@ logger = logging.getLogger("plimsoll.recovery")
 
 
 class Extent(NamedTuple):
-    """The segment is valid up to this position, where this offset would follow.
+    """The valid part of a segment: the file position where it ends, and the offset that would
+    follow.
 
-    `leader_epoch`: of the last batch. `reindexed`: the indexes were rebuilt. `error`: the fault of
-    the batch there; None: the file ends there.
+    `leader_epoch`: that of its last batch. `reindexed`: True if the indexes were rebuilt. `error`:
+    what is wrong at that position; None if the file ends there.
     """
 
     position: int
@@ -56,8 +57,9 @@ class Extent(NamedTuple):
 
 
 def verify(segment: Segment, *, sealed: bool) -> Extent:
-    """Return the extent by the first batch and the ends of the indexes; if these disagree, by the
-    whole segment."""
+    """Return the valid part of a segment. Read only the first batch and those at the ends of the
+    indexes; if these disagree, read the whole segment and rebuild its indexes. `sealed`: True if it
+    is not the active segment."""
     if segment.indexes_sane():
         try:
             return _ends(segment, sealed=sealed)
@@ -67,6 +69,8 @@ def verify(segment: Segment, *, sealed: bool) -> Extent:
 
 
 def _ends(segment: Segment, *, sealed: bool) -> Extent:
+    """Return the valid part of a segment according to its indexes. Raise BatchError if they
+    contradict the log file."""
     base = segment.base_offset
     extent = Extent(0, base)
     if not segment.size:
@@ -94,7 +98,7 @@ def _ends(segment: Segment, *, sealed: bool) -> Extent:
 
 
 def _newest_time_is_known(segment: Segment) -> bool:
-    """Return True if the time index's last entry matches its batch."""
+    """Return True if the last entry of the time index agrees with the batch that it names."""
     newest = segment.time_index.last
     if newest is None:
         return not segment.size
@@ -103,7 +107,8 @@ def _newest_time_is_known(segment: Segment) -> bool:
 
 
 def reindex(segment: Segment) -> Extent:
-    """Read every byte and rebuild the indexes, up to the end of the valid part."""
+    """Read the whole segment, rebuild its indexes up to the first bad batch, and return the valid
+    part."""
     segment.reset_indexes()
     extent = Extent(0, segment.base_offset, reindexed=True)
     try:
@@ -117,11 +122,12 @@ def reindex(segment: Segment) -> Extent:
 
 
 def resume(segment: Segment, offset: int) -> tuple[int, BatchHeader] | None:
-    """Trust the indexes below `offset`, where a checkpoint was taken: only headers between their
-    last entry and `offset` are read.
+    """Return the position of the batch that begins at `offset`, where a checkpoint was taken, and
+    the header of the batch before it.
 
-    Return the position of the batch that begins at `offset`, and the header of the one before.
-    None: the indexes do not lead there; call `reset_indexes` and read everything.
+    The indexes below `offset` are trusted, so only headers from their last entry on are read.
+    Return None if the indexes do not lead there; the caller must then call `reset_indexes` and read
+    the whole segment.
     """
     try:
         return _resume(segment, offset) if segment.indexes_sane() else None
@@ -163,7 +169,8 @@ def _resume(segment: Segment, offset: int) -> tuple[int, BatchHeader] | None:
 
 
 class Damaged(Exception):
-    """A segment is corrupt after `extent`."""
+    """Raised if the segment is valid only up to `extent`. `mended`: True if only an index was wrong
+    and has been rebuilt, so the caller may try again."""
 
     def __init__(self, segment: Segment, extent: Extent, why: object) -> None:
         super().__init__(f"{segment.path.name}: {why}")
@@ -173,8 +180,8 @@ class Damaged(Exception):
 
 
 def damage(segment: Segment, error: BatchError) -> Damaged:
-    """Read the whole segment to find its valid extent. `mended`: only an index was wrong, and has
-    been rebuilt."""
+    """Return what to raise after `error` in the segment: read all of it to find its valid part and
+    rebuild its indexes."""
     extent = reindex(segment)
     found = Damaged(segment, extent, extent.error or error)
     found.mended = extent.error is None
@@ -182,8 +189,9 @@ def damage(segment: Segment, error: BatchError) -> Damaged:
 
 
 def damaged(segments: list[Segment], segment: Segment, extent: Extent) -> Damaged:
-    """Return the damage at a falling leader epoch: the batch there is bad, or the one before it if
-    its epoch has no other batch (a flipped bit makes an epoch of its own)."""
+    """Return what to raise for a segment with a bad batch behind `extent`. If the leader epoch
+    falls there, the batch before may be the bad one: it is if no other batch before it has its
+    epoch (a flipped bit makes an epoch of its own)."""
     assert extent.error is not None, "of a segment that is wrong"
     if extent.error.reason is BadBatch.EPOCH:
         before = batch_at(segments, extent.next_offset - 1)
@@ -197,7 +205,8 @@ def damaged(segments: list[Segment], segment: Segment, extent: Extent) -> Damage
 
 
 def batch_at(segments: list[Segment], offset: int) -> tuple[Segment, int, BatchHeader] | None:
-    """Return the batch that holds `offset`, with its segment and position, or None."""
+    """Return the batch that holds `offset`: segment, position and header. Return None if there is
+    none. Raise Damaged."""
     at = bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
     if at < 0:
         return None
@@ -209,9 +218,9 @@ def batch_at(segments: list[Segment], offset: int) -> tuple[Segment, int, BatchH
 
 
 def check_ends(place: LogPlace, contents: LogContents, known: Known) -> None:
-    """Raise StorageError if records that a clean stop left are missing, since the cluster may count
-    on them. After any other end it counts on none. A log that has lost its beginning is recognised
-    by its note, also after later clean stops."""
+    """Raise StorageError if the last stop was clean and records that it left are missing, since the
+    cluster may count on them. After any other stop it counts on none. Log an error if the log has
+    lost its beginning."""
     if known.clean and (why := _missing(contents, known.saved_start, known.recovery_point)):
         raise StorageError(StorageFault.CORRUPT, place.directory, why)
     if contents.beginning_lost:
@@ -221,9 +230,9 @@ def check_ends(place: LogPlace, contents: LogContents, known: Known) -> None:
 
 
 def _missing(contents: LogContents, saved_start: int | None, recovery_point: int | None) -> str:
-    """Return a message about records that a clean stop left on the disk and that are missing, or
-    "". A file that is shorter by whole batches, or a missing first or last segment, contradicts no
-    other file."""
+    """Return what is missing of the records that a clean stop left, as a sentence, or "". Only the
+    checkpoints can tell: a file that is shorter by whole batches, or a missing first or last
+    segment, contradicts no other file."""
     end, base = contents.log_end_offset, contents.segments[0].base_offset
     if recovery_point is not None and end < recovery_point:
         return f"it ends at {end}, and was on the disk up to {recovery_point}"
@@ -239,9 +248,10 @@ _DIGITS = 20
 
 @dataclass(slots=True, kw_only=True)
 class _Scan:
-    """The result of a scan: leader epochs of the part that was read, the log end, and the producers
-    at it (None: not enough was read). `leader_epoch`: of the last batch before. `rebuilt`: segments
-    with rebuilt indexes."""
+    """The result of a scan. `terms`: the leader epochs of the part that was read (from
+    `read_from`), with their start offsets. `end_offset`: the log end. `producers`: the producer
+    states at the log end; None if not enough was read to know them. `leader_epoch`: that of the
+    last batch so far. `rebuilt`: the segments with rebuilt indexes."""
 
     end_offset: int
     read_from: int
@@ -252,7 +262,8 @@ class _Scan:
 
 
 def load_log(place: LogPlace, config: LogConfig, known: Known, notes: LogNotes) -> Log:
-    """Open the log in `place`, or start an empty one there."""
+    """Open the log in the directory of `place`, repaired if necessary, or start an empty one there.
+    Raise StorageError."""
     finish_swaps(place)
     _tidy(place)
     start = max(known.log_start_offset or 0, 0)
@@ -287,7 +298,8 @@ def load_log(place: LogPlace, config: LogConfig, known: Known, notes: LogNotes) 
 
 
 def _contents(place: LogPlace, segments: list[Segment], known: Known, start: int) -> LogContents:
-    """Return the contents of the files. Raises Damaged, and is called again after the cut."""
+    """Return the log's contents. Raise Damaged if a segment is not valid; the caller truncates it
+    there and calls this again."""
     snapshots = ProducerSnapshots(place.disk, place.directory)
     lost = known.noted_start is not None and segments[0].base_offset > known.noted_start
     if lost:
@@ -325,7 +337,7 @@ def _contents(place: LogPlace, segments: list[Segment], known: Known, start: int
 
 
 def _sync_indexes(rebuilt: list[Segment], recovery_point: int) -> None:
-    """Sync rebuilt indexes below the recovery point, where they are trusted."""
+    """Sync the rebuilt indexes of segments below the recovery point: later starts trust those."""
     for segment in rebuilt:
         if segment.base_offset < recovery_point:
             for file in segment.index_files():
@@ -333,13 +345,14 @@ def _sync_indexes(rebuilt: list[Segment], recovery_point: int) -> None:
 
 
 def _forget_producers(place: LogPlace, snapshots: ProducerSnapshots) -> None:
-    """Forget producers: without the lost batches a retry cannot be recognised, so only existing
-    batches count."""
+    """Remove all producer snapshots of a log that has lost its beginning. Retries of the lost
+    batches cannot be recognised, so only the batches that exist count."""
     if snapshots.remove(above=-1):
         place.disk.sync_directory(place.directory)
 
 
 def _replay(segment: Segment, read_from: int, producers: ProducerStates) -> None:
+    """Apply the segment's batches from offset `read_from` on to the producers. Raise Damaged."""
     try:
         segment.replay(read_from, producers)
     except BatchError as error:
@@ -347,7 +360,8 @@ def _replay(segment: Segment, read_from: int, producers: ProducerStates) -> None
 
 
 def _cut(place: LogPlace, segments: list[Segment], found: Damaged) -> None:
-    """Truncate durably: no power cut may restore what is not trusted."""
+    """Truncate the log at the damage, and sync that: a power cut must not restore what is not
+    trusted."""
     at = segments.index(found.segment)
     for later in reversed(segments[at + 1 :]):
         later.remove()
@@ -360,7 +374,7 @@ def _cut(place: LogPlace, segments: list[Segment], found: Damaged) -> None:
 
 
 def _tidy(place: LogPlace) -> None:
-    """Remove leftovers of interrupted steps: temporary files, indexes without a log."""
+    """Remove what interrupted operations left: temporary files, and indexes without a log file."""
     names = place.disk.list(place.directory)
     logs = {name.removesuffix(".log") for name in names if name.endswith(".log")}
     for name in names:
@@ -371,6 +385,7 @@ def _tidy(place: LogPlace) -> None:
 
 
 def _open_segments(place: LogPlace, config: LogConfig, start: int) -> list[Segment]:
+    """Return the segments of the directory in order; if there is none, one made at `start`."""
     names = place.disk.list(place.directory)
     stems = (name.removesuffix(".log") for name in names if name.endswith(".log"))
     found = (int(stem) for stem in stems if stem.isdecimal() and len(stem) == _DIGITS)
@@ -384,8 +399,8 @@ def _open_segments(place: LogPlace, config: LogConfig, start: int) -> list[Segme
 
 
 def _drop_below(place: LogPlace, segments: list[Segment], start: int) -> None:
-    """Remove segments that retention had removed and a power cut restored, unread. The new first
-    segment's name is made durable first."""
+    """Remove the segments wholly below `start`, unread: retention had removed them, and a power cut
+    restored them. The name of the first segment that stays is made durable before."""
     gone = [one for one, following in pairwise(segments) if following.base_offset <= start]
     if gone:
         place.disk.sync_directory(place.directory)
@@ -398,7 +413,7 @@ def _drop_below(place: LogPlace, segments: list[Segment], start: int) -> None:
 
 
 def _trusted(segments: list[Segment]) -> _Scan:
-    """Check only the ends of each segment."""
+    """Check only the ends of each segment, after a clean stop. Raise Damaged."""
     rebuilt: list[Segment] = []
     extent = _verified(segments, len(segments), rebuilt)
     end = extent.next_offset
@@ -406,8 +421,8 @@ def _trusted(segments: list[Segment]) -> _Scan:
 
 
 def _verified(segments: list[Segment], count: int, rebuilt: list[Segment]) -> Extent:
-    """Check that each of the first `count` segments ends where the next begins. Return the last
-    one's extent."""
+    """Check that each of the first `count` segments ends where the next one begins; add those with
+    rebuilt indexes to `rebuilt`. Return the valid part of the last one. Raise Damaged."""
     extent = Extent(0, segments[0].base_offset)
     for at, segment in enumerate(segments[:count]):
         following = segments[at + 1] if at + 1 < len(segments) else None
@@ -427,8 +442,8 @@ def _verified(segments: list[Segment], count: int, rebuilt: list[Segment]) -> Ex
 
 
 def _checked(place: LogPlace, segments: list[Segment], recovery_point: int) -> _Scan:
-    """Read everything from the last checkpoint at or below the recovery point; truncates
-    `segments`."""
+    """Read the log from the last checkpoint at or below the recovery point. Truncate it, and
+    `segments`, at the first bad batch."""
     first = 0
     for at, segment in enumerate(segments):
         if segment.base_offset <= recovery_point:
@@ -457,8 +472,8 @@ def _checked(place: LogPlace, segments: list[Segment], recovery_point: int) -> _
 
 
 def _uncover(segments: list[Segment]) -> None:
-    """Cut records at or after the start of the next segment: they had been truncated and were
-    restored by a power cut, and the next segment holds newer ones."""
+    """Cut the batches of each segment that reach into the next one: they had been truncated and a
+    power cut restored them. The next segment holds newer records."""
     for segment, following in pairwise(segments):
         base = following.base_offset
         try:
@@ -475,8 +490,9 @@ def _uncover(segments: list[Segment]) -> None:
 def _start(
     snapshots: ProducerSnapshots, segment: Segment, recovery_point: int, *, whole: bool
 ) -> tuple[_Scan, int]:
-    """Return the scan and position to begin with in the recovery point's segment. `whole`: it is
-    the log's first."""
+    """Return an empty scan and the file position at which it begins, in the recovery point's
+    segment: a checkpoint within it, or its start. `whole`: True if the segment is the log's
+    first."""
     base = segment.base_offset
     for offset in reversed(snapshots.offsets()):
         if not base < offset <= recovery_point:
@@ -502,8 +518,9 @@ def _start(
 
 
 def _check(segments: list[Segment], number: int, scan: _Scan, position: int) -> bool:
-    """Return True if the segment is valid from `position` on; otherwise cut it at the first bad
-    batch."""
+    """Read segment `number` from `position` on, add its batches to the scan, and rebuild its
+    indexes. Return True if all are valid. Otherwise cut the segment at the first bad batch and
+    return False."""
     segment = segments[number]
     if not position:
         segment.reset_indexes()
@@ -535,10 +552,10 @@ def _check(segments: list[Segment], number: int, scan: _Scan, position: int) -> 
 
 
 def _epochs(place: LogPlace, segments: list[Segment], scan: _Scan, log_start: int) -> EpochCache:
-    """Return the leader epochs: the file's below the part that was read, the batches' own from
-    there.
+    """Return the leader epochs: those of the file below the part that was scanned, those of the
+    batches from there on.
 
-    A file that is missing or contradicts a batch is not trusted: all headers are read instead.
+    If the file is missing or contradicts a batch, take those of all batches.
     """
     everything = bool(scan.terms) and scan.read_from == segments[0].base_offset
     data = None if everything else place.disk.read(place.directory / checkpoint_formats.EPOCHS)
@@ -558,8 +575,8 @@ def _epochs(place: LogPlace, segments: list[Segment], scan: _Scan, log_start: in
 def _believable(
     cache: EpochCache, entries: list[tuple[int, int]], segments: list[Segment], scan: _Scan
 ) -> bool:
-    """Fill the cache from the file, and compare it with the batches at both ends of each leader
-    epoch."""
+    """Fill the cache from the file and the scan. Return False if a batch at either end of a leader
+    epoch contradicts it."""
     for epoch, start in entries:
         cache.assign(epoch, start)
     cache.truncate_from_end(scan.read_from)
@@ -585,8 +602,8 @@ def _believable(
 def _terms(
     segments: list[Segment], segment: Segment, cache: EpochCache
 ) -> Iterator[tuple[int, int]]:
-    """Yield the leader epochs of all batches; raises Damaged if one is lower than the one
-    before."""
+    """Yield leader epoch and base offset of each batch of the segment. Raise Damaged if a leader
+    epoch is lower than the one before."""
     position, next_offset = 0, segment.base_offset
     try:
         for at, header in segment.headers():
@@ -599,6 +616,7 @@ def _terms(
 
 
 def _assign(cache: EpochCache, terms: Iterable[tuple[int, int]]) -> None:
+    """Add the leader epochs that are higher than the cache's latest one."""
     for epoch, start in terms:
         if epoch > (-1 if cache.latest is None else cache.latest):
             cache.assign(epoch, start)

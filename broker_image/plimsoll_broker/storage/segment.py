@@ -38,7 +38,8 @@ _CUT_PART = 8
 
 
 class Segment:
-    """The file `<base offset>.log` with `.index` and `.timeindex` beside it."""
+    """One segment of a log: the file `<base offset>.log`, with `.index` and `.timeindex` beside it.
+    The log file is opened when it is used."""
 
     def __init__(
         self,
@@ -48,7 +49,8 @@ class Segment:
         index_interval_bytes: int,
         suffix: str = "",
     ) -> None:
-        """`suffix`: of the files' names until they belong to the log."""
+        """Open the segment's files, or make an empty log file. `suffix`: what follows the files'
+        usual names, until they belong to the log."""
         self._disk = disk
         self._index_interval_bytes = index_interval_bytes
         self.bytes_since_index = 0
@@ -82,32 +84,35 @@ class Segment:
 
     @property
     def file(self) -> DiskFile:
-        """The open file; a reference keeps it open. A thread gets it as an argument, since the name
-        may be another segment's when it runs. Raises StorageError."""
+        """The open log file; it stays open while it is referred to. Pass it to a thread as an
+        argument, since the path may be another segment's when the thread runs. Raises
+        StorageError."""
         self.used = True
         file = self.open_file
         return file if file is not None else self._opened(make=False)
 
     def _opened(self, *, make: bool) -> DiskFile:
+        """Open the log file. Raise StorageError if that fails or the segment is closed."""
         if self._gone:
             raise StorageError(StorageFault.IO, self.path, "the log has let go of it")
         file = self.open_file = self._disk.open_kept(self, self.path, make=make)
         return file
 
     def close(self) -> None:
-        """Never open the file again, since its name may be another log's; readers of the open file
-        go on."""
+        """Never open the log file again, since its path may be another log's later. Readers of the
+        open file continue."""
         self._gone = True
 
     def let_go(self) -> None:
-        """Close the file as soon as nothing uses it."""
+        """Drop the open log file. It is closed as soon as no reader uses it."""
         self.open_file = None
         self._disk.files.closed(self)
 
     # --- appending ------------------------------------------------------------------------------
 
     def append(self, data: Buffer, headers: Sequence[BatchHeader]) -> None:
-        """Write the batches; after an error the file may hold a part of them: see `drop_tail`."""
+        """Write the batches at the end of the log file. After a StorageError the file may hold a
+        part of them; `drop_tail` cuts it."""
         self.used = True
         (self.open_file or self._opened(make=False)).append(data)
         position = self.size
@@ -118,9 +123,9 @@ class Segment:
         self.size = position
 
     def begin_write_back(self) -> Callable[[], None] | None:
-        """Return the call that has the kernel write a copy's bytes, or None if they are few.
-        Otherwise the kernel would write all of them at once seconds later, and delay other logs.
-        The call may wait for the disk."""
+        """Return a call that has the kernel write recent appends to the disk; it may wait for the
+        disk. Return None if they are fewer than WRITE_BACK_BYTES. Without this the kernel writes a
+        large copy all at once, seconds later, and delays other logs."""
         begun, size = self._begun, self.size - self._begun
         if size < WRITE_BACK_BYTES:
             return None
@@ -128,11 +133,13 @@ class Segment:
         return partial(self.file.begin_writing, begun, size)
 
     def drop_tail(self) -> None:
-        """Durably cut what a failed append left, or what a start does not trust."""
+        """Cut the file at the segment's size and sync it: a failed append, or recovery, left bytes
+        behind it."""
         self.file.truncate(self.size)
         self.file.fsync()
 
     def _note(self, header: BatchHeader, position: int) -> None:
+        """Update the timestamps and the indexes for a batch at this position."""
         last_offset = header.base_offset + header.last_offset_delta
         if header.max_timestamp > self.max_timestamp:
             self.max_timestamp = header.max_timestamp
@@ -146,22 +153,24 @@ class Segment:
         self.bytes_since_index += header.length
 
     def seal(self) -> None:
-        """Complete the time index and write both indexes: there are no more appends."""
+        """Write all index entries and close the indexes: nothing more is appended."""
         self.write_indexes()
         self.offset_index.close()
         self.time_index.close()
 
     def release_indexes(self) -> None:
-        """Close the index files: an idle segment holds one descriptor, not three."""
+        """Close the index files until they are needed, so that an idle segment holds one
+        descriptor, not three."""
         self.offset_index.release()
         self.time_index.release()
 
     def index_files(self) -> tuple[DiskFile, DiskFile]:
-        """Return both index files, with all entries so far, to be synced."""
+        """Write all index entries. Return both index files for the caller to sync."""
         self.write_indexes()
         return self.offset_index.file, self.time_index.file
 
     def write_indexes(self) -> None:
+        """Write all index entries to the files."""
         if self.size:
             self.time_index.add(self.max_timestamp, self.max_timestamp_offset)
         self.offset_index.write()
@@ -172,20 +181,20 @@ class Segment:
     def headers(
         self, position: int = 0, file: DiskFile | None = None
     ) -> Iterator[tuple[int, BatchHeader]]:
-        """Yield positions and headers, starting at a batch's `position`. `file`: this segment's,
-        for a thread.
+        """Yield the position and header of each batch from `position`, where a batch must begin.
+        `file`: this segment's open file, for use in a thread.
 
-        Raises BatchError at a batch that is torn, invalid or not where the previous one ends. CRCs
-        are not checked.
+        Raise BatchError at a batch that is torn, invalid or does not begin where the previous one
+        ends. CRCs are not checked.
         """
         return self._scan(position, None if position else self.base_offset, file or self.file)
 
     def checked_headers(
         self, position: int, next_offset: int, leader_epoch: int = -1
     ) -> Iterator[tuple[int, BatchHeader]]:
-        """As `headers`, but read every byte: CRCs must match, the first batch begins at
-        `next_offset`, and no leader epoch is below the previous batch's (`leader_epoch`: before the
-        first)."""
+        """Yield what `headers` does, but read every byte. Raise BatchError also if a CRC is wrong,
+        the first batch does not begin at `next_offset`, or a leader epoch is lower than the one
+        before (`leader_epoch`: that before the first batch)."""
         return self._scan(position, next_offset, self.file, leader_epoch, checked=True)
 
     def _scan(
@@ -232,8 +241,8 @@ class Segment:
         return base == next_offset or (self.holes and base > next_offset)
 
     def position_for(self, offset: int) -> int:
-        """Return the position of a batch at or before `offset`, from which to search. An index
-        entry that does not match its batch is dropped."""
+        """Return the position of a batch at or before `offset`, from which to search for it. An
+        index entry that contradicts its batch is dropped."""
         index = self.offset_index
         while (entry := index.entry_for(offset)) is not None:
             at, last_offset, position = entry
@@ -243,15 +252,15 @@ class Segment:
         return 0
 
     def _ends_at(self, position: int) -> int | None:
-        """Return the last offset of the batch that starts here, or None."""
+        """Return the last offset of the batch at this position. Return None if it is invalid."""
         try:
             return peek_header(self.file.pread(HEADER_SIZE, position)).last_offset
         except BatchError:
             return None
 
     def offset_before(self, timestamp: int) -> int:
-        """Return an offset not after the first record at or after `timestamp`, from the time index
-        as far as it matches the batches."""
+        """Return an offset at or before the first record with a timestamp of at least `timestamp`,
+        from which to search for it. A time index entry that contradicts its batch is dropped."""
         index = self.time_index
         while (entry := index.entry_for(timestamp)) is not None:
             at, newest, last_offset = entry
@@ -262,8 +271,8 @@ class Segment:
         return self.base_offset
 
     def find(self, offset: int) -> tuple[int, BatchHeader] | None:
-        """Return the batch that holds `offset`, or the first after it; None at the segment's
-        end."""
+        """Return position and header of the batch that holds `offset`, or of the first one after
+        it. Return None if there is none in this segment."""
         for at, header in self.headers(self.position_for(offset)):
             if header.last_offset >= offset:
                 return at, header
@@ -277,12 +286,13 @@ class Segment:
         base_offset: int,
         epoch_at: Callable[[int], int | None],
     ) -> tuple[bytes | memoryview, int]:
-        """Return whole batches from `position`, at least one unless it reaches `up_to_offset`, and
-        the next offset (-1: not determined, or nothing read).
+        """Return whole batches from `position`, and the offset after them (-1 if it was not
+        determined or nothing was read). They are at least one, unless the first reaches
+        `up_to_offset`.
 
-        `up_to_offset` None: all of the segment may be read. Batches that this process has not
-        written are checked: the first begins at `base_offset`, leader epochs are as `epoch_at`
-        says, CRCs match. Raises BatchError.
+        `up_to_offset`: None if all of the segment may be read. Batches that an earlier process
+        wrote are checked: the first must begin at `base_offset`, leader epochs must be as
+        `epoch_at` says, and CRCs must match. Raise BatchError.
         """
         data, next_offset = self._read(position, max_bytes, up_to_offset)
         if position < self._found_bytes:
@@ -313,7 +323,7 @@ class Segment:
         return (memoryview(data)[:end] if _CUT_PART * cut <= end else data[:end]), next_offset
 
     def replay(self, offset: int, producers: ProducerStates) -> None:
-        """Update the producers with the batches from `offset` on."""
+        """Apply the batches from `offset` on to the producers."""
         for _, header in self.headers(self.position_for(offset)):
             if header.base_offset >= offset and header.producer_id >= 0:
                 producers.update(header)
@@ -321,10 +331,10 @@ class Segment:
     # --- cutting --------------------------------------------------------------------------------
 
     def cut(self, position: int, offset: int) -> None:
-        """Cut everything from `position`, which begins at `offset` or later.
+        """Remove everything from `position` on, which is a batch at `offset` or later.
 
-        The caller syncs the file before the next append: after a roll at `offset` no flush would,
-        and a power cut could restore the old records beneath the recovery point.
+        The caller must sync the file before the next append: after a roll at `offset` no flush
+        would, and a power cut could restore the old records below the recovery point.
         """
         self._remove_beside()
         self.file.truncate(position)
@@ -348,7 +358,7 @@ class Segment:
                 self.max_timestamp_offset = header.last_offset
 
     def reset_indexes(self) -> None:
-        """Empty both indexes; `index` fills them again, batch by batch."""
+        """Empty both indexes. The caller fills them again by calling `index` for each batch."""
         self.offset_index.truncate(0)
         self.time_index.truncate(0)
         self.bytes_since_index = 0
@@ -357,11 +367,11 @@ class Segment:
         self.first_timestamp = None
 
     def index(self, position: int, header: BatchHeader) -> None:
-        """Index a batch that is in the file already."""
+        """Add a batch that the file has already to the indexes."""
         self._note(header, position)
 
     def indexes_sane(self) -> bool:
-        """Return True if both indexes exist and could belong to this log."""
+        """Return True if both indexes exist and their ends fit the log file."""
         if self.size and not len(self.time_index):
             return False  # incomplete, or made empty: rebuild it
         return (
@@ -375,8 +385,8 @@ class Segment:
         return self._disk.modified_ms(self.path)
 
     def note_written(self, since_ms: int) -> bool:
-        """Return True if it has changed since the last call, at `since_ms`; its file is then no
-        older than that."""
+        """Return True if the segment was written or cut since the last call; its file's
+        modification time is then raised to at least `since_ms`, the time of that call."""
         if self.size == self._noted_bytes:
             return False
         self._noted_bytes = self.size
@@ -384,12 +394,12 @@ class Segment:
         return True
 
     def is_from(self, modified_ms: int) -> None:
-        """Set the file's time to at least this."""
+        """Raise the file's modification time to at least this."""
         if self.modified_ms() < modified_ms:
             self._disk.set_modified(self.path, modified_ms)
 
     def remove(self) -> None:
-        """Delete the files. A reader still holds the open file."""
+        """Delete the log file and the indexes. Readers of the open file continue."""
         self._gone = True
         self._remove_beside()
         self._disk.remove(self.path)
@@ -399,12 +409,14 @@ class Segment:
     # --- taking the place of others -------------------------------------------------------------
 
     def _remove_beside(self) -> None:
+        """Delete the file that recovery would use in the place of this one, if a swap has made
+        one."""
         if self.beside is not None:
             self._disk.remove(self.beside)
             self.beside = None
 
     def rename(self, suffix: str) -> None:
-        """Rename the log file, open or closed."""
+        """Give the log file its name with this suffix."""
         path = self.path.with_name(file_name(self.base_offset, ".log" + suffix))
         self._disk.rename(self.path, path)
         self.path = path
@@ -412,11 +424,11 @@ class Segment:
             self.open_file.path = path
 
     def rename_indexes(self) -> None:
-        """Give the indexes their final names; files with these names are gone."""
+        """Give the indexes their final names. Files that have these names are replaced."""
         for index, suffix in ((self.offset_index, ".index"), (self.time_index, ".timeindex")):
             index.rename(self.path.with_name(file_name(self.base_offset, suffix)))
 
 
 def names(header: BatchHeader, timestamp: int, last_offset: int) -> bool:
-    """Return True if a time index entry matches this batch."""
+    """Return True if a time index entry with this timestamp and offset agrees with the batch."""
     return header.last_offset == last_offset and header.max_timestamp == timestamp

@@ -18,7 +18,9 @@ from plimsoll_broker.storage.segment import Segment
 
 
 class Unsynced:
-    """`cuts` counts truncations: a flush that began before one proves nothing."""
+    """Keeps account of which files and names of one log may not be on the disk yet. `cuts`: the
+    number of truncations; a flush that began before one does not move the recovery point.
+    `renames`: the number of files made, renamed or removed."""
 
     def __init__(self, disk: Disk, directory: Path) -> None:
         self._disk = disk
@@ -36,7 +38,7 @@ class Unsynced:
         self._indexes: list[Segment] = []
 
     def bytes(self, segments: Sequence[Segment]) -> int:
-        """Return how many bytes a start after a crash would have to read, at most."""
+        """Return the most bytes that recovery would read after a crash."""
         unread = 0
         for segment in reversed(segments):
             unread += segment.size
@@ -45,12 +47,13 @@ class Unsynced:
         return unread
 
     def all_flushed(self, active: Segment) -> None:
-        """The log was found as it was left: all of it is on the disk."""
+        """Note that all of the log is on the disk, as the last stop left it."""
         self._flushed = (active, active.size)
 
     def sealed(self, segment: Segment, *, synced: bool) -> None:
-        """The segment's indexes are written. `synced`: its batches are on the disk already, so no
-        later flush syncs the indexes; that is done now, before a start could trust them."""
+        """Note that a segment was sealed and its indexes written. `synced`: True if its batches are
+        on the disk already, so that no later flush would include it; the indexes are then synced at
+        once."""
         if synced:
             for file in segment.index_files():
                 file.fsync()
@@ -59,16 +62,19 @@ class Unsynced:
             self._indexes.append(segment)
 
     def cut(self) -> None:
+        """Count a truncation."""
         self.cuts += 1
         self._flushed = None
 
     def due(self, *files: DiskFile) -> None:
-        """Note truncated files: they and their directory are synced before the next append."""
+        """Note files that a truncation has changed: they and the directory must be synced before
+        the next append."""
         self.unsettled = (*(self.unsettled or ()), *files)
         self.renamed()
 
     def begin_settle(self) -> Settling | None:
-        """Return what must be synced, or None."""
+        """Return what must be synced after a truncation, or None if there was none since the last
+        sync."""
         if self.unsettled is None:
             return None
         return Settling(
@@ -80,17 +86,20 @@ class Unsynced:
         )
 
     def settled(self, settling: Settling) -> bool:
-        """Note a finished sync. Return False if there was another truncation since."""
+        """Note that `settling` was synced. Return False if there has been another truncation since
+        it was made."""
         self.names_synced(settling.renames)
         if settling.cuts == self.cuts:
             self.unsettled = None
         return self.unsettled is None
 
     def renamed(self) -> None:
-        """A name was made or removed: the next flush syncs the directory, too."""
+        """Note that a file was made, renamed or removed: the next flush syncs the directory,
+        too."""
         self.renames += 1
 
     def made(self, segment: Segment) -> None:
+        """Note a new segment: its name is not on the disk yet."""
         self.renamed()
         self._made[segment] = self.renames
 
@@ -99,17 +108,17 @@ class Unsynced:
         return self._names_synced >= self._made.get(segment, 1)
 
     def sync_names(self) -> None:
-        """Sync the directory at once, for a caller that cannot wait for a flush."""
+        """Sync the directory now."""
         self._disk.sync_directory(self._directory)
         self.names_synced(self.renames)
 
     def begin_names(self) -> tuple[Callable[[], None], int]:
-        """Return a function that syncs the directory and may run in a thread, and the number for
-        `names_synced`."""
+        """Return a function that syncs the directory and may run in a thread, and the number to
+        pass to `names_synced` afterwards."""
         return partial(self._disk.sync_directory, self._directory), self.renames
 
     def names_synced(self, renames: int) -> None:
-        """The directory was synced when there had been this many `renames`, or later."""
+        """Note that the directory was synced after at least this many `renames`."""
         self._names_synced = max(self._names_synced, renames)
         if self._made:
             self._made = {each: made for each, made in self._made.items() if made > renames}
@@ -120,8 +129,8 @@ class Unsynced:
         return self._names_synced >= self._removed
 
     def removed(self, segment: Segment) -> None:
-        """Drop all references to the segment, so that its descriptors and disk space are freed at
-        once."""
+        """Note that a segment was removed. Drop all references to it, so that its descriptors and
+        disk space are freed."""
         self._indexes = [each for each in self._indexes if each is not segment]
         if self._flushed is not None and self._flushed[0] is segment:
             self._flushed = None
@@ -137,8 +146,9 @@ class Unsynced:
         terms: EpochFileVersion | None,
         snapshot: PendingSnapshot | None,
     ) -> Flush:
-        """Return the flush of all that is in the log. `terms`: the leader epochs' file, if it is
-        newer than the synced one. `snapshot`: a checkpoint's."""
+        """Return the flush of all that is in the log. `terms`: the file of leader epochs, None if
+        the synced one is the newest. `snapshot`: the producer snapshot of a checkpoint, None for a
+        plain flush."""
         active = segments[-1]
         indexes = [segment for segment in self._indexes if segment in segments]
         files = [
@@ -163,15 +173,17 @@ class Unsynced:
         )
 
     def believable(self, segments: Sequence[Segment], offset: int) -> int:
-        """Return the highest recovery point up to `offset`: not beyond the first sealed segment
-        with unsynced indexes, since it rolled during a flush and is read again."""
+        """Return the highest recovery point up to `offset`. It is at most the base offset of the
+        first sealed segment with unsynced indexes: that segment was sealed during a flush, and
+        recovery reads it again."""
         for segment, following in pairwise(segments):
             if segment in self._indexes:
                 return offset if offset < following.base_offset else segment.base_offset
         return offset
 
     def done(self, flush: Flush) -> bool:
-        """Note a finished flush. Return False if there was a truncation since it began."""
+        """Note that the flush is done. Return False, and drop its snapshot, if the log was
+        truncated since it began."""
         if flush.names is not None:
             self.names_synced(flush.renames)
         if flush.cuts != self.cuts:

@@ -20,15 +20,16 @@ from plimsoll_broker.storage.disk import Disk, StorageError, StorageFault
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolumeRefused:
-    """The volume must not be used; the message says why and what to do."""
+    """Why this process must not use the volume. `message`: the reason and what to do, for the
+    user."""
 
     reason: str
     message: str
 
 
 def read(disk: Disk, directory: Path) -> Meta | None:
-    """Return the identity, or None if the volume is not formatted. Raises StorageError if neither
-    file is valid."""
+    """Return the volume's identity, or None if it is not formatted. Raise StorageError if files
+    exist and neither is valid."""
     path = directory / checkpoint_formats.META_PROPERTIES
     copy = directory / checkpoint_formats.META_COPY
     found = [data for each in (path, copy) if (data := disk.read(each)) is not None]
@@ -49,7 +50,8 @@ def keep(disk: Disk, directory: Path, meta: Meta) -> None:
 
 
 def refusal(meta: Meta, directory: Path, cluster_id: UUID, node_id: int) -> VolumeRefused | None:
-    """Return the refusal if this broker of this cluster must not use the volume, or None."""
+    """Return the refusal if the volume with this identity must not be used by this broker of this
+    cluster, otherwise None."""
     advice = "mount the right volume, or an empty one"
     if meta.cluster_id != cluster_id:
         return VolumeRefused(
@@ -70,10 +72,10 @@ def refusal(meta: Meta, directory: Path, cluster_id: UUID, node_id: int) -> Volu
 
 
 def take_marker(disk: Disk, directory: Path) -> int | None:
-    """Return the broker epoch of the last clean stop, or None; the marker is removed durably when
-    this returns.
+    """Return the broker epoch in the marker of a clean stop, and remove the marker durably. Return
+    None if there is none.
 
-    Call it before registering: a broker that dies after it counts as unclean.
+    Call it before registering: if the broker dies after this, its stop counts as unclean.
     """
     path = directory / checkpoint_formats.CLEAN_SHUTDOWN
     data = disk.read(path)
@@ -85,6 +87,7 @@ def take_marker(disk: Disk, directory: Path) -> int | None:
 
 
 def write_marker(disk: Disk, directory: Path, broker_epoch: int) -> None:
-    """Write the marker, after every log was flushed and closed."""
+    """Write the marker of a clean stop, with the epoch of the stopping broker. Call it after every
+    log is flushed and closed."""
     path = directory / checkpoint_formats.CLEAN_SHUTDOWN
     disk.replace(path, checkpoint_formats.encode_clean_shutdown(broker_epoch), sync=True)

@@ -49,8 +49,9 @@ _HASH_BYTES = 16
 
 
 class BatchKeys(NamedTuple):
-    """The key of each record (None: it has none); True if a record with a key has no value; True if
-    a key has more than SHORT_KEY_BYTES."""
+    """The keys of one batch. `keys`: the key of each record, None if it has none. `tombstones`:
+    True if any record has a key and no value. `long`: True if any key has more than
+    SHORT_KEY_BYTES."""
 
     keys: Sequence[bytes | None]
     tombstones: bool
@@ -58,10 +59,10 @@ class BatchKeys(NamedTuple):
 
 
 class ChunkMarks:
-    """One bit for each record of a chunk's batches.
+    """The results of the first pass for one chunk of batches, as two bit sets over its records.
 
-    `live`: the record is the last of its key, or has none. `tombstones`: set at the first record of
-    a batch that may have a tombstone.
+    `live`: the record is the last one of its key, or has no key. `tombstones`: set at the first
+    record of each batch that may have a tombstone.
     """
 
     __slots__ = ("live", "tombstones")
@@ -71,23 +72,28 @@ class ChunkMarks:
         self.tombstones = bytearray(records // 8 + 1)
 
     def live_of(self, first: int, count: int) -> int:
-        """Return the bits of `count` records, starting at `first`."""
+        """Return the `live` bits of `count` records from number `first` on; bit 0 is the first
+        one's."""
         bits = int.from_bytes(self.live[first >> 3 : (first + count + 7) >> 3], "little")
         return bits >> (first & 7) & ((1 << count) - 1)
 
     def keep_all(self, first: int, count: int) -> None:
+        """Mark `count` records from number `first` on as live."""
         for number in range(first, first + count):
             self.live[number >> 3] |= 1 << (number & 7)
 
     def note_tombstones(self, first: int) -> None:
+        """Note that the batch that begins with this record may have a tombstone."""
         self.tombstones[first >> 3] |= 1 << (first & 7)
 
     def may_delete(self, first: int) -> bool:
+        """Return True if the batch that begins with this record may have a tombstone."""
         return bool(self.tombstones[first >> 3] >> (first & 7) & 1)
 
 
 class NewestKeys:
-    """Keys and marks within one memory budget."""
+    """The set of keys found so far in a round of compaction, within a memory budget of
+    `buffer_bytes`. The marks of chunks count against the same budget."""
 
     def __init__(self, buffer_bytes: int) -> None:
         self._room = buffer_bytes
@@ -95,7 +101,8 @@ class NewestKeys:
         self._keys: set[bytes | None] = set()  # no None, as `fresh` below
 
     def marks(self, records: int) -> ChunkMarks | None:
-        """Return marks for the next chunk, or None if there is no memory."""
+        """Return empty marks for a chunk of this many records. Return None if the budget does not
+        suffice."""
         size = CHUNK_BYTES + records // 4
         if records > RECORDS_MAX or size > self._room:
             return None
@@ -103,8 +110,9 @@ class NewestKeys:
         return ChunkMarks(records)
 
     def note(self, marks: ChunkMarks, first: int, found: BatchKeys) -> bool:
-        """Add the keys of a batch that begins with record number `first`, and mark its records
-        that no later one supersedes. Return False if there is no memory for the keys."""
+        """Add the keys of a batch, visited from the log's end to its beginning, and mark as live
+        its records that no later record supersedes. `first`: the number of its first record in the
+        chunk. Return False, without a change, if the budget does not suffice."""
         keys = self._shortened(found)
         fresh = set(keys).difference(self._keys)
         if not fresh:
@@ -130,7 +138,8 @@ class NewestKeys:
         return True
 
     def live_in(self, found: BatchKeys) -> int:
-        """Return a bit for each record of an earlier batch: 1 if no noted record supersedes it."""
+        """Return one bit for each record of a batch before the dirty part, bit 0 for the first: 1
+        if no key of the dirty part supersedes it."""
         keys, noted = self._shortened(found), self._keys
         if noted.isdisjoint(keys):
             return (1 << len(keys)) - 1
@@ -141,6 +150,7 @@ class NewestKeys:
         return bits
 
     def _shortened(self, found: BatchKeys) -> Sequence[bytes | None]:
+        """Return the keys, with each long one replaced by its keyed hash."""
         if not found.long:
             return found.keys
         return [
@@ -161,21 +171,22 @@ _FIELDS = struct.Struct(">qiib6xi34x")
 
 
 class SegmentRange(NamedTuple):
-    """The base offset of a segment, and of the next one."""
+    """The base offset of a segment, and that of the next segment."""
 
     base_offset: int
     end_offset: int
 
 
 class _Place(NamedTuple):
-    """The end of the batches so far, and the leader epoch of the last one."""
+    """The position in a log after the batches read so far. `leader_epoch`: the last batch's, or
+    -1."""
 
     next_offset: int
     leader_epoch: int
 
 
 class Chunk(NamedTuple):
-    """Whole batches at `position` of a segment's file; every read returns the same ones."""
+    """Some whole batches that follow each other at `position` of a segment's file."""
 
     position: int
     data: bytes
@@ -185,12 +196,14 @@ class Chunk(NamedTuple):
 
 
 def open_segment(disk: Disk, directory: Path, base_offset: int) -> DiskFile:
+    """Open the log file of a segment. Raise StorageError if it does not exist."""
     return disk.open(directory / file_name(base_offset, ".log"), make=False)
 
 
 def chunks(file: DiskFile, extent: SegmentRange, used: Callable[[int], None]) -> Iterator[Chunk]:
-    """Yield all batches of a segment, about a mebibyte at a time, checked for CRC and place; raises
-    BatchError at the first bad one. `used` is called with the bytes of each read."""
+    """Yield all batches of a segment in chunks of about a mebibyte. Check their CRCs, offsets and
+    leader epochs; raise BatchError at the first bad one. `used` is called with the size of each
+    read in bytes."""
     position, size = 0, file.size()
     place = _Place(extent.base_offset, -1)
     while position < size:
@@ -211,8 +224,10 @@ def chunks(file: DiskFile, extent: SegmentRange, used: Callable[[int], None]) ->
 
 
 def _checked(data: bytes, place: _Place, end_offset: int, position: int) -> tuple[int, _Place]:
-    """Return the length of the whole batches in `data` that follow `place`, and the place after
-    them."""
+    """Check the whole batches at the beginning of `data`, which must follow `place`. Return their
+    length in bytes (0 if more bytes are needed for one) and the place after them. Raise BatchError
+    if one is invalid or its offsets reach `end_offset`. `position`: where `data` begins in the
+    file."""
     next_offset, leader_epoch = place
     at, size = 0, len(data)
     view, unpack = memoryview(data), _FIELDS.unpack_from
@@ -235,15 +250,16 @@ def _checked(data: bytes, place: _Place, end_offset: int, position: int) -> tupl
 
 
 def read_again(file: DiskFile, position: int, size: int, used: Callable[[int], None]) -> Chunk:
-    """Read a verified chunk again; raises BatchError if it is shorter now."""
+    """Return a chunk that `chunks` has verified, read again. It is shorter if the file has been cut
+    meanwhile."""
     data = file.pread(size, position)
     used(len(data))
     return Chunk(position, data)
 
 
 def opened_records(header: BatchHeader, batch: bytes) -> bytes | None:
-    """Return a batch's records, or None if they cannot be decompressed or are control records: such
-    a batch supersedes nothing and stays as it is."""
+    """Return the batch's records, decompressed. Return None if it has none, is a control batch or
+    cannot be decompressed: such a batch supersedes nothing and is kept as it is."""
     if header.is_control or not header.count:
         return None
     try:
@@ -253,7 +269,8 @@ def opened_records(header: BatchHeader, batch: bytes) -> bytes | None:
 
 
 def keyed(header: BatchHeader, records: bytes) -> list[KeyedRecord] | None:
-    """Return the place of each record, or None if the records cannot be parsed."""
+    """Return the key and the place in `records` of each record. Return None if the records cannot
+    be parsed."""
     try:
         return list(iter_keyed(records, header.count))
     except BadRecords:
@@ -261,7 +278,7 @@ def keyed(header: BatchHeader, records: bytes) -> list[KeyedRecord] | None:
 
 
 def batch_keys(header: BatchHeader, records: bytes) -> BatchKeys | None:
-    """Return the keys of a batch, or None as `keyed` does."""
+    """Return the keys of a batch. Return None if the records cannot be parsed."""
     plain = plain_keys(records, header.count)
     if plain is not None:
         return BatchKeys(*plain)

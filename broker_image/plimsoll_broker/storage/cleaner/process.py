@@ -23,37 +23,49 @@ _SLEPT_S_MIN = 0.01
 
 
 class BeginRound(msgspec.Struct, frozen=True, tag=True):
+    """A request to begin a round and find its keys. Answered by `RoundMeasured`."""
+
     job: CleaningJob
 
 
 class CleanSegments(msgspec.Struct, frozen=True, tag=True):
+    """A request to write the cleaned segment of the group with these base offsets. Answered by
+    `SegmentCleaned`."""
+
     bases: tuple[int, ...]
 
 
 class EndRound(msgspec.Struct, frozen=True, tag=True):
-    """Ends the round."""
+    """A request to end the round and free its memory. Answered by `RoundEnded`."""
 
 
 class RoundMeasured(msgspec.Struct, frozen=True, tag=True):
+    """The answer to `BeginRound`. `end`: the offset up to which the round cleans."""
+
     end: int
 
 
 class SegmentCleaned(msgspec.Struct, frozen=True, tag=True):
+    """The answer to `CleanSegments`."""
+
     segment: CleanedSegment
 
 
 class RoundEnded(msgspec.Struct, frozen=True, tag=True):
-    """The round's memory is released."""
+    """The answer to `EndRound`: the round's memory is free."""
 
 
 class RoundFailed(msgspec.Struct, frozen=True, tag=True):
+    """The answer to a request that failed. `sentence`: the reason. `damaged`: True if a segment is
+    corrupt."""
+
     sentence: str
     damaged: bool
 
 
 class NotInBackground(msgspec.Struct, frozen=True, tag=True):
-    """Sent before any question, and the process ends: its session has as much processor time as the
-    broker's. `sentence` says why."""
+    """Sent before any request if the process cannot get a lower priority than the broker; the
+    process then ends. `sentence`: the reason."""
 
     sentence: str
 
@@ -63,14 +75,14 @@ Answer = RoundMeasured | SegmentCleaned | RoundEnded | RoundFailed | NotInBackgr
 
 
 class Pace:
-    """Limits the bytes used per second by sleeping."""
+    """Limits a process to a number of bytes read and written per second, by sleeping."""
 
     def __init__(self, bytes_per_second: int) -> None:
         self._rate = bytes_per_second
         self._free_s = time.monotonic()
 
     def used(self, size: int) -> None:
-        """Count bytes, and sleep if the rate is exceeded."""
+        """Count `size` bytes, and sleep if the rate is exceeded."""
         now_s = time.monotonic()
         self._free_s = max(self._free_s, now_s) + size / self._rate
         if (wait_s := self._free_s - now_s) >= _SLEPT_S_MIN:
@@ -78,7 +90,8 @@ class Pace:
 
 
 class RoundServer:
-    """Answers one question after another."""
+    """Answers the broker's requests in the cleaning process, one after another. It holds at most
+    one round."""
 
     def __init__(self, disk: Disk, pace: Pace) -> None:
         self._disk = disk
@@ -105,6 +118,8 @@ class RoundServer:
 
 
 def main(not_in_background: str | None) -> int:
+    """Answer requests on standard input until it ends; return the exit status. `not_in_background`:
+    why the process has no lower priority than the broker, or None if it has."""
     parser = argparse.ArgumentParser(prog="plimsoll_broker.storage.cleaner.process")
     parser.add_argument("--die-with-parent", type=int, metavar="PID", required=True)
     parser.add_argument("--bytes-per-second", type=int, required=True)

@@ -44,10 +44,12 @@ WRITTEN_AT_ONCE = 256 * 1024
 
 
 class CleaningJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A log and the part of it to clean.
+    """A log, and the part of it that a round cleans.
 
-    `segments`: base and end offset of each sealed one, oldest first. `now_ms` None: the wall clock
-    is not trusted, and no tombstone is removed.
+    `segments`: base and end offset of each sealed segment, oldest first. `first_dirty`: the first
+    offset that was never cleaned. `end`: the offset up to which to clean. `now_ms`: the wall clock;
+    None if it is not trusted, so no tombstone is removed. `buffer_bytes`: the memory budget for
+    keys.
     """
 
     directory: str
@@ -61,7 +63,8 @@ class CleaningJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CleanedSegment(msgspec.Struct, frozen=True, kw_only=True):
-    """The result for one group. `changed` False: nothing would change, and there is no file."""
+    """The result for one group of segments. `changed`: False if no batch would change, so no file
+    was written. The counts compare the group with the cleaned segment."""
 
     changed: bool
     bytes_before: int
@@ -72,7 +75,8 @@ class CleanedSegment(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True, kw_only=True)
 class _Counts:
-    """Counts for one group. `same`: True while every batch stayed as it was."""
+    """The counts of the group in work. `same`: True while no batch has changed and it is one
+    segment."""
 
     bytes_before: int = 0
     bytes_after: int = 0
@@ -83,7 +87,7 @@ class _Counts:
 
 @dataclass(slots=True, kw_only=True)
 class _Output:
-    """The cleaned segment, and data that is not in its file yet."""
+    """The cleaned segment in work, and batches that are not in its file yet."""
 
     segment: Segment
     data: bytearray = field(default_factory=bytearray)
@@ -91,7 +95,8 @@ class _Output:
 
 
 class _MarkedBatch(NamedTuple):
-    """A batch with the marks of its chunk; `first` is the number of its first record there."""
+    """A batch, and the marks of the chunk that it is in (None: every record is kept). `first`: the
+    number of its first record in the chunk."""
 
     header: BatchHeader
     data: bytes
@@ -100,9 +105,9 @@ class _MarkedBatch(NamedTuple):
 
 
 class Round:
-    """Call `measure` first, then `clean` for each group, oldest first. Both raise StorageError, and
-    BatchError if a segment is damaged. `used` is called with the bytes read or written, and may
-    sleep."""
+    """One round of compaction. Call `measure` first, then `clean` for each group of segments,
+    oldest first. Both raise StorageError, and BatchError if a segment is damaged. `used`: called
+    with the bytes read or written; it may sleep."""
 
     def __init__(self, disk: Disk, job: CleaningJob, used: Callable[[int], None]) -> None:
         self._disk = disk
@@ -123,8 +128,9 @@ class Round:
     # --- the keys -------------------------------------------------------------------------------
 
     def measure(self) -> int:
-        """Find the last record of each key. Return the offset reached: the plan's end, or, if there
-        is not enough memory, the end of an earlier batch."""
+        """Find the last record of each key in the dirty part. Return the offset up to which the
+        round cleans: the job's end, or an earlier batch's end if the keys up to the job's end do
+        not fit in memory."""
         job = self._job
         self._producers = self._last_of_producers()
         end, first_end = job.end, self._first_batch_end()
@@ -137,7 +143,8 @@ class Round:
         return self._end
 
     def _first_batch_end(self) -> int:
-        """Return the end of the first dirty batch: a round that reaches it makes progress."""
+        """Return the end offset of the first dirty batch. A round that reaches it makes
+        progress."""
         for base, segment_end in self._job.segments:
             if segment_end <= self._job.first_dirty:
                 continue
@@ -152,10 +159,10 @@ class Round:
         return chunks(file, SegmentRange(base, self._ends[base]), self._used)
 
     def _note_back_from(self, end: int, first_end: int) -> SegmentRange | None:
-        """Note the dirty batches before `end`, the last one first.
+        """Note the keys of the dirty batches before `end`, the last batch first.
 
-        Return the batches for which there was no memory, or None. The first batch is passed even
-        then: it supersedes nothing and stays.
+        Return the first batch with keys that do not fit in memory, or None if all fit. A batch that
+        ends at or below `first_end` is passed even then: it supersedes nothing and is kept.
         """
         self._end = end
         for base, segment_end in reversed(self._job.segments):
@@ -177,15 +184,18 @@ class Round:
         return None
 
     def _last_of_producers(self) -> frozenset[int] | None:
-        """Return the last offsets of producers as of the round's end: later batches may be
-        truncated, which makes these the last ones. None: there is no snapshot; then each producer
-        batch keeps its header."""
+        """Return the last offset of each producer as of the round's end; the batches that hold them
+        must stay, so that retries are recognised. Later batches do not count, since they may be
+        truncated. Return None if there is no producer snapshot; then all batches of producers
+        stay."""
         known = ProducerSnapshots(self._disk, self._directory).load(self._job.end)
         if known is None:
             return None
         return frozenset(entry.last_offset for entry in known.snapshot())
 
     def _is_of_producer(self, header: BatchHeader) -> bool:
+        """Return True if the batch must stay, if only as a header, so that retries are
+        recognised."""
         if self._producers is None:
             return header.producer_id >= 0
         return header.last_offset in self._producers
@@ -193,7 +203,8 @@ class Round:
     def _note_chunk(
         self, chunk: Chunk, found: list[BatchHeader], marks: ChunkMarks | None, end: int
     ) -> SegmentRange | None:
-        """Return the last batch for which there was no memory, or None."""
+        """Note the keys of the chunk's dirty batches before `end`, the last batch first. Return the
+        batch with keys that do not fit in memory, or None if all fit."""
         number, at = sum(header.count for header in found), len(chunk.data)
         for header in reversed(found):
             number, at = number - header.count, at - header.length
@@ -210,7 +221,8 @@ class Round:
         return None
 
     def _note(self, header: BatchHeader, batch: bytes, marks: ChunkMarks, number: int) -> bool:
-        """Return False if there is no memory for the batch's keys."""
+        """Note the keys of one batch in the marks; `number` is that of its first record. Return
+        False if the keys do not fit in memory."""
         records = opened_records(header, batch)
         keys = None if records is None else batch_keys(header, records)
         if keys is None:
@@ -223,7 +235,8 @@ class Round:
     # --- the segments ---------------------------------------------------------------------------
 
     def clean(self, bases: Sequence[int]) -> CleanedSegment:
-        """Write one segment for these neighbours; it is on the disk when this returns."""
+        """Write the cleaned segment of a group of neighbouring segments. It is on the disk when
+        this returns. If nothing would change no file is left."""
         self.discard(bases[0])
         interval = self._job.index_interval_bytes
         made = Segment(self._disk, self._directory, bases[0], interval, CLEANED)
@@ -254,11 +267,12 @@ class Round:
         )
 
     def discard(self, base_offset: int) -> None:
-        """Remove the files of a cleaned segment that is not used."""
+        """Remove the files of the unfinished or unused cleaned segment with this base offset."""
         for suffix in (LOG, *INDEXES):
             self._disk.remove(self._directory / file_name(base_offset, suffix + CLEANED))
 
     def _write(self, out: _Output, bases: Sequence[int], counts: _Counts) -> None:
+        """Write the batches of the group that stay."""
         before: _MarkedBatch | None = None
         for base in bases:
             for batch in self._batches(base):
@@ -270,6 +284,7 @@ class Round:
         self._flush(out)
 
     def _batches(self, base: int) -> Iterator[_MarkedBatch]:
+        """Yield the batches of a segment with their marks."""
         for chunk in self._chunks(base):
             marks = self._marks.get((base, chunk.position))
             at = number = 0
@@ -279,6 +294,8 @@ class Round:
                 at, number = end, number + header.count
 
     def _take(self, out: _Output, batch: _MarkedBatch, counts: _Counts, *, last: bool) -> None:
+        """Add what is left of a batch to the cleaned segment. `last`: True for the last batch of
+        the group, which stays if only as a header."""
         header = batch.header
         kind = EmptyBatch(
             ends_segment=last,
@@ -314,8 +331,8 @@ class Round:
             out.data, out.headers = bytearray(), []
 
     def _left(self, batch: _MarkedBatch) -> bytes | None:
-        """Return the batch without superseded records, the same object if none is, or None if no
-        record is left."""
+        """Return the batch without its superseded records. Return the same object if none is
+        superseded, and None if no record is left."""
         header, marks, first = batch.header, batch.marks, batch.first
         if not header.count or header.base_offset >= self._end:
             return batch.data
@@ -345,7 +362,9 @@ class Round:
         return picked(header, records, live)
 
     def _without_tombstones(self, batch: _MarkedBatch, records: bytes, live: int) -> bytes | None:
-        """As `_left`, for a batch that has or had tombstones."""
+        """Return the batch without superseded records and expired tombstones. A batch that keeps
+        tombstones gets a delete horizon. Return the same object if nothing changes, and None if no
+        record is left."""
         header, now_ms = batch.header, self._job.now_ms
         each = keyed(header, records)
         assert each is not None, "their keys were read before"
@@ -372,8 +391,8 @@ class Round:
 
 
 class CleaningFailed(Exception):
-    """A round ended early; the message says why. The log was not changed. `damaged`: a segment is
-    corrupt, and no later round can succeed."""
+    """A round ended early; the message says why. `damaged`: True if a segment is corrupt, so that
+    no later round can succeed."""
 
     def __init__(self, sentence: str, *, damaged: bool = False) -> None:
         super().__init__(sentence)
@@ -381,8 +400,9 @@ class CleaningFailed(Exception):
 
 
 class CleaningWork(Protocol):
-    """One round at a time; each method raises CleaningFailed. `in_brokers_share`: True if its
-    processor time is taken from the broker's."""
+    """The interface to the place where rounds run: a thread (`CleaningInThread`) or a process
+    (`CleaningProcess`). It runs one round at a time. Each method may raise CleaningFailed.
+    `in_brokers_share`: True if the work uses the broker's own share of processor time."""
 
     in_brokers_share: bool
 
@@ -396,4 +416,4 @@ class CleaningWork(Protocol):
         """End the round and release its memory."""
 
     async def close(self) -> None:
-        """Keep nothing for the next round: no log is due."""
+        """Release everything, such as the process: no log is due."""

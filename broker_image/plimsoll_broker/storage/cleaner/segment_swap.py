@@ -25,7 +25,10 @@ logger = logging.getLogger("plimsoll.segment_swap")
 
 
 class SegmentSwap:
-    """`group`: neighbours in the log when the round began, sealed, on the disk and committed."""
+    """Replaces `group`, neighbouring sealed segments of a log, by their cleaned segment. The steps
+    in order: `commit`, `install`, `finish`, `release`; after each of the first three the caller
+    syncs the directory. All records of the group were on the disk and committed when the round
+    began."""
 
     def __init__(self, log: Log, disk: Disk, group: Sequence[Segment]) -> None:
         self._log = log
@@ -37,11 +40,12 @@ class SegmentSwap:
 
     @property
     def bases(self) -> tuple[int, ...]:
+        """The base offsets of the group's segments."""
         return tuple(segment.base_offset for segment in self._group)
 
     def holds(self) -> bool:
-        """Return True if the log still has the segments that were cleaned, and is still
-        compacted."""
+        """Return True if the swap may go on: the log still has the group's segments, was not
+        truncated since, has not failed and is still compacted."""
         log = self._log
         if log.fault is not None or log.cuts != self._cuts or not log.config.compact:
             return False
@@ -51,7 +55,8 @@ class SegmentSwap:
         return log.segments[at : at + len(self._group)] == self._group
 
     def commit(self) -> None:
-        """Commit the swap: once the directory is synced, a start takes the cleaned segment."""
+        """Rename the cleaned segment to `.swap`. Once the directory is synced, recovery completes
+        the swap after a crash."""
         log, base = self._log, self._group[0].base_offset
         interval = log.config.index_interval_bytes
         cleaned = Segment(self._disk, log.directory, base, interval, CLEANED)
@@ -69,7 +74,7 @@ class SegmentSwap:
         self._cleaned = cleaned
 
     def give_up(self) -> None:
-        """Drop the cleaned segment: the log has changed meanwhile."""
+        """Remove the committed cleaned segment: the log has changed meanwhile."""
         log, base = self._log, self._group[0].base_offset
         log.unsynced.renamed()
         for suffix in (LOG + SWAP, *(each + CLEANED for each in (LOG, *INDEXES))):
@@ -78,8 +83,8 @@ class SegmentSwap:
             segment.beside = None
 
     def install(self) -> None:
-        """Make the log read the cleaned segment, and remove the others' files, except the first
-        one's, since the cleaned one gets its name."""
+        """Put the cleaned segment into the log in place of the group, and remove the group's files
+        except the first one's: `finish` replaces that one."""
         log, cleaned = self._log, self._cleaned
         assert cleaned is not None, "it was committed"
         first, *others = self._group
@@ -92,7 +97,7 @@ class SegmentSwap:
             segment.remove()
 
     def finish(self) -> None:
-        """Give the cleaned segment its final name, unless it is gone already."""
+        """Give the cleaned segment its final name, unless the log no longer has it."""
         cleaned = self._cleaned
         if cleaned is not None and cleaned in self._log.segments:
             cleaned.beside = None
@@ -100,12 +105,14 @@ class SegmentSwap:
             cleaned.rename("")
 
     def release(self) -> None:
-        """Free the replaced files; it takes longer for large ones, so it may run in a thread."""
+        """Drop the last references to the replaced segments, which frees their disk space. That
+        takes long for large files, so it may run in a thread."""
         self._group.clear()
 
 
 def finish_swaps(place: LogPlace) -> None:
-    """Complete every committed swap; may be interrupted and called again."""
+    """Complete every committed swap in the log's directory, during recovery. A repeated call after
+    an interruption is safe."""
     disk, directory = place.disk, place.directory
     bases = swap.committed(disk.list(directory))
     if bases:
@@ -119,6 +126,7 @@ def finish_swaps(place: LogPlace) -> None:
 
 
 def _finish(disk: Disk, place: LogPlace, base: int, end: int) -> None:
+    """Complete the swap of the cleaned segment with offsets from `base` to `end`."""
     directory = place.directory
     rest = swap.rest(base, end, disk.list(directory))
     for old, new in rest.renames:
@@ -131,8 +139,9 @@ def _finish(disk: Disk, place: LogPlace, base: int, end: int) -> None:
 
 
 def _end(file: DiskFile, base: int) -> int:
-    """Return the end offset of the readable batches. If the file is damaged, later segments stay,
-    and the check of the log's ends finds the mismatch."""
+    """Return the end offset of the batches in a cleaned segment's file. If the file is damaged,
+    return the end of those before the damage: later segments then stay, and `check_ends` finds the
+    mismatch."""
     position, end, size = 0, base, file.size()
     try:
         while position < size:
