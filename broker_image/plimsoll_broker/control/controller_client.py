@@ -192,11 +192,12 @@ _NONE_COMMITTED = MetadataOffset(0)
 
 
 class NoController(Exception):
-    """No controller answered before the deadline; the outcome of the request is unknown."""
+    """No controller answered before the deadline. The outcome of the request is unknown: it may
+    have been carried out."""
 
 
 class ControllerAddress(NamedTuple):
-    """One address that a controller's name resolves to."""
+    """One of the addresses that the controllers' names resolve to."""
 
     host: str
     port: int

@@ -149,7 +149,7 @@ class MetadataCopy:
         self._tail_bytes += len(line) + 1
 
     def sync(self) -> None:
-        """Sync the appended batches. Raises StorageError."""
+        """Sync the appended batches to the disk. Raises StorageError."""
         assert self._tail is not None, "loaded, and not closed"
         self._tail.fsync()
 
@@ -182,7 +182,7 @@ class MetadataCopy:
                 self._disk.remove(self._directory / name)
 
     def close(self) -> None:
-        """Sync and close; may be called again. Raises StorageError."""
+        """Sync and close the file of batches. A second call does nothing. Raises StorageError."""
         tail, self._tail = self._tail, None
         if tail is not None:
             try:

@@ -124,7 +124,7 @@ def leader_code(image: ClusterImage, leader: BrokerId | None, asked: AskedOn) ->
 
 
 def offline(image: ClusterImage, replicas: tuple[BrokerId, ...]) -> list[int]:
-    """Return the replicas on fenced or unknown brokers."""
+    """Return those of these replicas that are on fenced or unregistered brokers."""
     found = []
     for replica in replicas:
         broker = image.brokers.get(replica)

@@ -40,7 +40,7 @@ _Times = Counter[tuple[str, int]]
 
 
 def _asked(request: Any) -> tuple[list[_AskedDeletion], _Times]:
-    """Return the named partitions, and how often each is named."""
+    """Return the partitions of a request, and how often each is named."""
     asked = [
         _AskedDeletion(topic.name, partition.partition_index, partition.offset)
         for topic in request.topics

@@ -57,7 +57,7 @@ def describe_log_dirs(manager: ReplicaManager, aside: Aside) -> Handler:
 
 
 def _wanted(request: Any) -> frozenset[tuple[str, int]] | None:
-    """Return the named partitions, or None for all."""
+    """Return the topic and index of each requested partition, or None if all are requested."""
     if request.topics is None:
         return None
     return frozenset((each.topic, index) for each in request.topics for index in each.partitions)

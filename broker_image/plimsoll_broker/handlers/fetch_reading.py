@@ -64,7 +64,7 @@ class Read(NamedTuple):
 
     @property
     def starved(self) -> bool:
-        """True if nothing could be read for lack of memory."""
+        """True if nothing could be read because no memory was granted."""
         return self.granted == 0 < self.wanted
 
 

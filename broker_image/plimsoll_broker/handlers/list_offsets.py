@@ -274,7 +274,8 @@ class OffsetForLeaderEpochHandler:
         return encode_response(context.api_key, context.api_version, {"topics": topics})
 
     async def _later(self, context: RequestContext) -> Reply:
-        """Serve a long request, in time slices."""
+        """Serve a long request: parse and encode in a thread, look up the partitions in time
+        slices."""
         request = await self._aside.decoded(context)
         topics: list[dict[str, Any]] = []
         async for topic in in_slices(request.topics):

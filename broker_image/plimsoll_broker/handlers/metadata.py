@@ -123,7 +123,8 @@ class AutoCreation:
         self._lines = ClientLines(logging.getLogger("plimsoll.metadata"))
 
     def may_make(self, name: str) -> bool:
-        """Return True if a topic of this name may be created on demand."""
+        """Return True if a request for this name may create a topic: creation on demand is on, and
+        the name is valid and not internal."""
         own = is_internal(name) or name == CLUSTER_METADATA
         return self.enabled and not own and check_form(name) is None
 
@@ -413,7 +414,7 @@ class _Answering(NamedTuple):
         return found
 
     def of(self, body: memoryview) -> bytes:
-        """Decode the request and encode the reply."""
+        """Parse the request and return the encoded reply. Called in a thread."""
         return self.encoded(decode_request(ApiKey.METADATA, self.version, body))
 
 
@@ -502,7 +503,8 @@ class MetadataHandler:
         return answer
 
     def _want(self, context: RequestContext, names: list[str]) -> bool:
-        """Have these topics created. Return True if there are any."""
+        """Have the controller create these topics, for the client of this request. Return True if
+        there are any."""
         return self._creation.want(names, context.charges, behalf_of(self._view, context))
 
     def _to_be_made(self, image: ClusterImage, request: Any) -> list[str]:

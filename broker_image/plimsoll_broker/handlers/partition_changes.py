@@ -121,7 +121,7 @@ def elect_leaders(view: ClusterView) -> Handler:
 
 
 def _names(request: Any) -> tuple[PartitionName, ...] | None:
-    """Return the named partitions, or None for all."""
+    """Return the partitions of an ElectLeaders request, or None if all are requested."""
     if request.topic_partitions is None:
         return None
     return tuple(

@@ -49,7 +49,7 @@ class ProducerIds:
         self._allocating = asyncio.Lock()
 
     def take(self) -> int | None:
-        """Return the next id of the block, or None if it is used up."""
+        """Return the next producer id of the block, or None if the block is used up."""
         if self._next == self._end:
             return None
         self._next += 1

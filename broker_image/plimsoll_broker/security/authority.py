@@ -191,7 +191,7 @@ class Rights:
 
     @property
     def behalf(self) -> OnBehalf:
-        """The identity for requests to the controller."""
+        """The client's identity, for requests that are forwarded to the controller."""
         return OnBehalf(principal=self.principal, host=self.host, login=self._login)
 
     @property
@@ -215,11 +215,12 @@ class Rights:
         return self._may(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def cluster_quietly(self, operation: AclOperation) -> bool:
-        """As `cluster`, without an audit entry: another right may suffice."""
+        """As `cluster`, but a denial is not written to the audit log: another right may suffice."""
         return self._decide(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def reads_quietly(self, topic: str) -> bool:
-        """Return True if the topic may be read, without an audit entry: a later check makes it."""
+        """Return True if the client may read the topic; always in Audit mode. Makes no audit entry,
+        since a later check makes one."""
         return self._is_told(AclOperation.READ, _TOPIC, topic)
 
     def topic_name(self, topic_id: UUID | None) -> str | None:
@@ -251,8 +252,7 @@ class Rights:
         return visible is not None and visible.has_asked(key, version, body)
 
     def sees(self, kind: ResourceType, name: str) -> bool:
-        """Return True if a list may show the resource to the client; hiding it makes no audit
-        entry."""
+        """Return True if a list may show this resource to the client. Makes no audit entry."""
         return self._is_told(AclOperation.DESCRIBE, kind, name)
 
     def sees_any(self, kind: ResourceType) -> bool:
@@ -263,8 +263,8 @@ class Rights:
         return authority.audits or may_see_any(self.principal, self.host, kind)
 
     def is_told_configs(self, name: str) -> bool:
-        """Return True if a CreateTopics reply may show the topic's configs; hiding them makes no
-        audit entry, since the client has not asked for them."""
+        """Return True if a CreateTopics reply may show the topic's configs. Makes no audit entry,
+        since the client has not asked for them."""
         return self._is_told(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name)
 
     def operations(self, kind: ResourceType, name: str) -> int:
@@ -356,7 +356,7 @@ class Authority:
 
     @property
     def topics(self) -> int:
-        """The number of topics."""
+        """The number of topics in the last applied image."""
         return len(self.image.topics)
 
     def rights_of(self, connection: ConnectionState) -> Rights | None:
@@ -425,7 +425,7 @@ class Authority:
         self.stats.logins += 1
 
     def connections_of(self, user: str) -> int:
-        """Return the number of connections of the user."""
+        """Return the number of open connections that are logged in as this user."""
         return len(self._logged_in.get(user, ()))
 
     def _end_later(self, connection: ConnectionState, identity: Identity) -> None:
@@ -455,7 +455,7 @@ class Authority:
             timer.cancel()
 
     def _gone(self, connection: ConnectionState, user: str) -> None:
-        """Forget a lost connection."""
+        """Remove a connection that is lost or cut off, with its timer."""
         self._no_end(connection)
         mine = self._logged_in.get(user)
         if mine is not None:

@@ -260,7 +260,8 @@ class Intake:
         return bool(self._waiting)
 
     def pressing(self) -> frozenset[str]:
-        """Return the principals that cause the shortage of request memory."""
+        """Return the principals that cause the shortage of request memory: those that wait for room
+        in their own shares, and the largest holder if it has more than an even share."""
         return _pressing(self.shares, self._waiting)
 
     # --- what accounts ask ----------------------------------------------------------------------
@@ -342,8 +343,8 @@ class RequestAccount:
         self.beyond = 0
 
     def belongs_to(self, principal: str) -> None:
-        """Count the held bytes for this principal from now on: the client has logged in, or logged
-        in anew."""
+        """Count the bytes that the connection holds for this principal from now on: the client has
+        logged in, or logged in again."""
         before, self.principal = self.principal, principal
         if self._intake is not None and self.held and principal != before:
             self._intake.shares.take(principal, self.held)
@@ -351,7 +352,7 @@ class RequestAccount:
 
     @property
     def may_hold(self) -> bool:
-        """True if the principal has room for more requests that wait for their replies."""
+        """True if the principal has room for one more request that waits for its reply."""
         intake = self._intake
         if intake is None:
             return True
@@ -380,8 +381,8 @@ class RequestAccount:
 
     def admit_alone(self, size: int, waiter: Waiter, held: int) -> bool:
         """Return True if there is room for `size` bytes more, or if the principal holds nothing but
-        the `held` bytes of this request. Otherwise queue `waiter` and return False. Takes
-        nothing."""
+        the `held` bytes of this request. Otherwise queue `waiter` and return False. In neither case
+        are any bytes taken."""
         intake = self._intake
         if intake is None:
             return True
@@ -418,8 +419,8 @@ class RequestAccount:
 
 
 def _pressing(shares: FairPool, *waiting: Iterable[str]) -> frozenset[str]:
-    """Return the principals that wait for room in their own shares. If there are any, add the
-    largest holder if it has more than an even share."""
+    """Return the principals that wait for room in their own shares, and with them the largest
+    holder if it has more than an even share. Return none if no principal waits."""
     found = {principal for some in waiting for principal in some}
     if found:
         largest = shares.largest()
@@ -447,8 +448,8 @@ class MemoryAccount:
         self.principal = principal
 
     def belongs_to(self, principal: str) -> None:
-        """Count the held bytes for this principal from now on: the client has logged in, or logged
-        in anew."""
+        """Count the bytes that the connection holds for this principal from now on: the client has
+        logged in, or logged in again."""
         pool, before = self._pool, self.principal
         if pool is None or principal == before:
             self.principal = principal
@@ -639,12 +640,12 @@ class PrincipalHoldings:
         self._several: dict[str, Callable[[], Iterable[FairPool]]] = {}
 
     def add(self, name: str, pool: FairPool) -> FairPool:
-        """Report the pool under this name from now on, and return it."""
+        """Report the pool under this name in the metrics from now on, and return the pool."""
         self._pools[name] = pool
         return pool
 
     def drop(self, name: str, pool: FairPool) -> None:
-        """Stop reporting the pool, unless another one has taken the name."""
+        """Stop reporting the pool in the metrics. Do nothing if another pool has taken the name."""
         if self._pools.get(name) is pool:
             del self._pools[name]
 

@@ -93,8 +93,9 @@ class Quotas:
         client_id: str | None,
         began_ns: int,
     ) -> QuotaCharges | None:
-        """Return the charges of a request that may create or delete partitions, with the default
-        limit if no quota states one. Super users and brokers have no limit."""
+        """Return the charges of a request that may create or delete partitions: the given
+        `charges`, with the default mutation limit if no quota states one. Super users and brokers
+        have no such limit. None if nothing is charged."""
         known = charges is not None and charges.mutations is not None
         ours = connection.is_broker or connection.principal in self.administrators
         if known or ours or not connection.let_in:

@@ -44,7 +44,7 @@ class FlowState(Enum):
 
 
 class FlowEvent(Enum):
-    """Events that change the state."""
+    """The events that change the state of a connection (`TRANSITIONS`)."""
 
     PEER_ENDED = "the peer closed its sending half"
     REFUSED = "the broker refused the peer"
@@ -88,7 +88,8 @@ _NOT_SENDING = OUTPUT_FULL | _CLOSED
 
 
 class NextStep(Enum):
-    """The session's next action on its transport."""
+    """What the session must do next with its transport: start or stop reading, close it, or
+    nothing."""
 
     KEEP = "keep"
     PAUSE = "pause reading"
@@ -151,7 +152,8 @@ class ConnectionFlow(Generic[W]):
 
     @property
     def is_full(self) -> bool:
-        """True if no further request is served until a waiting one is answered."""
+        """True if no further request is served until a waiting one is answered: there are too many,
+        or one has a long reply."""
         return self._long is not None or len(self.waiting) >= self._in_flight_max
 
     def add(self, request: W, *, long: bool = False) -> None:
@@ -173,7 +175,8 @@ class ConnectionFlow(Generic[W]):
         return bool(waiting) and waiting[0] is request and not self.held & _NOT_SENDING
 
     def next_due(self) -> W | None:
-        """Remove and return the oldest request if its reply is ready and may be sent."""
+        """Remove and return the oldest request if its reply is ready and may be sent. Return None
+        if there is none."""
         waiting = self.waiting
         if not waiting or self.held & _NOT_SENDING:
             return None
@@ -192,8 +195,8 @@ class ConnectionFlow(Generic[W]):
     # --- the transport --------------------------------------------------------------------------
 
     def next_step(self, *, may_serve: bool, has_room: bool) -> NextStep:
-        """Return the next action on the transport. `may_serve`: the next request could be served.
-        `has_room`: there is memory for more bytes."""
+        """Return the next action on the transport. `may_serve`: True if the next request could be
+        served. `has_room`: True if there is memory for more bytes."""
         state = self.state
         if state is FlowState.HALF_CLOSED:
             return NextStep.CLOSE if may_serve and not self.waiting else NextStep.KEEP
@@ -250,7 +253,8 @@ class Muting:
         resume()
 
     def end(self) -> None:
-        """Cancel the timer: the connection is lost."""
+        """Cancel the timer, for a longer muting or because the connection is lost. The hold
+        stays."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -120,7 +120,8 @@ class ListenerLimits:
 
     @property
     def sweep_ms(self) -> int:
-        """The interval of the sweep for overdue connections, in ms."""
+        """How often the listener looks for overdue connections, in ms: a quarter of the shortest
+        limit, at least 10 ms."""
         times = (self.silent_ms_max, self.idle_ms_max, self.half_closed_ms_max)
         others = (self.request_ms_max, self.unread_ms_max, self.unread_short_ms_max)
         return max(min(*times, *others, self.starved_ms_max) // 4, 10)
@@ -180,7 +181,8 @@ class ConnectionOrder(Generic[C]):
         self._add(self._strangers, connection)
 
     def requested(self, connection: C) -> None:
-        """Move the connection to the end of its principal's order: it has made a request."""
+        """Note that the connection has made a request: it is now its principal's last choice for
+        eviction."""
         if connection.is_broker:
             if connection not in self.brokers:
                 self.closed(connection)
@@ -389,7 +391,8 @@ once."""
 
 
 class AddressAdmission:
-    """One listener's admission by address. `closed_for` counts rejections by reason."""
+    """Admits or rejects the connections of one listener by address. `closed_for`: the number of
+    rejections by reason."""
 
     def __init__(self, addresses: AddressConnections, closed_for: Counter[str]) -> None:
         self._addresses = addresses
@@ -397,8 +400,8 @@ class AddressAdmission:
         self._delayed: dict[asyncio.Transport, asyncio.TimerHandle] = {}
 
     def arrived(self, transport: asyncio.Transport) -> bool:
-        """Return True if the connection is served; otherwise close it. Call `left` when a served
-        connection ends."""
+        """Return True if the connection may be served; call `left` when it ends. Otherwise close
+        it, at once or after a delay, and return False."""
         host = host_of(transport)
         verdict = self._addresses.arrived(host, time.monotonic_ns() // 1_000_000)
         if not verdict.reason:
@@ -418,7 +421,7 @@ class AddressAdmission:
         self._addresses.left(host)
 
     def close(self) -> None:
-        """Close all delayed connections; the listener stops."""
+        """Close all connections that wait to be closed: the listener stops."""
         for transport in list(self._delayed):
             self._close(transport)
 

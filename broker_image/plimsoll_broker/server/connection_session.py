@@ -69,8 +69,8 @@ from plimsoll_wire.primitives import MalformedMessage
 
 
 class RequestTimes(dict[int, Durations]):
-    """Durations by API key, from reading a request until its reply was handed to the socket, or,
-    without a reply, until its handler returned."""
+    """Histograms of request durations by API key. A duration lasts from reading a request until its
+    reply was handed to the socket or, without a reply, until its handler returned."""
 
     def __missing__(self, api_key: int) -> Durations:
         made = self[api_key] = Durations()
@@ -79,7 +79,8 @@ class RequestTimes(dict[int, Durations]):
 
 @dataclass(slots=True)
 class ServerStats:
-    """Counters that only grow, except `waiting`; the metrics endpoint reads them."""
+    """A listener's counts of connections, requests and bytes, for the metrics. They only grow,
+    except `waiting`."""
 
     accepted: int = 0
     turned_away: int = 0
@@ -317,7 +318,7 @@ class Session(asyncio.BufferedProtocol):
         )
 
     def close(self, reason: str) -> None:
-        """Abort the connection and cancel its pending requests."""
+        """Abort the connection and count `reason`. Its pending requests are cancelled."""
         if self._transport is not None:
             self._owner.stats.closed_for[reason] += 1
             self._owner.closed(self)

@@ -198,23 +198,24 @@ def _taken(lowest: _Lowest, epoch: int, sequence: int) -> bool:
 
 
 def _after(sequence: int, other: int) -> bool:
-    """Return True if `sequence` is after `other`. Sequences wrap; those in flight are never half
-    the range apart."""
+    """Return True if `sequence` is after `other`. Sequences wrap around at 2**31; those in flight
+    are never half that range apart."""
     return 0 < (sequence - other) % _SEQUENCES < _SEQUENCES // 2
 
 
 class CloseConnection(Exception):
-    """A handler raises it to close the connection without a reply. The message is the reason."""
+    """Raised by a handler to close the connection without a reply. The message is the reason."""
 
 
 class Closable(Protocol):
-    """An object that is closed with its connection."""
+    """An object of a connection that is closed when the connection is lost: its fetch session, or
+    waiting work."""
 
     def close(self) -> None: ...
 
 
 class WorkOwner(Protocol):
-    """The connection for which work is done that takes longer than a turn of the event loop.
+    """The part of a connection that long work needs (`FairWork`).
 
     `holder`: the principal that the work is counted for. `waits`: work that waits for its turn,
     closed when the connection is lost.
@@ -298,7 +299,8 @@ class ConnectionState:
 
     @property
     def let_in(self) -> bool:
-        """True if authenticated or no login is required; stays True during re-authentication."""
+        """True if the client has logged in or no login is required. It stays True during
+        re-authentication."""
         return self.sasl is None or self.sasl.identity is not None
 
     def opened(
@@ -316,7 +318,7 @@ class ConnectionState:
         self._belongs_to_holder()
 
     def logged_in_as(self, principal: str) -> None:
-        """Count what the connection holds for this principal from now on."""
+        """Set the principal, and count the memory that the connection holds for it from now on."""
         self.principal = principal
         self._belongs_to_holder()
 
@@ -361,7 +363,7 @@ class ConnectionState:
             self.account.close()
 
     def close(self) -> None:
-        """Close the fetch session: the connection is lost, or the session is given up."""
+        """Close the fetch session, if any: the connection is lost, or the session has ended."""
         session, self.fetch_session = self.fetch_session, None
         if session is not None:
             session.close()

@@ -75,7 +75,7 @@ class Route:
 
 
 class Dispatch:
-    """The table of handlers. ApiVersions is derived from it."""
+    """The handlers of one port by API. It serves ApiVersions itself, from this table."""
 
     def __init__(self, handlers: Mapping[ApiKey, Handler]) -> None:
         self._routes = {key: Route(SUPPORTED[key], handler) for key, handler in handlers.items()}

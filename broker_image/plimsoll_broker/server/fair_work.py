@@ -65,7 +65,7 @@ _Line = OrderedDict["_WaitingWork", None]
 
 
 class _WaitingWork:
-    """A piece of work that waits for its turn. `close` drops it."""
+    """A piece of work that waits for its turn; `turn` is done when it may begin."""
 
     __slots__ = ("in_line", "principal", "queue", "turn")
 
@@ -155,10 +155,11 @@ class FairWork:
         self._least_ns = 0
 
     async def do(self, work: Callable[[], T]) -> T:
-        """Run `work` in a thread when its turn has come, charged to the request that asked.
+        """Run `work` in a thread when its principal's turn has come, and return its result. The
+        time is charged to the request.
 
-        Raises CloseConnection if too much work of its principal waits, or if its connection was
-        lost before its turn.
+        Raises CloseConnection if too much work of the principal waits, or if the connection was
+        lost before the turn.
         """
         async with self.turn() as thread:
             return await thread(work)
@@ -254,8 +255,8 @@ class FairWork:
             self._served_ns = {p: ns for p, ns in self._served_ns.items() if ns > least_ns}
 
     def _begin_next(self) -> None:
-        """Begin waiting work while threads are free: the principal with the least service first, of
-        equals the one that came first."""
+        """Begin waiting work while threads are free. The principal that has used the least
+        processor time goes first; of equals, the one that came first."""
         while able := [p for p in self._lines if self._may_begin(p)]:
             principal = min(able, key=lambda p: max(self._served_ns.get(p, 0), self._least_ns))
             waiting = next(iter(self._lines[principal]))

@@ -41,7 +41,8 @@ _BACKLOG = 512
 
 
 class ClientCertificates(Protocol):
-    """Judges the certificates that clients present in a handshake."""
+    """Judges the certificates that clients present in a TLS handshake, and logs connections in by
+    them (`security.certificate_logins`)."""
 
     def judge(
         self, shown: PeerChain | None, host: str, listener: str
@@ -122,7 +123,7 @@ class BrokerListener:
         return self._admission is not None
 
     async def start(self, host: str, port: int) -> int:
-        """Listen, and return the port; port 0 lets the kernel choose."""
+        """Listen on this host and port, and return the port; with port 0 the kernel chooses one."""
         loop = asyncio.get_running_loop()
         self._failure = loop.create_future()
         factory: Callable[[], asyncio.BaseProtocol] = self._session
@@ -185,7 +186,8 @@ class BrokerListener:
         return sum(session.is_broker and session.inside_peer is None for session in open_)
 
     def review(self) -> None:
-        """Close connections that `inside` no longer admits."""
+        """Close the open connections, with or without a certificate, that `inside` no longer
+        admits."""
         assert self.inside is not None, "the followers' listener"
         for session in list(self._open):
             if session.inside_peer is not None:
@@ -257,7 +259,7 @@ class BrokerListener:
         return True
 
     def _make_room(self) -> bool:
-        """Evict a client for a new connection. Return False if none may be evicted."""
+        """Evict a client's connection for a new one. Return False if none may be evicted."""
         keeps = () if self._quotas is None else self._quotas.administrators
         session = self._open.makes_room(keeps) if self.limits.makes_room else None
         if session is None:

@@ -409,7 +409,7 @@ class ReplySender:
 
     @property
     def unsent(self) -> int:
-        """Bytes that the kernel has not taken, as of the last `settle`."""
+        """The number of bytes that the kernel had not taken at the last `settle`."""
         return self._written - self._flushed
 
     def settle(self) -> None:
@@ -500,7 +500,8 @@ class ReplyRoom:
         self.give_back()
 
     def give_back(self) -> None:
-        """Give back, once, what no reply took over."""
+        """Give back the taken memory, unless a reply has taken it over. Does nothing if called
+        again."""
         taken, self._taken = self._taken, 0
         self._account.give_back(taken)
 
@@ -519,9 +520,9 @@ class ReplyRoom:
         await self._take(self._account.admit(size, is_estimate=True))
 
     async def take(self, size: int) -> None:
-        """Wait for room for `size` bytes of the reply or its sources. Ask once for all of them:
-        requests that hold a part each and wait for more would deadlock. Raises CloseConnection if
-        there was no room in time."""
+        """Wait for room for `size` bytes of the reply, or of the values that it is made from, and
+        take them. Ask once for all of them: requests that hold a part each and wait for more would
+        deadlock. Raises CloseConnection if there was no room in time."""
         await self._take(self._account.admit(size))
 
     async def _take(self, admission: Awaitable[int]) -> None:

@@ -33,7 +33,8 @@ class TurnBudget:
         self._resuming = False
 
     def is_spent(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Return True if the next request has to wait for a later turn."""
+        """Return True if the next request has to wait for a later turn of the event loop. The first
+        call in a turn begins the turn's budget."""
         if not self._resuming:
             if self._waiting:
                 return True

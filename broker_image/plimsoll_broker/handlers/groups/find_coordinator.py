@@ -34,7 +34,7 @@ answered within a few milliseconds."""
 
 
 class _Found(NamedTuple):
-    """The coordinator of one key, or an error."""
+    """The result for one key: its coordinator's broker id, host and port, or an error."""
 
     code: Code
     message: str | None = None
