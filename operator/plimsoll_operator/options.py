@@ -23,24 +23,28 @@ TOPIC_ID_KEY_BYTES = 16
 
 
 class BadOption(Exception):
-    """A variable is missing or invalid; the message names it."""
+    """An environment variable is missing or invalid. The message is a sentence that names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorOptions:
-    """`broker_image`: of this operator's own release; `broker_images`: of other releases that it
-    can run, by release. `spark_image` empty: Verifications are not run. `no_driver`: nor are those
-    that name an image, and this sentence says why. `driver_output`: where to read the output of the
-    driver's Job `{job}`. `image_pull_secrets`: names of Secrets, each in the namespace of the
-    created pods. `set_user`: True if those pods state the user and the groups that they run as.
-    `namespaces` empty: all are watched. `namespace`: the operator's own, empty if not stated.
-    `server_names`: names by which clients reach brokers besides those of Services. `metrics_from`:
-    NetworkPolicy peers that may read brokers' metrics, empty: the labelled namespaces of scrapers.
-    `pod_monitors`: True if LogClusters may have PodMonitors of their own. `tls_routes`,
-    `certificates`: True if LogClusters may have TLSRoutes, and Certificates of cert-manager.
-    `settings`: defaults of decisions that a LogCluster does not state. `topic_id_key`: random, of
-    this process (`VolatileState`). `history_days`, `history_bytes`: bounds on each cluster's
-    history."""
+    """The settings of one operator process.
+
+    `identity`: the holder identity in Leases. `broker_image`: the image of this operator's own
+    release; `broker_images`: by release, those of other releases that brokers may run.
+    `spark_image`: empty: Verifications are not run, unless they name an image. `no_driver`: a
+    sentence that says why no Verification can run at all; empty: they can. `driver_output`: where a
+    user finds the log output of the driver's Job `{job}`. `image_pull_secrets`: names of Secrets,
+    each in the namespace of the created pods. `set_user`: True if these pods state the user and the
+    groups that they run as. `controllers`: the operator's host:port addresses for brokers.
+    `namespaces`: those watched; empty: all. `namespace`: the operator's own; empty: unknown.
+    `server_names`: names by which clients reach brokers, besides those of Services. `metrics_from`:
+    NetworkPolicy peers that may read brokers' metrics; empty: the labelled namespaces of scrapers.
+    `pod_monitors`, `tls_routes`, `certificates`: True if LogClusters may have PodMonitors,
+    TLSRoutes, and Certificates of cert-manager. `settings`: defaults for what a LogCluster does not
+    state. `topic_id_key`: random bytes of this process (`VolatileState`). `history_days`,
+    `history_bytes`: bounds on the archived history of each cluster.
+    """
 
     identity: str
     broker_image: str
@@ -72,12 +76,13 @@ class OperatorOptions:
 
     @property
     def images(self) -> dict[str, str]:
-        """Return the brokers' images, by release."""
+        """Return the broker image of each release that brokers may run, this operator's own
+        included."""
         return {**self.broker_images, RELEASE: self.broker_image}
 
 
 def from_environment(env: Mapping[str, str] | None = None) -> OperatorOptions:
-    """Return the options. Raises BadOption with a sentence about the wrong variable."""
+    """Return the options in the environment `env` (None: the process's own). Raises BadOption."""
     env = os.environ if env is None else env
     port = _integer(env, "PLIMSOLL_CONTROLLER_PORT", CONTROLLER_PORT)
     return OperatorOptions(
@@ -141,7 +146,8 @@ def _ports(env: Mapping[str, str], name: str) -> tuple[int, ...]:
 
 
 def _peers(env: Mapping[str, str], name: str) -> tuple[Manifest, ...]:
-    """Parse a JSON array of NetworkPolicyPeers."""
+    """Return the NetworkPolicy peers in the variable `name`, a JSON array; empty if it is not set.
+    Raises BadOption."""
     try:
         found = json.loads(env.get(name) or "[]")
     except ValueError:

@@ -1,4 +1,5 @@
-"""Explains a decision of the brokers for `plimsoll acl explain`: question, rule, and its owner.
+"""Explains for `plimsoll acl explain` how brokers decide about a principal: by which rule, and
+which object or client stated it.
 
 Pure. The core decides (`security.explained_rights`), by the committed state where the operator's
 view answers, else by the rights that a LogCluster and its User objects declare (`declared`). Rules
@@ -28,7 +29,8 @@ Labels = Mapping[str, Mapping[str, str]]
 
 
 def declared(cluster: LogCluster, users: Iterable[User], labels: Labels | None = None) -> Security:
-    """`users`: those of the cluster; `labels`: of their namespaces, if these differ from the
+    """Return the security state that a LogCluster and its Users declare. `users`: those of other
+    clusters are ignored; `labels`: of the namespaces of Users in other namespaces than the
     LogCluster's."""
     holders: dict[Acl, tuple[str, ...]] = {}
     rows: dict[str, DeclaredUser] = {}
@@ -67,9 +69,10 @@ A_CLIENT = "a client (CreateAcls)"
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """`allowed`: the decision if rights are enforced; `mode`: whether they are enforced. `rule` and
-    `stated_by`: the rule that decides, and its owner. `needed`: the smallest rule that would allow
-    it."""
+    """The answer to a question about rights. `mode`: whether brokers enforce rights; `allowed`: the
+    decision if they do; `ground`: the kind of reason. `rule` and `stated_by`: the deciding rule,
+    and the objects or clients that stated it; None and empty if no rule decides. `needed`: the
+    smallest rule that would allow the operation; None if it is allowed or a rule denies it."""
 
     mode: str
     allowed: bool
@@ -102,7 +105,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def question(principal: str, host: str, operation: str, resource: str) -> AclQuestion:
-    """Parse a question. Raises ValueError with a sentence."""
+    """Parse the words of a question. Raises ValueError; its message is a sentence for the user."""
     kind, _, name = resource.partition(":")
     operations = {one.value: one for one in AclOperation}
     kinds = {one.value: one for one in ResourceType}
@@ -122,7 +125,8 @@ def question(principal: str, host: str, operation: str, resource: str) -> AclQue
 
 
 def resource_text(asked: AclQuestion) -> str:
-    """Format a resource so that `question` of every release can parse it."""
+    """Return the resource of a question in the spelling that `question` parses, in every
+    release."""
     kind = asked.resource.value
     return kind if asked.resource is ResourceType.CLUSTER else f"{kind}:{asked.name}"
 
@@ -146,7 +150,8 @@ def explanation(security: Security, asked: AclQuestion) -> Explanation:
 
 
 def _holder(security: Security, owner: str) -> str:
-    """`owner`: a rule's, as committed."""
+    """Return a text that names the owner of a rule, a User object or a client. `owner`: the
+    object's uid, or `BY_CLIENT`, as committed."""
     if owner == BY_CLIENT:
         return A_CLIENT
     users = security.users.values()
@@ -161,7 +166,7 @@ def _shown(user: DeclaredUser) -> str:
 
 
 def _smallest(asked: AclQuestion) -> Acl:
-    """Return the rule for this operation, resource and host alone."""
+    """Return the ACL that allows exactly the operation that the question is about."""
     return Acl(
         resource=asked.resource,
         name=asked.name,

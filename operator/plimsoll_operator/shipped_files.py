@@ -19,6 +19,8 @@ _PLACES = (_PACKAGE, _PACKAGE.parent.parent)
 
 
 class ExampleName(StrEnum):
+    """The names of the shipped examples: their paths without `.yaml`."""
+
     LOGCLUSTER = "logcluster"
     LOGCLUSTER_OUTSIDE = "logcluster-outside"
     LOGCLUSTER_SECURED = "logcluster-secured"
@@ -35,12 +37,13 @@ class ExampleName(StrEnum):
 
 
 def shipped_directory(name: str) -> Path:
-    """Return the directory `crds`, `examples` or `spark`."""
+    """Return the directory of shipped files with this name: `crds`, `examples` or `spark`."""
     return next(place / name for place in _PLACES if (place / name).is_dir())
 
 
 def working_tree() -> Path | None:
-    """Return the top of the working tree; None in a wheel."""
+    """Return the top directory of the source tree; None if the package is installed from a
+    wheel."""
     return None if (_PACKAGE / "crds").is_dir() else _PACKAGE.parent.parent
 
 
@@ -50,7 +53,8 @@ def example_text(name: ExampleName) -> str:
 
 
 def installed_version() -> str:
-    """Return the distribution's version; for sources that were never installed, their release."""
+    """Return the version of the installed distribution; if none is installed, the release that the
+    sources state."""
     try:
         return version_of("plimsoll")
     except PackageNotFoundError:

@@ -22,8 +22,8 @@ ISSUER_GROUP = "cert-manager.io"
 
 
 def inside_names(context: Context, brokers: Iterable[int]) -> tuple[str, ...]:
-    """Return the names by which clients inside reach brokers: their advertised hosts, and the
-    bootstrap Service."""
+    """Return the names by which clients inside the pods' network reach brokers: those of the
+    bootstrap Service, and each broker's own host name."""
     service = labels.brokers_service(context.name)
     pods = [labels.broker_pod(context.name, one) for one in brokers]
     hosts = [f"{pod}.{service}.{context.namespace}.svc" for pod in pods]
@@ -34,7 +34,8 @@ def inside_names(context: Context, brokers: Iterable[int]) -> tuple[str, ...]:
 def certificate(
     context: Context, listener: str, issuer: IssuerRef, names: Iterable[str]
 ) -> Manifest:
-    """Build a listener's Certificate. `names`: DNS names and IP addresses, at least one."""
+    """Build the cert-manager Certificate of a listener, for all brokers. `names`: DNS names and IP
+    addresses that it shall contain, at least one."""
     name = labels.listener_certificate(context.name, listener)
     metadata = context.metadata(name, labels.LISTENER_COMPONENT)
     metadata["labels"] |= {labels.LISTENER: listener}

@@ -1,8 +1,9 @@
-"""Builds the brokers' configuration, which is the same for all brokers of a cluster.
+"""Builds the ConfigMap with the brokers' configuration, which is the same for all brokers of a
+cluster.
 
-Its name is a digest of its content, and it never changes: a broker that happens to restart finds
-the configuration that it was started with. Only its pod's template, written within a grant, names
-another one.
+Its name is a digest of its content, and the content never changes: a broker that happens to restart
+finds the configuration with which it was started. Only its pod's template, written while the broker
+is granted a restart, names another ConfigMap.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ def _data(context: Context) -> dict[str, str]:
 
 @once_for_a_context
 def _text(context: Context) -> str:
-    """Return the file that `python -m plimsoll_broker --config` reads; ids and host names come from
-    the environment."""
+    """Return the content of the configuration file that `python -m plimsoll_broker --config` reads.
+    Broker id and host name are not in it: they come from the environment."""
     config: dict[str, Any] = {
         "cluster_id": str(context.cluster_id),
         "data_dir": f"{DATA}/log",

@@ -24,22 +24,22 @@ BOOTSTRAP = "bootstrap"
 def services(
     context: Context, listener: DeclaredListener, brokers: Sequence[int]
 ) -> list[Manifest]:
-    """Build the Services of an external listener: the bootstrap Service first, then the
-    brokers'."""
+    """Build the Services of an external listener: the bootstrap Service first, then one for each
+    broker."""
     return [_service(context, listener, one) for one in (None, *brokers)]
 
 
 def routes(
     context: Context, listener: DeclaredListener, brokers: Sequence[int], kind: Kind
 ) -> list[Manifest]:
-    """Build the routes of a TLSRoute listener to the same Services. `kind`: the API version to
-    write."""
+    """Build the TLSRoutes of a listener, one to each Service that `services` builds. `kind`:
+    TLSRoute in the API version to write."""
     return [_route(context, listener, one, kind) for one in (None, *brokers)]
 
 
 def stated_host(context: Context, listener: DeclaredListener, broker_id: int | None) -> str | None:
-    """Return the name that the spec gives a broker, or (broker_id None) the bootstrap; None if it
-    gives none."""
+    """Return the outside host name that the spec gives a broker, or the bootstrap if `broker_id` is
+    None; None if the spec gives none."""
     if broker_id is None:
         return listener.bootstrap_host
     override = next((one for one in listener.advertised or () if one.id == broker_id), None)
@@ -110,8 +110,8 @@ def _metadata(context: Context, listener: DeclaredListener, broker_id: int | Non
 def _annotations(
     context: Context, listener: DeclaredListener, broker_id: int | None
 ) -> dict[str, str]:
-    """Return the filled-in annotations; those with {host} are left out if there is no outside
-    name."""
+    """Return the annotations that the spec states for the Service, with their placeholders filled
+    in. One with {host} is left out if the spec gives no outside host name."""
     stated = listener.service.annotations if listener.service else None
     host = stated_host(context, listener, broker_id)
     id_ = BOOTSTRAP if broker_id is None else broker_id

@@ -31,8 +31,8 @@ def broker_secret(
     pairs: Mapping[str, KeyPair],
     inside: Mapping[str, bytes],
 ) -> Manifest:
-    """Build a broker's Secret. `pairs`: by listener name; `inside`: the files for internal
-    connections, unchanged."""
+    """Build the Secret that is mounted into a broker's pod. `pairs`: certificate and key by
+    listener name; `inside`: the files for TLS between brokers and controller, by file name."""
     data = dict(inside)
     data |= {f"{name}.crt": pair.certificate for name, pair in pairs.items()}
     data |= {f"{name}.key": pair.key for name, pair in pairs.items()}
@@ -42,8 +42,8 @@ def broker_secret(
 
 
 def why_foreign(context: Context, broker_id: int, secret: Manifest | None) -> str:
-    """Return the sentence that explains why a broker's Secret must not be written: an object of
-    this name belongs to another owner. Empty if it is the LogCluster's, or there is none."""
+    """Return a sentence if `secret`, which has the name of a broker's Secret, belongs to another
+    owner and must not be overwritten. Return "" if it is the LogCluster's, or None."""
     if secret is None:
         return ""
     name = labels.broker_tls(context.name, broker_id)
@@ -59,7 +59,8 @@ def why_foreign(context: Context, broker_id: int, secret: Manifest | None) -> st
 
 
 def pair_of(secret: Manifest, name: str) -> KeyPair | None:
-    """Return the pair of a listener from a broker's Secret, or None."""
+    """Return the certificate and key of the listener `name` in a broker's Secret; None if either is
+    missing."""
     data = data_of(secret)
     certificate, key = data.get(f"{name}.crt"), data.get(f"{name}.key")
     if certificate is None or key is None:
@@ -70,8 +71,9 @@ def pair_of(secret: Manifest, name: str) -> KeyPair | None:
 def authority_secret(
     context: Context, authorities: Authorities, name: str, component: str = AUTHORITY
 ) -> Manifest:
-    """Build an authority's Secret. It outlives the LogCluster, which may be recreated with the same
-    id and volumes."""
+    """Build the Secret `name` that holds authorities with their keys, in the operator's namespace.
+    It has no owner, so it outlives the LogCluster, which may be recreated with the same id and
+    volumes."""
     announced = authorities.announced
     data = {
         "ca.crt": authorities.current.certificate,
@@ -94,7 +96,8 @@ def authority_secret(
 
 
 def authorities_of(secret: Manifest) -> Authorities | None:
-    """Return None if the Secret lacks the data that `authority_secret` writes."""
+    """Return the authorities in a Secret that `authority_secret` built; None if required data is
+    missing."""
     data = data_of(secret)
     since = data.get("since", b"")
     if "ca.crt" not in data or "ca.key" not in data or not since.isdigit():
@@ -112,7 +115,8 @@ def authorities_of(secret: Manifest) -> Authorities | None:
 
 
 def authority_config_map(context: Context, trusted: bytes) -> Manifest:
-    """Build the ConfigMap of the authorities that clients of the cluster's listeners trust."""
+    """Build the ConfigMap from which clients of the TLS listeners take the CA certificates to
+    trust. `trusted`: these certificates, in PEM."""
     return CONFIG_MAPS.manifest(
         context.metadata(labels.listener_authority_map(context.name), AUTHORITY),
         data={CA_FILE: trusted.decode()},
@@ -120,7 +124,8 @@ def authority_config_map(context: Context, trusted: bytes) -> Manifest:
 
 
 def server_names(context: Context, broker_id: int) -> tuple[str, ...]:
-    """Return all names by which clients reach a broker: its own, and the bootstrap names."""
+    """Return all names that a broker's certificate must contain: its own, those of the bootstrap
+    Service, and those that the operator's options add."""
     service, namespace = labels.brokers_service(context.name), context.namespace
     pod = labels.broker_pod(context.name, broker_id)
     return (
@@ -131,13 +136,15 @@ def server_names(context: Context, broker_id: int) -> tuple[str, ...]:
 
 
 def service_names(host: str, namespace: str) -> tuple[str, ...]:
-    """Return all names by which pods of any namespace look a Service up."""
+    """Return the DNS names by which pods of any namespace may look up a Service, or a pod of it.
+    `host`: its name within the namespace."""
     within = f"{host}.{namespace}"
     return f"{within}.svc", f"{within}.svc.cluster.local", within, host
 
 
 def inside_of(secret: Manifest | None) -> dict[str, bytes]:
-    """Return the files for internal connections from a broker's Secret."""
+    """Return the files for TLS between brokers and controller in a broker's Secret, by name; empty
+    for None."""
     if secret is None:
         return {}
     return {name: data for name, data in data_of(secret).items() if name in INSIDE_FILES}
@@ -146,7 +153,8 @@ def inside_of(secret: Manifest | None) -> dict[str, bytes]:
 def with_inside(
     context: Context, broker_id: int, secret: Manifest | None, inside: Mapping[str, bytes]
 ) -> Manifest:
-    """Build the broker's Secret with its files for internal connections replaced."""
+    """Build a broker's Secret with the files `inside` for TLS between brokers and controller, and
+    with the other files of its present Secret (None: there is none)."""
     held = {} if secret is None else data_of(secret)
     data = {name: value for name, value in held.items() if name not in INSIDE_FILES}
     metadata = context.metadata(labels.broker_tls(context.name, broker_id))
@@ -155,7 +163,7 @@ def with_inside(
 
 
 def data_of(secret: Manifest) -> dict[str, bytes]:
-    """Decode a Secret's data; invalid base64 is left out."""
+    """Return a Secret's decoded data by key, without values that are not valid base64."""
     found = {}
     for key, text in (secret.get("data") or {}).items():
         try:

@@ -1,4 +1,5 @@
-"""Inputs of the manifest builders beside the LogCluster, and names derived from contents."""
+"""What the manifest builders need besides the LogCluster, and names that are digests of
+contents."""
 
 from __future__ import annotations
 
@@ -18,14 +19,15 @@ from plimsoll_operator.api.logcluster import LogCluster
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """A LogCluster, its id, and the chart's settings.
+    """The input of all builders of one cluster's manifests: the LogCluster, its id, and settings of
+    the chart.
 
     `version`: the release that the brokers run, and `broker_image` its image. `controllers`:
-    host:port addresses; a name stands for all its addresses. `metrics_from`: NetworkPolicy peers
-    that may read metrics; empty: the labelled namespaces of scrapers. `image_pull_secrets`: names
-    of Secrets in the LogCluster's namespace. `set_user`: True if pods state the user and the groups
-    that they run as. `server_names`: names by which clients reach brokers, besides those of the
-    cluster's Services.
+    host:port addresses of the operator; a host name stands for all its addresses. `metrics_from`:
+    NetworkPolicy peers that may read metrics; empty: the labelled namespaces of scrapers.
+    `image_pull_secrets`: names of Secrets in the LogCluster's namespace. `set_user`: True if pods
+    state the user and the groups that they run as. `server_names`: names by which clients reach
+    brokers, besides those of the cluster's Services.
     """
 
     cluster: LogCluster
@@ -53,7 +55,8 @@ class Context:
         return self.cluster.metadata.namespace
 
     def metadata(self, name: str, component: str = "broker") -> Manifest:
-        """Return the metadata of a child that is deleted with its LogCluster."""
+        """Return the metadata of an object that belongs to the LogCluster and is deleted with
+        it."""
         meta = self.cluster.metadata
         return {
             "name": name,
@@ -64,7 +67,8 @@ class Context:
 
 
 def once_for_a_context(make: Callable[[Context], str]) -> Callable[[Context], str]:
-    """Cache the text that `make` returns in the context: every broker's manifests need it."""
+    """Decorate a function of a Context so that it runs once for each Context: the manifests of
+    every broker need its result."""
 
     @functools.wraps(make)
     def found(context: Context) -> str:
@@ -79,6 +83,6 @@ LENGTH = 10
 
 
 def digest(value: Any) -> str:
-    """Return the first hex digits of a hash over canonical JSON."""
+    """Return the first `LENGTH` hex digits of the SHA-256 of the value's canonical JSON."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:LENGTH]

@@ -35,7 +35,8 @@ groups."""
 
 
 def network_policy(context: Context, listeners: tuple[Listener, ...] = ()) -> Manifest:
-    """Build the brokers' policy. `listeners`: the committed ones."""
+    """Build the NetworkPolicy of the brokers' pods. `listeners`: those committed in the metadata
+    log."""
     own = {"podSelector": {"matchLabels": labels.selector(context.name)}}
     operator = _operator(context.operator_namespace)
     scrapers = list(context.metrics_from) or [_SCRAPERS]
@@ -65,8 +66,9 @@ def network_policy(context: Context, listeners: tuple[Listener, ...] = ()) -> Ma
 def _of_clients(
     context: Context, listeners: tuple[Listener, ...], operator: Manifest
 ) -> list[Manifest]:
-    """Return one rule for all ports open to everyone, the kubelet's port among them, and one for
-    each restricted port. Pods of the cluster's own namespace are always allowed."""
+    """Return the ingress rules for clients: one for all ports that are open to everyone, the
+    kubelet's health port among them, and one for each listener that only some namespaces may reach.
+    Pods of the cluster's own namespace are always allowed."""
     allowed = {one.port: _allowed(context.cluster, one) for one in listeners}
     ports = [port for port, namespaces in allowed.items() if _is_all(namespaces)]
     if not listeners:
@@ -80,9 +82,9 @@ def _of_clients(
 
 
 def _allowed(cluster: LogCluster, listener: Listener) -> AllowedNamespaces | None:
-    """Return the namespaces that may reach a listener; None: all. Brokers may still have a listener
-    open that the spec no longer declares, or at another port. Its former setting is unknown, so
-    only its own namespace is allowed."""
+    """Return the namespaces that the spec allows to reach a committed listener; None: all. If the
+    spec no longer declares the listener, which brokers may still have open, only the cluster's own
+    namespace is allowed."""
     declared = cluster.listeners
     at_port = (one for one in declared if one.port == listener.port)
     of_name = (one for one in declared if one.name == listener.name)
@@ -95,8 +97,8 @@ def _is_all(namespaces: AllowedNamespaces | None) -> bool:
 
 
 def _selected(namespaces: AllowedNamespaces) -> list[Manifest]:
-    """Return the namespaces of a selector. Empty if there is none, or if the API server would
-    refuse the whole policy because of it (`reconcile.cluster.listeners` reports that)."""
+    """Return the peers for `from: Selector`. Empty for other values, and for a selector with which
+    the API server would refuse the whole policy (`reconcile.cluster.listeners` reports that)."""
     selector = namespaces.selector
     if namespaces.from_ != "Selector" or selector is None or why_refused(selector):
         return []
@@ -104,7 +106,8 @@ def _selected(namespaces: AllowedNamespaces) -> list[Manifest]:
 
 
 class DriverPorts(NamedTuple):
-    """The ports that a driver connects to: of brokers, of the API server."""
+    """The ports that the driver of a Verification connects to: the brokers' listener, the API
+    server."""
 
     kafka: int
     api_server: Sequence[int]
@@ -117,8 +120,9 @@ def driver_policy(
     cluster_name: str,
     ports: DriverPorts,
 ) -> Manifest:
-    """Build the policy of a Verification's driver: it connects to the cluster's brokers and the API
-    server."""
+    """Build the NetworkPolicy of a Verification's driver: it may connect to the brokers of one
+    cluster, to the API server and to DNS, and nothing may connect to it. `selector`: labels of the
+    driver's pod."""
     brokers = {
         "namespaceSelector": _named(cluster_namespace),
         "podSelector": {"matchLabels": labels.selector(cluster_name)},
@@ -139,7 +143,8 @@ def driver_policy(
 
 
 def _operator(namespace: str) -> Manifest:
-    """Select the operator's pods; in any namespace if its own is unknown."""
+    """Return the policy peer that selects the operator's pods: in `namespace`, or in any if it is
+    ""."""
     return {
         "namespaceSelector": _named(namespace) if namespace else {},
         "podSelector": {"matchLabels": {labels.NAME: "plimsoll", labels.COMPONENT: "operator"}},

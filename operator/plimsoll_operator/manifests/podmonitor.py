@@ -14,8 +14,8 @@ _META = "__meta_kubernetes_pod_label_"
 
 
 def pod_monitor(context: Context) -> Manifest | None:
-    """Return None if the LogCluster asks for none. Labels of the series name the cluster and the
-    broker; Prometheus adds the namespace itself."""
+    """Build the PodMonitor; return None if the LogCluster declares none. It labels each series with
+    the cluster and the broker; Prometheus adds the namespace itself."""
     wanted = context.cluster.spec.pod_monitor
     if wanted is None:
         return None

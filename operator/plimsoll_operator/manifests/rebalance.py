@@ -21,7 +21,8 @@ IDS_SPELT_MAX = 8
 
 
 def rebalance_name(cluster: str, purpose: Purpose, brokers: Sequence[BrokerId]) -> str:
-    """Return a name that depends only on the brokers; a digest stands for many of them."""
+    """Return the name of the Rebalance for these brokers: the same at every call, so that it is
+    created once. More than `IDS_SPELT_MAX` ids are replaced by a digest."""
     ids = "-".join(map(str, brokers))
     if len(brokers) > IDS_SPELT_MAX:
         ids = f"{len(brokers)}-{hashlib.sha256(ids.encode()).hexdigest()[:10]}"
@@ -29,13 +30,13 @@ def rebalance_name(cluster: str, purpose: Purpose, brokers: Sequence[BrokerId]) 
 
 
 def other_name(context: Context, name: str) -> str:
-    """Return the name to use if an object of another owner has the usual one."""
+    """Return the name for a Rebalance if an object of another owner already has the name `name`."""
     return f"{name}-{short_id(context.cluster_id)}"
 
 
 def drain(context: Context, brokers: Sequence[BrokerId]) -> Manifest:
-    """Build the Rebalance that empties brokers. It is approved: the user removed the brokers from
-    the spec."""
+    """Build the Rebalance that moves all replicas away from `brokers`. It needs no approval, since
+    the user removed the brokers from the spec."""
     return _rebalance(context, "drain", brokers, {"mode": "RemoveBrokers", "approval": "Automatic"})
 
 

@@ -22,7 +22,9 @@ FAMILIES: Manifest = {"ipFamilyPolicy": "PreferDualStack"}
 
 
 def _of_clients(listeners: tuple[Listener, ...]) -> list[Manifest]:
-    """Return a port for each declared listener, by number: the pods' templates do not name them."""
+    """Return the Service ports for clients: one for each committed listener, or the default Kafka
+    port if there is none. A listener's target is a number, since pod templates do not name its
+    port."""
     if not listeners:
         return [_KAFKA]
     return [
@@ -37,8 +39,8 @@ def _of_clients(listeners: tuple[Listener, ...]) -> list[Manifest]:
 
 
 def brokers_service(context: Context, listeners: tuple[Listener, ...] = ()) -> Manifest:
-    """Build the headless Service. It names brokers that are not ready too, so that they find each
-    other."""
+    """Build the headless Service, which gives each broker's pod a DNS name. Pods that are not Ready
+    are included, so that brokers find each other."""
     return SERVICES.manifest(
         context.metadata(labels.brokers_service(context.name)),
         spec={
@@ -52,7 +54,8 @@ def brokers_service(context: Context, listeners: tuple[Listener, ...] = ()) -> M
 
 
 def bootstrap_service(context: Context, listeners: tuple[Listener, ...] = ()) -> Manifest:
-    """Build the Service that clients connect to first: any ready broker returns the metadata."""
+    """Build the Service to which clients connect first. It leads to any Ready broker, which answers
+    with the addresses of all."""
     return SERVICES.manifest(
         context.metadata(labels.bootstrap_service(context.name)),
         spec={

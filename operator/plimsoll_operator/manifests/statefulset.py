@@ -1,5 +1,5 @@
-"""Builds one StatefulSet of one replica per broker: any broker can be removed, and deleted pods are
-recreated.
+"""Builds one StatefulSet with one replica for each broker, so that any broker can be removed, and a
+deleted pod is recreated.
 
 `OnDelete`: a changed template reaches no pod until a restart is granted. After its creation the
 template is written only while its broker is granted a restart: a drained pod must not return with
@@ -26,8 +26,8 @@ USER_FIELDS = ("runAsUser", "runAsGroup", "fsGroup")
 
 
 def pod_security(*, set_user: bool) -> Manifest:
-    """Return a context that forbids root. The volume belongs to the product's group, or to the one
-    that the cluster assigns."""
+    """Return the securityContext of a pod, which forbids root. `set_user`: True: the pod runs as
+    the product's user and group; False: as those that the platform assigns."""
     own: Manifest = dict.fromkeys(USER_FIELDS, USER_ID) if set_user else {}
     return {
         "runAsNonRoot": True,
@@ -39,13 +39,14 @@ def pod_security(*, set_user: bool) -> Manifest:
 
 
 def pull_secrets(names: tuple[str, ...]) -> Manifest:
-    """Return the pod's field; empty without names, so that templates do not change."""
+    """Return the pod's field `imagePullSecrets`. Without names return {}, so that the template, and
+    thus its revision, is that of earlier releases."""
     return {"imagePullSecrets": [{"name": name} for name in names]} if names else {}
 
 
 def container_security() -> Manifest:
-    """Return a context without capabilities, privilege escalation, or a writable root file
-    system."""
+    """Return the securityContext of a container: no capabilities, no privilege escalation, and a
+    read-only root file system."""
     return {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
@@ -84,13 +85,15 @@ def stateful_set(context: Context, broker_id: int) -> Manifest:
 
 @once_for_a_context
 def revision(context: Context) -> str:
-    """Return the digest of the template that brokers should run. It is the same for all of them,
-    since the parts that differ follow from the broker's id."""
+    """Return the digest of the pod template that the brokers should run. All brokers of a cluster
+    have the same revision: it is computed for broker 0, and templates differ only by what follows
+    from the id."""
     return digest(_bare_template(context, 0))
 
 
 def _template(context: Context, broker_id: int) -> Manifest:
-    """Build the pods' template, which names its own revision."""
+    """Build the pod template of a broker. An annotation and an environment variable state its
+    revision."""
     template = _bare_template(context, broker_id)
     name = revision(context)
     template["metadata"].setdefault("annotations", {})[labels.REVISION] = name
@@ -142,8 +145,8 @@ def _pod(context: Context, broker_id: int) -> Manifest:
 
 
 def _certificates(context: Context, broker_id: int) -> Manifest:
-    """Mount the certificates of listeners, which may not exist; the Secret's content changes while
-    the pod runs."""
+    """Return the volume source of the broker's certificates. It is optional, since a cluster may
+    have none."""
     return {
         "secretName": labels.broker_tls(context.name, broker_id),
         "optional": True,
@@ -152,7 +155,8 @@ def _certificates(context: Context, broker_id: int) -> Manifest:
 
 
 def _spread(context: Context) -> Manifest:
-    """Return a preference for different nodes; on a single node all brokers run there."""
+    """Return an affinity that prefers a node of its own for each broker, but lets them share
+    nodes."""
     term = {
         "topologyKey": labels.HOSTNAME,
         "labelSelector": {"matchLabels": labels.selector(context.name)},

@@ -1,4 +1,5 @@
-"""Builds the driver of a Verification: one Job, and the right to write one ConfigMap."""
+"""Builds the objects that run a Verification: the driver's Job, its configuration, and the right to
+write one ConfigMap."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ RESOURCES_DEFAULT: Manifest = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkDriver:
-    """Inputs of a Verification's driver; the common fields are as in `manifest_context`."""
+    """The input of all builders for one Verification's driver. Fields that
+    `manifest_context.Context` has too mean the same."""
 
     verification: Verification
     image: str
@@ -46,13 +48,13 @@ class SparkDriver:
     set_user: bool = True
     api_server_ports: tuple[int, ...] = labels.API_SERVER_PORTS
     kafka_port: int = labels.KAFKA_PORT
-    """The port of the listener that it connects to."""
+    """The port of the listener to which the driver connects."""
     servers: str = ""
-    """Addresses of that listener, comma-separated; empty: its bootstrap Service."""
+    """The brokers' addresses at that listener, comma-separated; empty: the bootstrap Service."""
     login: str = ""
-    """The Secret with the credentials of its User; empty: no login."""
+    """The name of the Secret by which the driver logs in; empty: no login."""
     output: str = ""
-    """Where the driver's output is found; `{job}` stands for its Job's name."""
+    """Where a user finds the driver's log output; `{job}` stands for the name of its Job."""
 
     @property
     def name(self) -> str:
@@ -64,12 +66,12 @@ class SparkDriver:
 
     @property
     def report(self) -> str:
-        """Return the name of the ConfigMap that the driver writes."""
+        """Return the name of the ConfigMap to which the driver writes its report."""
         return f"{self.name}-report"
 
     @property
     def where_it_says(self) -> str:
-        """`output` with the name of this driver's Job."""
+        """Return `output` with the name of this driver's Job filled in."""
         return self.output.replace("{job}", f"{self.name}-driver")
 
     def metadata(self, name: str) -> Manifest:
@@ -100,7 +102,7 @@ def job_name(verification: str) -> str:
 
 
 def children(driver: SparkDriver) -> list[Manifest]:
-    """Return all objects to apply, in order: the Job comes last, after its inputs."""
+    """Return all objects of the driver, in the order in which to apply them: its Job comes last."""
     return [
         service_account(driver),
         role(driver),
@@ -124,7 +126,8 @@ def service_account(driver: SparkDriver) -> Manifest:
 
 
 def role(driver: SparkDriver) -> Manifest:
-    """Build the role by which the driver may write its own report and nothing else."""
+    """Build the Role that lets the driver read and patch its report's ConfigMap, and nothing
+    else."""
     rule = {
         "apiGroups": [""],
         "resources": ["configmaps"],
@@ -150,12 +153,13 @@ def role_binding(driver: SparkDriver) -> Manifest:
 
 
 def report(driver: SparkDriver) -> Manifest:
-    """Build an empty ConfigMap; the driver patches its data in."""
+    """Build the ConfigMap for the report, without data; the driver patches the data in."""
     return CONFIG_MAPS.manifest(driver.metadata(driver.report))
 
 
 def config(driver: SparkDriver) -> Manifest:
-    """Build the configuration that `python -m plimsoll_spark.verification --config` reads."""
+    """Build the ConfigMap with the file that `python -m plimsoll_spark.verification --config`
+    reads."""
     verification = driver.verification
     spec = verification.spec
     namespace, cluster = verification.cluster_key
@@ -179,8 +183,8 @@ def config(driver: SparkDriver) -> Manifest:
 
 
 def job(driver: SparkDriver) -> Manifest:
-    """Build a Job without retries: a second attempt would find the records of the first in the
-    topic."""
+    """Build the driver's Job. It has no retries: a second attempt would find the records of the
+    first in the topic."""
     return JOBS.manifest(
         driver.metadata(f"{driver.name}-driver"),
         spec={

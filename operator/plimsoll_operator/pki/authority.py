@@ -1,4 +1,4 @@
-"""Creates certificate authorities and signs certificates: of listeners, and of internal
+"""Creates certificate authorities, and signs certificates: of listeners, of users, and of internal
 connections.
 
 The library `cryptography` does X.509; this module states the parameters. Keys are ECDSA on P-256. A
@@ -35,7 +35,7 @@ KEY_BYTES_MAX = 16 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyPair:
-    """PEM: a certificate followed by its chain, and its private key, which `repr` hides."""
+    """A certificate, followed by its chain, and its private key, both in PEM. `repr` hides them."""
 
     certificate: bytes
     key: bytes
@@ -45,11 +45,13 @@ class KeyPair:
 
 
 class Unreadable(Exception):
-    """Bytes are not a certificate, or not a private key; the message is a sentence."""
+    """The given bytes are no usable certificate or private key. The message is a part of a sentence
+    that says why."""
 
 
 def new_authority(common_name: str, now_ms: int, days: int = LISTENER_CA_DAYS) -> KeyPair:
-    """Create an authority for certificates of servers and clients; it signs no other authority."""
+    """Create a self-signed certificate authority, valid for `days` from `now_ms` on. It may sign
+    only certificates of servers and clients, no other authority."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name[:64])])
     builder = _begun(name, name, key.public_key(), _from(now_ms, days))
@@ -64,8 +66,9 @@ def new_authority(common_name: str, now_ms: int, days: int = LISTENER_CA_DAYS) -
 def issue(
     authority: KeyPair, names: Iterable[str], now_ms: int, days: int = LISTENER_DAYS
 ) -> KeyPair:
-    """Sign a server's certificate for DNS names and IP addresses, with a new key. It never outlives
-    its authority. Raises Unreadable."""
+    """Create a key and sign a server's certificate for these DNS names and IP addresses. It is
+    valid for `days`, but no longer than the authority. Raises Unreadable if the authority has
+    expired or cannot be decoded."""
     alternatives = [_alternative(name) for name in dict.fromkeys(names)]
     assert alternatives, "a server has a name"
     validity = _within(authority, now_ms, days)
@@ -75,10 +78,11 @@ def issue(
 def issue_inside(
     authority: KeyPair, identity: str, now_ms: int, days: int = INSIDE_DAYS
 ) -> KeyPair:
-    """Sign a certificate of a broker or a controller for both ends of a connection, with a new key.
-    It may outlive its authority: internal connections ignore validity times (`tls_policy`), and
-    peers that still accept the authority replace an expired one. `identity`: a URI
-    (`plimsoll_core.security.inside`). Raises Unreadable."""
+    """Create a key and sign a certificate for a broker or a controller, as server and as client.
+    `identity`: its name, a URI (`plimsoll_core.security.inside`). The certificate may outlive the
+    authority: internal connections ignore validity times (`tls_policy`), and peers that still
+    accept the authority replace an expired one. Raises Unreadable if the authority cannot be
+    decoded."""
     usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     alternatives = [x509.UniformResourceIdentifier(identity)]
     return _issued(authority, alternatives, usages, _from(now_ms, days))
@@ -87,8 +91,9 @@ def issue_inside(
 def issue_client(
     authority: KeyPair, user: str, identity: str, now_ms: int, days: int = CLIENT_DAYS
 ) -> KeyPair:
-    """Sign a certificate by which a user logs in, with a new key, for clients only. `identity`: a
-    URI (`client_certificates.user_identity`). Raises Unreadable."""
+    """Create a key and sign a certificate by which the user `user` logs in; servers cannot use it.
+    `identity`: the user's name as a URI (`client_certificates.user_identity`). Raises Unreadable if
+    the authority has expired or cannot be decoded."""
     usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
     alternatives = [x509.UniformResourceIdentifier(identity)]
     return _issued(authority, alternatives, usages, _within(authority, now_ms, days), user)
@@ -104,7 +109,8 @@ def _issued(
     validity: Validity,
     common_name: str = "",
 ) -> KeyPair:
-    """`common_name` is shown to people; no code reads it."""
+    """Create a key and sign its certificate. `alternatives`: the names that it certifies; `usages`:
+    server or client authentication; `common_name`: for people only (empty: the first name)."""
     signer = _certificate(authority.certificate)
     signing = _private_key(authority.key)
     key = ec.generate_private_key(ec.SECP256R1())
@@ -128,11 +134,14 @@ def _issued(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validity:
+    """The time for which a certificate is valid, in milliseconds since 1970."""
+
     not_before_ms: int
     not_after_ms: int
 
     def due_ms(self) -> int:
-        """Return the time of renewal: after two thirds of the validity."""
+        """Return the time at which the certificate is to be renewed: after two thirds of its
+        validity."""
         return self.not_before_ms + 2 * (self.not_after_ms - self.not_before_ms) // 3
 
 
@@ -141,7 +150,8 @@ def _from(now_ms: int, days: int) -> Validity:
 
 
 def _within(authority: KeyPair, now_ms: int, days: int) -> Validity:
-    """Return a validity that ends no later than the authority's. Raises Unreadable."""
+    """Return a validity of `days` from `now_ms` on, cut off where the authority's ends. Raises
+    Unreadable if the authority has expired."""
     asked, end_ms = _from(now_ms, days), describe(authority.certificate).validity.not_after_ms
     if end_ms <= now_ms:
         raise Unreadable("the CA's certificate has expired")
@@ -150,7 +160,8 @@ def _within(authority: KeyPair, now_ms: int, days: int) -> Validity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """The read properties of an existing certificate. `sha256`: of its DER, in hex."""
+    """What `describe` reads from a certificate. `names`: its alternative names; `sha256`: the
+    fingerprint of its DER form, in hex."""
 
     names: frozenset[str]
     validity: Validity
@@ -158,7 +169,8 @@ class Description:
 
 
 def describe(pair_or_chain: bytes) -> Description:
-    """Describe the first certificate of a PEM chain. Raises Unreadable."""
+    """Return the properties of the first certificate in a PEM text. Raises Unreadable if there is
+    none."""
     found = _certificate(pair_or_chain)
     try:
         extension = found.extensions.get_extension_for_class(x509.SubjectAlternativeName)
@@ -174,7 +186,8 @@ def describe(pair_or_chain: bytes) -> Description:
 
 
 def signed_by(chain: bytes, authorities: bytes) -> bool:
-    """Return True if one of these authorities (PEM) signed the first certificate of the chain."""
+    """Return True if one of `authorities` (PEM) signed the first certificate of `chain` (PEM);
+    False also if either cannot be decoded."""
     try:
         leaf, known = _certificate(chain), _certificates(authorities)
     except Unreadable:
@@ -191,7 +204,8 @@ def _signed(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
 
 
 def authority_certificates(pem: bytes) -> tuple[bytes, ...]:
-    """Return the distinct certificates of authorities, as DER. Raises Unreadable."""
+    """Return the certificates in a PEM text as DER, each once. Raises Unreadable if one is not a CA
+    certificate."""
     found = _certificates(pem)
     for one in found:
         if not _signs(one):
@@ -208,7 +222,7 @@ def _signs(certificate: x509.Certificate) -> bool:
 
 
 def _subject(certificate: x509.Certificate) -> str:
-    """Return a certificate's subject, shortened for messages."""
+    """Return a certificate's subject as text, cut to 100 characters."""
     try:
         return certificate.subject.rfc4514_string()[:100]
     except Exception:  # noqa: BLE001 - the library cannot print this name
@@ -216,7 +230,8 @@ def _subject(certificate: x509.Certificate) -> str:
 
 
 def why_unusable(pair: KeyPair) -> str:
-    """Return the reason why clients cannot be shown this pair of a user's, or ""."""
+    """Return the reason why a server cannot use a certificate and key that a user supplied: they
+    cannot be decoded, or do not match. Return "" if it can."""
     encoding, form = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     try:
         leaf, key = _certificate(pair.certificate), _private_key(pair.key)
@@ -275,8 +290,8 @@ def _certificate(chain: bytes) -> x509.Certificate:
 
 
 def _certificates(pem: bytes) -> list[x509.Certificate]:
-    """Return the certificates of a PEM text, at least one. The bytes are untrusted: anyone with
-    write access to the object chose them."""
+    """Return all certificates of a PEM text. Raises Unreadable if there is none. The text is
+    untrusted: it may come from a user's object."""
     if len(pem) > PEM_BYTES_MAX:
         raise Unreadable(f"it is larger than {PEM_BYTES_MAX} bytes")
     try:

@@ -1,7 +1,9 @@
-"""Reports for metrics when the authorities and listener certificates of a LogCluster expire.
+"""Keeps, for the metrics, when the authorities and listener certificates of a LogCluster expire.
 
-Their reconcilers report what they read in each pass. They report a broker's certificate before it
-is replaced, so an approaching expiry is seen even when the Secret cannot be written."""
+The reconcilers that manage certificates record here what they read in each pass. They record a
+broker's certificate before they replace it, so an approaching expiry is seen even when the Secret
+cannot be written.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ Secret."""
 
 
 class ListenerCertificate(NamedTuple):
-    """`listener`: empty for an authority. `not_after_ms`: the earliest expiry among all brokers."""
+    """One time series of the metrics. `listener`: empty for an authority. `not_after_ms`: the
+    expiry in milliseconds since 1970; of a listener, the earliest among all brokers."""
 
     listener: str
     kind: CertificateKind | AuthorityKind
@@ -28,7 +31,8 @@ class ListenerCertificate(NamedTuple):
 
 @dataclass(slots=True)
 class CertificateTimes:
-    """Expiry times of one cluster, during one term."""
+    """The expiry times of the certificates of one cluster, as recorded during one controller
+    term."""
 
     # Expiry (milliseconds since 1970) by broker and listener.
     _ends: dict[tuple[int, str], tuple[CertificateKind, int]] = field(default_factory=dict)
@@ -36,20 +40,20 @@ class CertificateTimes:
     _authorities: dict[AuthorityKind, int] = field(default_factory=dict)
 
     def saw_authority(self, kind: AuthorityKind, certificate: bytes) -> None:
-        """Record an authority's expiry. An unreadable one has none; a condition of the LogCluster
-        reports it."""
+        """Record when the authority of this kind, given in PEM, expires. If it cannot be decoded,
+        forget the recorded time; a condition of the LogCluster reports it."""
         try:
             self._authorities[kind] = describe(certificate).validity.not_after_ms
         except Unreadable:
             self._authorities.pop(kind, None)
 
     def forget_authority(self, kind: AuthorityKind) -> None:
-        """Drop an authority that does not exist or is no longer needed."""
+        """Forget the authority of this kind: it does not exist, or is no longer needed."""
         self._authorities.pop(kind, None)
 
     def saw(self, broker_id: int, listener: str, kind: CertificateKind, chain: bytes) -> None:
-        """Record a certificate's expiry. An unreadable one has none; the pass replaces or reports
-        it."""
+        """Record when the certificate (PEM) that a broker has for a listener expires. If it cannot
+        be decoded, forget the recorded time; the pass replaces or reports the certificate."""
         try:
             ends_ms = describe(chain).validity.not_after_ms
         except Unreadable:
@@ -58,7 +62,7 @@ class CertificateTimes:
             self._ends[broker_id, listener] = kind, ends_ms
 
     def keep(self, brokers: Iterable[int], listeners: Iterable[str]) -> None:
-        """Forget the certificates of all other brokers and listeners."""
+        """Forget the certificates of brokers or listeners that are not among these."""
         there = {(broker, listener) for listener in listeners for broker in brokers}
         for gone in self._ends.keys() - there:
             del self._ends[gone]

@@ -1,12 +1,12 @@
-"""Rotates the internal authority. Each step is taken once brokers prove that it disconnects none of
-them, not after a fixed time.
+"""Rotates the authority of TLS between brokers and controller. Each step is taken once the brokers
+prove that it breaks no connection, not after a fixed time.
 
     made → (two thirds of its life, or requested) → a next one is announced
     → (every active broker trusts it) → it signs
     → (every active broker shows a certificate of it) → the former one is trusted no more
 
-An inactive broker finds both in its Secret when it returns. Pure; the operator stores what `step`
-returns.
+A broker that is inactive meanwhile finds its new certificate and the trusted authorities in its
+Secret when it returns. Pure; the operator stores what `step` returns.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from plimsoll_operator.pki.rotation import Authorities, Step
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proofs:
-    """Evidence from the brokers. `trusted`: fingerprints of the authorities that all brokers trust
-    and all Secrets hold. `renewed`: all brokers show a certificate of the authority that signs now.
-    `asked`: the user's request for another authority; empty: none."""
+    """What is known of the brokers. `trusted`: SHA-256 fingerprints of the authorities that all
+    active brokers trust and all brokers' Secrets hold. `renewed`: True if all brokers show a
+    certificate signed by the present authority. `asked`: the user's request for a new authority,
+    any text that differs from the last one; empty: none."""
 
     trusted: frozenset[str]
     renewed: bool
@@ -30,8 +31,9 @@ class Proofs:
 
 
 def step(known: Authorities | None, common_name: str, now_ms: int, proofs: Proofs) -> Authorities:
-    """Return the authorities to store; the same value while no step is due. Raises
-    `authority.Unreadable`."""
+    """Return the authorities after the next step, or `known` itself if none may be taken yet.
+    `known` None: create the first authority, named `common_name`. Raises `authority.Unreadable` if
+    `known` cannot be decoded."""
     make = partial(new_authority, common_name, now_ms, INSIDE_CA_DAYS)
     if known is None:
         return Authorities(current=make(), since_ms=now_ms, served=proofs.asked)

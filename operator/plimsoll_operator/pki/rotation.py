@@ -36,7 +36,7 @@ AGAIN_MS = 600_000
 
 
 class Step(Enum):
-    """A change of the authorities; the operator writes its Secrets at each."""
+    """A step of the rotation. The operator writes its Secrets after each one."""
 
     ANNOUNCE = "a new authority is trusted"
     SIGN = "the announced authority signs"
@@ -45,38 +45,42 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Authorities:
-    """`current` signs; `announced` is trusted and signs later; `former` (PEM, maybe empty) signed
-    before and is still trusted. `since_ms`: when the last step was taken, by the operator's wall
-    clock."""
+    """The authorities of one kind at one step of their rotation. `current`: signs; `announced`:
+    trusted, and signs next; `former`: in PEM, signed before and still trusted (empty: none).
+    `since_ms`: time of the last step, in milliseconds since 1970."""
 
     current: KeyPair
     announced: KeyPair | None = None
     former: bytes = b""
     since_ms: int
-    # The user's last request that was served.
     served: str = ""
+    """The text of the user's last request that was carried out; empty: none."""
 
     @property
     def trusted(self) -> bytes:
-        """Return all authorities that clients must trust, as PEM; the signing one comes first."""
+        """Return the certificates of all authorities that peers must trust, in PEM; that of
+        `current` first."""
         announced = b"" if self.announced is None else self.announced.certificate
         return self.current.certificate + announced + self.former
 
     @property
     def under_way(self) -> bool:
-        """Return True if another step follows without a request."""
+        """Return True if a rotation has begun and is not finished: its next step needs no
+        request."""
         return self.announced is not None or bool(self.former)
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """Return the steps that may follow. The last one continues the step before: a request takes
-        it. An authority may become due while the one before it is still trusted."""
+        """Return the steps that can be taken next, by their times. The last one is the one that a
+        user's request takes. There are two while a former authority is still trusted: the present
+        one may become due meanwhile."""
         if self.announced is not None:
             return (Step.SIGN,)
         return (Step.ANNOUNCE, Step.END_FORMER) if self.former else (Step.ANNOUNCE,)
 
     def after(self, step: Step, now_ms: int, make: Callable[[], KeyPair]) -> Authorities:
-        """Return the authorities after `step`. `make` creates the authority that is announced."""
+        """Return the authorities after `step`, taken at `now_ms`. `make` creates a new authority,
+        if the step announces one."""
         match step:
             case Step.ANNOUNCE:
                 return replace(self, announced=make(), since_ms=now_ms)
@@ -95,9 +99,10 @@ def step(
     former_ms: int | None = None,
     asked: str = "",
 ) -> Authorities:
-    """Return the authorities to store; the same value while no step is due. `former_ms`: how long
-    the former one stays trusted, None: `OVERLAP_MS`; `asked`: the user's request for the next step,
-    empty: none. Raises `authority.Unreadable`."""
+    """Return the authorities after all steps that are due, or `known` itself if none is. `known`
+    None: create the first authority, named `common_name`. `former_ms`: how long the former
+    authority stays trusted (None: `OVERLAP_MS`). `asked`: the text of the user's request for the
+    next step; empty: none. Raises `authority.Unreadable` if `known` cannot be decoded."""
     make = partial(new_authority, common_name, now_ms)
     if known is None:
         return Authorities(current=make(), since_ms=now_ms, served=asked)

@@ -26,7 +26,8 @@ _OF_CURVE = {"secp256r1": "ES256", "secp384r1": "ES384"}
 
 
 def keys_of(key_set: Any) -> tuple[TokenKey, ...]:
-    """Return the keys of a JSON Web Key Set that verify tokens, sorted by id; maybe none."""
+    """Return the keys in a JSON Web Key Set by which brokers can verify tokens, sorted by key id:
+    at most `KEYS_MAX`. Empty if there is none, or the input is no key set."""
     rows = key_set.get("keys") if isinstance(key_set, dict) else None
     found: dict[str, TokenKey] = {}
     for row in (rows if isinstance(rows, list) else [])[: 4 * KEYS_MAX]:
@@ -37,7 +38,7 @@ def keys_of(key_set: Any) -> tuple[TokenKey, ...]:
 
 
 def _key(row: Any) -> TokenKey | None:
-    """Return None if the row is not a usable key for verification."""
+    """Return one row of a key set as a TokenKey; None if brokers cannot verify tokens with it."""
     if not isinstance(row, dict) or row.get("use", "sig") != "sig":
         return None
     key_id = row.get("kid")
@@ -58,8 +59,8 @@ def _key(row: Any) -> TokenKey | None:
 
 
 def _algorithm(public_key: Any, stated: object) -> Algorithm | None:
-    """Return the algorithm that the key verifies: the stated one if the key's kind allows it, the
-    kind's default if none is stated, else None."""
+    """Return the signature algorithm of a key: the stated one if the key's type allows it, or that
+    type's default if none is stated. Return None if the key or the algorithm is not supported."""
     if isinstance(public_key, RSAPublicKey) and public_key.key_size in RSA_BITS:
         if public_key.public_numbers().e.bit_length() > EXPONENT_BITS_MAX:
             return None

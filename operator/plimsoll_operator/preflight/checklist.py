@@ -47,8 +47,8 @@ CHECKS = (*BEFORE, *AFTER)
 
 
 async def verdicts(gatherer: Gatherer, wishes: Wishes, wanted: Collection[str]) -> list[Verdict]:
-    """Return the verdicts of the checks in `wanted`, a part of `CHECKS`. An unreadable fact raises
-    nothing."""
+    """Run the checks named in `wanted`, in the order of `CHECKS`, and return their verdicts. A fact
+    that cannot be read makes a verdict too, and raises nothing."""
     return [await _verdict(name, gatherer, wishes) for name in CHECKS if name in wanted]
 
 
@@ -72,13 +72,13 @@ async def _verdict(check: str, gatherer: Gatherer, wishes: Wishes) -> Verdict:
 
 
 def failed(verdicts: Sequence[Verdict]) -> bool:
-    """Return True if the installation should not go on."""
+    """Return True if a check failed, so that the installation should not go on."""
     return any(one.result == "failed" for one in verdicts)
 
 
 def lines(verdicts: Sequence[Verdict]) -> str:
-    """Yield `ok       storage-class          StorageClass …`, a paragraph each, and a closing
-    line."""
+    """Return the report for people: a paragraph for each verdict (`ok storage-class StorageClass
+    …`), and a last line that counts the results."""
     width = max((len(one.check) for one in verdicts), default=0)
     indent = " " * (len("warning") + width + 4)
     told = [
@@ -99,6 +99,7 @@ def lines(verdicts: Sequence[Verdict]) -> str:
 
 
 def as_json(verdicts: Sequence[Verdict]) -> str:
-    """Return `{"ok": bool, "checks": [{"check", "result", "message"}]}`, on one line."""
+    """Return the report for programs on one line: `{"ok": bool, "checks": [{"check", "result",
+    "message"}]}`."""
     rows = [{"check": one.check, "result": one.result, "message": one.message} for one in verdicts]
     return json.dumps({"ok": not failed(verdicts), "checks": rows})

@@ -31,7 +31,8 @@ from plimsoll_operator.preflight.rights import RIGHTS
 
 
 def unread(check: str, found: NotRead) -> Verdict:
-    """Return the verdict of `check` without its fact."""
+    """Return the verdict of a check without its fact: a warning if the API server refused to show
+    it, a failure if it did not answer."""
     if found.refused:
         return Verdict(check=check, result="warning", message=f"Not checked: {found.message}.")
     text = f"The API server is unreachable: {found.message}. Repeat when it responds."
@@ -48,7 +49,8 @@ FAIRNESS = "priority-and-fairness"
 
 
 def version(found: str | NotRead) -> Verdict:
-    """`found`: as the API server's `/version` reports it, `v1.31.4-eks-1`."""
+    """Judge the version of Kubernetes. `found`: as the API server's `/version` reports it, such as
+    `v1.31.4-eks-1`."""
     if isinstance(found, NotRead):
         return unread(VERSION, found)
     parts = re.match(r"v?(\d+)\.(\d+)", found)
@@ -62,7 +64,8 @@ def version(found: str | NotRead) -> Verdict:
 
 
 def storage(found: tuple[StorageClass, ...] | NotRead, wanted: str) -> Verdict:
-    """`wanted`: the StorageClass that LogClusters will name; empty: the default one."""
+    """Judge the StorageClass for brokers' volumes. `wanted`: the class that LogClusters will name;
+    empty: the default one."""
     if isinstance(found, NotRead):
         return unread(STORAGE, found)
     chosen = _chosen(found, wanted)
@@ -81,7 +84,8 @@ def storage(found: tuple[StorageClass, ...] | NotRead, wanted: str) -> Verdict:
 
 
 def _chosen(found: tuple[StorageClass, ...], wanted: str) -> StorageClass | str:
-    """Return the class, or the sentence that says why there is none."""
+    """Return the StorageClass that brokers' volumes get; if there is none, a sentence that says
+    why."""
     if not found:
         return "There is no StorageClass, so brokers cannot get volumes: install a CSI driver."
     names = ", ".join(sorted(one.name for one in found))
@@ -98,7 +102,8 @@ def _chosen(found: tuple[StorageClass, ...], wanted: str) -> StorageClass | str:
 
 
 def fairness(served: bool | NotRead) -> Verdict:
-    """`served`: True if the API server serves flowcontrol.apiserver.k8s.io/v1."""
+    """Judge if the chart's FlowSchema can be created. `served`: True if the API server serves
+    flowcontrol.apiserver.k8s.io/v1."""
     if isinstance(served, NotRead):
         return unread(FAIRNESS, served)
     if served:
@@ -165,8 +170,8 @@ def webhooks(found: Webhooks | NotRead) -> Verdict:
 
 
 def _webhook_text(webhook: Webhook, namespaces: Mapping[str, Mapping[str, str]]) -> str:
-    """Return the requests that the webhook intercepts and where; empty if none concerns the
-    product."""
+    """Return a text that names the webhook, and the product's resources and the namespaces in which
+    it intercepts writes; "" if it intercepts none."""
     where = [name for name in sorted(namespaces) if matches(webhook.namespaces, namespaces[name])]
     plurals = sorted(set(_written(webhook.rules)))
     if not plurals or (namespaces and not where):
@@ -184,8 +189,9 @@ def _written(rules: tuple[WebhookRule, ...]) -> Iterator[str]:
 
 
 def writes() -> dict[tuple[str, str], set[str]]:
-    """Return operations by group and resource: the operator's writes, and those of controllers for
-    its objects."""
+    """Return, by (API group, resource), the admission operations on objects that matter to the
+    product: the operator's own writes, and those of Kubernetes' controllers for brokers and
+    drivers."""
     found = {key: set(operations) for key, operations in BY_OTHERS.items()}
     for right in RIGHTS:
         operations = {OPERATIONS[verb] for verb in right.verbs if verb in OPERATIONS}
@@ -204,8 +210,9 @@ def _stands_before(rule: WebhookRule, group: str, resource: str, operations: set
 
 
 def _is_meant(pattern: str, resource: str) -> bool:
-    """Match as `rules[].resources` of a webhook: `*` has no subresources, `*/*` is everything,
-    `pods/*` is pods and all their subresources, `*/status` every status."""
+    """Return True if a pattern in `rules[].resources` of a webhook covers the resource, which may
+    have a subresource: `*` covers no subresources, `*/*` everything, `pods/*` pods and all their
+    subresources, `*/status` every status."""
     if pattern == "*/*":
         return True
     if pattern == "*":
@@ -225,8 +232,8 @@ P99_MS_FAILURE = 1_000.0
 
 
 def quantile(milliseconds: tuple[float, ...], share: float) -> float:
-    """Return the smallest value that at least `share` of the values do not exceed (nearest
-    rank)."""
+    """Return the smallest of the values that at least `share` (0 to 1) of them do not exceed
+    (nearest rank). There must be at least one value."""
     return sorted(milliseconds)[max(math.ceil(share * len(milliseconds)) - 1, 0)]
 
 
@@ -266,7 +273,8 @@ WANTED = frozenset(
 
 
 def kinds(found: frozenset[tuple[str, str]] | NotRead) -> Verdict:
-    """`found`: (API version, plural) of everything that is served in our API groups."""
+    """Judge if the CRDs of this release are installed. `found`: (API version, plural) of all kinds
+    that the API server serves in the product's groups."""
     if isinstance(found, NotRead):
         return unread(KINDS, found)
     missing = sorted(f"{plural} ({version})" for version, plural in WANTED - found)
@@ -277,7 +285,7 @@ def kinds(found: frozenset[tuple[str, str]] | NotRead) -> Verdict:
 
 
 def operator(found: tuple[OperatorPods, ...] | NotRead, namespace: str) -> Verdict:
-    """`found`: the operator's Deployments in the release's namespace."""
+    """Judge if the operator runs. `found`: its Deployments in `namespace`."""
     if isinstance(found, NotRead):
         return unread(OPERATOR, found)
     if not found:

@@ -1,4 +1,5 @@
-"""The facts that the checks judge: `gather` reads them from a Kubernetes, tests state them."""
+"""The facts that the checks of `plimsoll preflight` judge. `gather` reads them from an API server;
+tests state them."""
 
 from __future__ import annotations
 
@@ -14,22 +15,22 @@ Result = Literal["ok", "warning", "failed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The result of a check: one line of the report."""
+    """The result of one check: one paragraph of the report."""
 
     check: str
     result: Result
     message: str
-    """Sentences; of all but `ok`, with what to do."""
+    """Sentences. Unless the result is `ok`, they say what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotRead:
-    """A fact that could not be read, and the reason."""
+    """Stands for a fact that could not be read."""
 
     message: str
-    """The API server's words, or the client's."""
+    """The reason, as the API server or the client states it."""
     refused: bool
-    """The API server answered and would not say; else it did not answer."""
+    """True if the API server refused to show the fact; False if it did not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,20 +42,23 @@ class StorageClass:
     binding_mode: str
     expandable: bool
     created: str
-    """RFC 3339: of several default ones Kubernetes takes the newest."""
+    """Creation time, RFC 3339. Of several default classes Kubernetes takes the newest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PermissionAnswer:
+    """The API server's answer to the question if the caller holds a permission."""
+
     permission: Permission
     namespace: str
-    """Empty: in all namespaces, or about objects without one."""
+    """The namespace of the question; empty: all namespaces, or objects without a namespace."""
     allowed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookRule:
-    """The requests that a webhook intercepts; `*` as in Kubernetes."""
+    """One rule of a webhook: which requests it intercepts. `*` means what it means in
+    Kubernetes."""
 
     groups: tuple[str, ...]
     resources: tuple[str, ...]
@@ -64,40 +68,45 @@ class WebhookRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
-    """A webhook with failurePolicy Fail."""
+    """An admission webhook with failurePolicy Fail: while it is down, the requests that it
+    intercepts fail."""
 
     configuration: str
-    """`ValidatingWebhookConfiguration NAME`."""
+    """Kind and name of the object that declares it: `ValidatingWebhookConfiguration NAME`."""
     name: str
     rules: tuple[WebhookRule, ...]
     namespaces: LabelSelector
-    """Selects namespaces by their labels."""
+    """Selects the namespaces in which it intercepts requests, by their labels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhooks:
-    """The webhooks that can fail requests, and the relevant namespaces."""
+    """All webhooks with failurePolicy Fail, and the namespaces in which the product will write."""
 
     failing: tuple[Webhook, ...]
     namespaces: Mapping[str, Mapping[str, str]]
-    """Labels by name; empty if unreadable: then every selector may match."""
+    """Labels of these namespaces, by name; empty if they could not be read: every selector then
+    counts as matching."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Appends:
-    """Writes of one small object, one after the other."""
+    """Durations of repeated writes of one small object, one after the other, as a measure of etcd's
+    latency. `kind`: that of the object."""
 
     kind: str
     milliseconds: tuple[float, ...]
-    """The duration of each answered write."""
+    """The duration of each write that was answered."""
     stopped: str = ""
-    """The reason for fewer writes than planned; empty: all were done."""
+    """Why fewer writes than planned were made; empty: all were made."""
     left: str = ""
-    """The reason why the object could not be deleted afterwards; empty: it was deleted."""
+    """Why the object still exists; empty: it was deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorPods:
+    """One Deployment of the operator, and how many of its pods are Ready."""
+
     name: str
     ready: int
     wanted: int
@@ -105,12 +114,12 @@ class OperatorPods:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """The planned installation: the release's namespace, and the chart's relevant values."""
+    """The planned installation. `namespace`: that of the chart's release."""
 
     namespace: str
     watched: tuple[str, ...] = ()
-    """The chart's `watch.namespaces`; empty: all."""
+    """The chart's `watch.namespaces`; empty: all namespaces."""
     storage_class: str = ""
-    """The StorageClass; empty: the default one."""
+    """The StorageClass of brokers' volumes; empty: the default one."""
     values: frozenset[str] = field(default_factory=frozenset)
-    """Names of boolean values that are true."""
+    """Names of the chart's boolean values that are true."""

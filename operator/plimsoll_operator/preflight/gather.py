@@ -55,7 +55,8 @@ OWN_BUSINESS = ("kube-system", "kube-public", "kube-node-lease")
 
 
 def not_read(error: ApiError) -> NotRead:
-    """Convert an API server's error into a fact."""
+    """Return the stand-in for a fact for which the API server answered with this error, or not at
+    all."""
     message = error.message.rstrip(".")
     if error.status in REFUSALS:
         message += " (repeat with an administrator's kubeconfig)"
@@ -63,7 +64,8 @@ def not_read(error: ApiError) -> NotRead:
 
 
 def _fact(read: Callable[[Gatherer], Awaitable[F]]) -> Callable[[Gatherer], Awaitable[F | NotRead]]:
-    """Return an API server's error as a fact."""
+    """Decorate a method of the Gatherer so that it returns a NotRead instead of raising
+    ApiError."""
 
     @functools.wraps(read)
     async def found(gatherer: Gatherer) -> F | NotRead:
@@ -76,7 +78,7 @@ def _fact(read: Callable[[Gatherer], Awaitable[F]]) -> Callable[[Gatherer], Awai
 
 
 class Gatherer:
-    """`kube` and `transport` lead to the same API server."""
+    """Reads each fact when it is asked for. `kube` and `transport` lead to the same API server."""
 
     def __init__(self, kube: KubeApi, transport: Transport, wishes: Wishes) -> None:
         self._kube = kube
@@ -94,7 +96,8 @@ class Gatherer:
 
     @_fact
     async def priority_and_fairness(self) -> bool:
-        """Return True if FlowSchemas are served."""
+        """Return True if the API server serves flowcontrol.apiserver.k8s.io/v1, the group of
+        FlowSchemas."""
         try:
             await self._document("/apis/flowcontrol.apiserver.k8s.io/v1")
         except NotFound:
@@ -103,7 +106,8 @@ class Gatherer:
 
     @_fact
     async def kinds(self) -> frozenset[tuple[str, str]]:
-        """Return (API version, plural) of all kinds served in the product's groups."""
+        """Return (API version, plural) of all kinds that the API server serves in the product's
+        groups."""
         found: set[tuple[str, str]] = set()
         for version in (API_VERSION, METADATA_BATCHES.api_version):
             try:
@@ -122,7 +126,8 @@ class Gatherer:
 
     @_fact
     async def permissions(self) -> tuple[PermissionAnswer, ...]:
-        """Return an answer to each right of the operator, in each namespace that it will watch."""
+        """Return, for each permission that the operator needs, if the caller holds it: in every
+        namespace to be watched, or over the whole cluster."""
         wishes = self._wishes
         questions = [("", one) for one in needed(wishes.values, cluster=True)]
         for namespace in wishes.watched or ("",):
@@ -144,8 +149,8 @@ class Gatherer:
 
     @_fact
     async def webhooks(self) -> Webhooks:
-        """Return the webhooks with failurePolicy Fail, and the labels of the namespaces to be
-        watched."""
+        """Return all admission webhooks with failurePolicy Fail, and the labels of the namespaces
+        to be watched."""
         failing: list[Webhook] = []
         for kind in (VALIDATING_WEBHOOKS, MUTATING_WEBHOOKS):
             for body in (await self._kube.list(kind)).items:
@@ -166,8 +171,8 @@ class Gatherer:
         }
 
     async def appends(self) -> Appends | NotRead:
-        """Time repeated writes of one small object, like those of the metadata log: of the log's
-        kind if it is served and may be deleted, else a ConfigMap."""
+        """Measure repeated writes of one small object, like those of the metadata log: a
+        MetadataBatch if that kind is served and the caller may delete it, else a ConfigMap."""
         found = await self._appends(METADATA_BATCHES, _batch)
         if isinstance(found, NotRead) and found.refused:
             found = await self._appends(CONFIG_MAPS, _config_map)
@@ -201,7 +206,8 @@ class Gatherer:
             return False
 
     async def _is_allowed(self, namespace: str, permission: Permission) -> bool:
-        """Ask the API server for one permission. Raises ApiError."""
+        """Return True if the caller holds the permission in the namespace, by a
+        SelfSubjectAccessReview. Raises ApiError."""
         review = await self._kube.create(ACCESS_REVIEWS, _review(namespace, permission))
         return (review.get("status") or {}).get("allowed") is True
 
@@ -210,7 +216,8 @@ class Gatherer:
 
 
 class _Writer:
-    """Writes one object repeatedly and times the writes: `begin`, `repeat`, `remove`."""
+    """Writes one object repeatedly and records the duration of each write. Call `begin`, `repeat`,
+    and `remove` in any case."""
 
     def __init__(
         self, kube: KubeApi, kind: Kind, namespace: str, content: Callable[[int], Object]
@@ -225,7 +232,7 @@ class _Writer:
         self.milliseconds: list[float] = []
 
     async def begin(self) -> None:
-        """Create the object, or take over one that an earlier run left."""
+        """Create the object; if an earlier run left one, read it instead. Raises ApiError."""
         began = time.monotonic()
         meta = {"name": APPEND_NAME, "namespace": self._namespace}
         body = self._body(0, meta)
@@ -237,7 +244,8 @@ class _Writer:
         self.milliseconds.append(1_000 * (time.monotonic() - began))
 
     async def repeat(self) -> str:
-        """Do the other writes; return why they stopped early, or ""."""
+        """Write the object until `APPENDS` writes were answered. Return "", or why it stopped
+        earlier."""
         end = time.monotonic() + APPENDS_SECONDS_MAX
         for number in range(len(self.milliseconds), APPENDS):
             began = time.monotonic()
@@ -259,7 +267,7 @@ class _Writer:
         return ""
 
     async def remove(self) -> str:
-        """Delete the object; return why it still exists, or ""."""
+        """Delete the object. Return "", or why it may still exist."""
         uid = self._stored["metadata"]["uid"]
         try:
             await self._kube.delete(self._kind, self._namespace, APPEND_NAME, uid=uid)
@@ -279,7 +287,8 @@ def _config_map(number: int) -> Object:
 
 
 def _batch(number: int) -> Object:
-    """Build a batch without a cluster's label, so that no log adopts it."""
+    """Return the content of a MetadataBatch without a cluster's label, so that no operator takes it
+    for a part of a metadata log."""
     padding = {"padding": "x" * APPEND_BYTES}
     return {
         "spec": {"clusterId": APPEND_NAME, "slot": 0, "nonce": str(number), "records": [padding]}
@@ -345,8 +354,8 @@ def _rule(rule: Object) -> WebhookRule:
 
 
 def _selector(body: Object) -> LabelSelector:
-    """Decode a selector; an unreadable one selects every namespace, so that no webhook is
-    missed."""
+    """Return a webhook's namespaceSelector. One that cannot be decoded becomes the selector of all
+    namespaces, so that no webhook is missed."""
     try:
         return msgspec.convert(body, LabelSelector)
     except msgspec.ValidationError:

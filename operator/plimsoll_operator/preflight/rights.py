@@ -30,34 +30,34 @@ READ = "get list watch"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Right:
-    """One rule of a role, in RBAC's terms."""
+    """One rule of a Role or ClusterRole of the operator, in RBAC's terms."""
 
     why: str
-    """A comment of the role that the chart renders."""
+    """What the operator needs the right for; a comment in the role that the chart renders."""
     group: str
-    """An API group; empty: the core group."""
+    """The API group; empty: the core group."""
     resources: tuple[str, ...]
-    """Plurals, with their subresource: `topics/status`."""
+    """Plurals of kinds, some with a subresource: `topics/status`."""
     verbs: tuple[str, ...]
     urls: tuple[str, ...] = ()
-    """Paths of the API server, instead of resources."""
+    """Paths outside the kinds of objects (nonResourceURLs), instead of resources."""
     names: tuple[str, ...] = ()
-    """The only objects that the right covers; empty: all."""
+    """Names of the objects that the right is limited to; empty: all."""
     cluster: bool = False
-    """True for objects without a namespace: a Role cannot hold the right."""
+    """True for objects without a namespace: only a ClusterRole can grant the right."""
     when: str = ""
-    """The chart's value that enables the right; empty: always."""
+    """The name of the chart's value that enables the right; empty: always granted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Permission:
-    """One permission, as a SelfSubjectAccessReview asks for it."""
+    """One verb on one resource, as a SelfSubjectAccessReview asks for it."""
 
     group: str
     resource: str
     verb: str
     name: str = ""
-    """The name of the only object; empty: any."""
+    """The name of the object; empty: any object."""
 
     def __str__(self) -> str:
         group = f".{self.group}" if self.group else ""
@@ -70,7 +70,8 @@ _PLURALS = " ".join(kind.plural for kind in WATCHED_KINDS)
 
 
 def _right(why: str, group: str, resources: str, verbs: str, **more: Any) -> Right:
-    """`resources` and `verbs`: words."""
+    """Return a Right. `resources` and `verbs`: words separated by spaces; `more`: its other
+    fields."""
     found = tuple(resources.split())
     return Right(why=why, group=group, resources=found, verbs=tuple(verbs.split()), **more)
 
@@ -139,9 +140,9 @@ RIGHTS = (
 
 
 def needed(values: Collection[str], *, cluster: bool) -> Iterator[Permission]:
-    """Return each permission once, in the table's order. `cluster`: those about objects without a
-    namespace, else the others. `values`: the chart's values that are true and that rights depend
-    on."""
+    """Yield each permission that the operator needs, once, in the order of `RIGHTS`. `cluster`:
+    True: on objects without a namespace, False: on the others. `values`: names of the chart's
+    values that are true; a right that depends on another value is left out."""
     seen = set()
     for right in RIGHTS:
         if right.cluster != cluster or (right.when and right.when not in values):

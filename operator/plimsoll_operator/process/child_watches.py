@@ -1,9 +1,9 @@
-"""Watches the objects that the operator made, and namespaces, so that a change is seen within
-seconds.
+"""Watches the objects that the operator made, and namespaces, so that the operator reacts to a
+change within seconds.
 
-The watches carry metadata only, of objects with a cluster's label. A change requeues the cluster;
-it is never evidence. Every operator process watches; the cluster's leader reconciles. The leader's
-periodic round finds what a watch missed.
+The watches carry metadata only, of objects with a cluster's label. A change queues the cluster for
+reconciliation; it is never evidence. Every operator process watches; only the cluster's leader
+reconciles. The leader's periodic reconciliation finds what a watch missed.
 """
 
 from __future__ import annotations
@@ -58,17 +58,19 @@ REFUSED_SECONDS = 60.0
 
 @dataclass(slots=True)
 class SeenChildren:
-    """The known objects of one kind, each with the marks that count as a change. `None`: no list
-    yet."""
+    """The objects of one kind as a watch last delivered them, and the changes not handled yet.
+    `marks`: for each object the parts of its metadata that count as a change (`_mark`), and the
+    cluster in its label; None before the first list."""
 
     kind: Kind
     marks: dict[Key, tuple[Hashable, str]] | None = None
     changed: list[tuple[Key, str, bool]] = field(default_factory=list)
-    """(object, the cluster in its label, True if it was deleted)."""
+    """Changes not handled yet: (the object's key, the cluster in its label, True if it was
+    deleted)."""
 
     def list(self, items: tuple[Object, ...]) -> None:
-        """Apply a fresh list: objects with other marks have changed. The first list reports no
-        change."""
+        """Take a complete list, and add to `changed` the objects that differ from what was known or
+        are gone. The first list adds nothing."""
         before, self.marks = self.marks, {}
         for item in items:
             self.marks[key_of(item)] = (self._mark(item["metadata"]), _cluster(item))
@@ -91,7 +93,8 @@ class SeenChildren:
         self.marks[key] = (mark, _cluster(item))
 
     def _mark(self, meta: Object) -> Hashable:
-        """Return the parts of an object that an edit changes and a status update does not."""
+        """Return the parts of an object's metadata that change with an edit, and not with an update
+        of its status. For parts of the metadata log only the uid counts."""
         if self.kind in LOG:
             return str(meta["uid"])
         own = tuple(sorted((meta.get("labels") or {}).items()))
@@ -102,7 +105,8 @@ class SeenChildren:
 
 
 class OwnedWatches:
-    """Watches the children and namespaces; `run` until it is cancelled."""
+    """Watches the children of all clusters, and namespaces, and queues the clusters that a change
+    concerns. `run` works until it is cancelled."""
 
     def __init__(self, parts: Parts, clusters: ClusterSupervisor) -> None:
         self._parts = parts
@@ -128,7 +132,8 @@ class OwnedWatches:
                 await asyncio.sleep(delay_s)
 
     async def _look(self, seen: SeenChildren, namespace: str | None) -> None:
-        """Process one list and the changes after it, until a new list is needed."""
+        """Handle one list and the watch events after it. Return when the watch has expired and a
+        new list is needed. Raises ApiError."""
         kube = self._parts.watch_kube
         selector = None if seen.kind is NAMESPACES else labels.CLUSTER
         following = follow(kube, seen.kind, namespace, selector, metadata_only=True)
@@ -153,8 +158,8 @@ class OwnedWatches:
                 self._clusters.offer(owner, Work(Task.LOG, owner), LOG_SETTLES_MS)
 
     def _namespace(self, name: str) -> None:
-        """Requeue the topics and users of a namespace: its labels decide which clusters accept
-        them."""
+        """Queue the Topics and Users in a namespace that belong to clusters of other namespaces:
+        its labels decide if those clusters accept them."""
         for topic in self._parts.objects.topics:
             if topic.metadata.namespace == name != topic.cluster_key[0]:
                 self._clusters.offer(topic.cluster_key, Work(Task.TOPIC, topic.key))

@@ -22,7 +22,8 @@ logger = logging.getLogger("plimsoll.http")
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """Return False for errors of a peer: the reply tells the peer, and it could flood the log."""
+    """Return False for a log record about a malformed request. The reply tells the client, and
+    clients could flood the log."""
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, HttpProcessingError)
 
@@ -32,7 +33,8 @@ logger.addFilter(_is_ours)
 
 @web.middleware
 async def _local(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refuse requests of web pages: a page in the user's browser must not read a forwarded port."""
+    """Middleware that refuses requests of web pages: a page in a user's browser must not read a
+    port that is forwarded to the user's machine."""
     local = request.transport.get_extra_info("sockname") if request.transport else None
     headers = request.headers
     if why := refused_page(local, headers.get("Host", ""), from_page="Origin" in headers):
@@ -41,8 +43,9 @@ async def _local(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 class HttpServer:
-    """`ready` returns True once the watches have begun. `guard` decides access to the view; None
-    allows everyone who reaches the port."""
+    """Serves metrics, views and probes of one operator process. `ready` returns True once the
+    watches have begun; `/readyz` shows it. `guard` decides access to the views; None admits every
+    request that reaches the port."""
 
     def __init__(self, parts: Parts, ready: Callable[[], bool], guard: Guard | None = None) -> None:
         self._parts = parts
@@ -54,7 +57,8 @@ class HttpServer:
 
     @property
     def views(self) -> list[web.RouteDef]:
-        """Routes of the clusters' view; also for a host that serves them on a port of its own."""
+        """Return the routes of the clusters' views, for a host that serves them on a port of its
+        own."""
         return self._views.routes
 
     async def start(self, metrics_port: int, health_port: int) -> None:
@@ -70,7 +74,7 @@ class HttpServer:
         return [web.get("/metrics", self._metrics)]
 
     async def _serve(self, routes: list[web.RouteDef], host: str | None, port: int) -> None:
-        """Serve routes on a port; `host` None: on every address, of both families."""
+        """Serve the routes on a port of `host`; None: on every address, IPv4 and IPv6."""
         app = web.Application(middlewares=[_local])
         app.add_routes(routes)
         runner = web.AppRunner(app, access_log=None, logger=logger)
@@ -83,7 +87,8 @@ class HttpServer:
 
     @property
     def addresses(self) -> list[list[Any]]:
-        """Return the listening addresses of each server, views first."""
+        """Return the socket addresses on which each server listens, that of metrics and views
+        first."""
         return [[one.getsockname() for one in server.sockets] for server in self._servers]
 
     async def close(self) -> None:

@@ -39,14 +39,16 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 
 class _ForEver:
-    """Endless backoffs between attempts: short ones first, then every five seconds."""
+    """kopf's delays between attempts, in seconds: short ones first, then 5 s without end. It can be
+    iterated repeatedly."""
 
     def __iter__(self) -> Iterator[float]:
         return itertools.chain((0.5, 1, 2), itertools.repeat(5))
 
 
 def settings() -> kopf.OperatorSettings:
-    """Return settings for watches that detect a dead connection in seconds and write nothing."""
+    """Return kopf's settings: it notices a dead connection in seconds, and writes nothing to the
+    API server."""
     found = kopf.OperatorSettings()
     found.posting.enabled = False
     found.peering.standalone = True
@@ -63,7 +65,7 @@ def settings() -> kopf.OperatorSettings:
 
 
 async def connection(access: Access) -> kopf.ConnectionInfo:
-    """Return the connection by which kopf itself reaches the API server."""
+    """Return the address and credentials of `access` in kopf's form."""
     configuration = access.configuration
     scheme, _, token = (await access.authorization() or "").partition(" ")
     return kopf.ConnectionInfo(
@@ -79,7 +81,7 @@ async def connection(access: Access) -> kopf.ConnectionInfo:
 
 
 class KopfWatches:
-    """`process.operator.UserWatches`, implemented with kopf."""
+    """The operator's `process.operator.UserWatches` on Kubernetes, implemented with kopf."""
 
     def __init__(self, options: OperatorOptions, access: Access, receiver: WatchReceiver) -> None:
         self._options = options
@@ -94,8 +96,8 @@ class KopfWatches:
         return self._ready.is_set()
 
     async def run(self) -> None:
-        """Watch until cancelled; raises what kopf raises. kopf's thread ends by itself soon after
-        and is not awaited, since Leases must be released at once."""
+        """Watch until cancelled. Raises what kopf raises. The cancellation only tells kopf's thread
+        to stop and does not wait for it, since Leases must be released at once."""
         registry = self._registry(asyncio.get_running_loop())
         try:
             await asyncio.to_thread(asyncio.run, self._operate(registry))

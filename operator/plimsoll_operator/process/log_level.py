@@ -16,8 +16,8 @@ FILE_BYTES_MAX = 64
 
 
 async def follow(path: Path, output: LineOutput) -> None:
-    """Apply the file's level until cancelled. Without a file or a level in it, the process keeps
-    the level that it was started with."""
+    """Read the log level from the file every `LOOK_S` and apply it, until cancelled. While the file
+    is absent or empty, the level is the one with which the process was started."""
     while True:
         with contextlib.suppress(OSError):  # unreadable now: keep the level
             output.write(await asyncio.to_thread(_read, path), "")

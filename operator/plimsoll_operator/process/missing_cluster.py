@@ -1,9 +1,10 @@
-"""Reports objects without an existing LogCluster, and objects that cannot be read: no leader would
-report them.
+"""Writes the status of objects that no leader reports on: objects without an existing LogCluster,
+and objects that cannot be decoded.
 
-Every replica checks, and writes only what the object does not show yet. A Topic applied before its
-LogCluster waits; it does not fail: the cluster's later leader writes a new status. An ended object
-(a Reassignment, Rebalance or Verification) is left alone: a verdict outlives its cluster.
+Every replica of the operator checks, and writes only what the object does not show yet. A Topic
+that is applied before its LogCluster waits, and does not fail: the cluster's later leader writes a
+new status. An ended object (a Reassignment, Rebalance or Verification) is left alone: a verdict
+outlives its cluster.
 """
 
 from __future__ import annotations
@@ -30,14 +31,15 @@ NOT_LED = "ClusterNotLed"
 
 
 async def look_after_strays(parts: Parts) -> None:
-    """Check periodically until cancelled."""
+    """Call `look_at_strays` every `PERIOD_SECONDS` until cancelled."""
     while True:
         await asyncio.sleep(PERIOD_SECONDS)
         await look_at_strays(parts)
 
 
 async def look_at_strays(parts: Parts) -> None:
-    """Check all objects once."""
+    """Check all cached objects once. Write a Ready=False condition to each that has no LogCluster,
+    cannot be decoded, or is a Topic of a LogCluster that cannot be led."""
     objects = parts.objects
     for kind in OF_A_CLUSTER:
         shelf = kind.shelf(objects)
@@ -78,7 +80,8 @@ async def _tell(
 async def _tell_not_led(
     parts: Parts, meta: ObjectMeta, cluster: Key, shown: tuple[Condition, ...]
 ) -> None:
-    """Report a cluster that exists and cannot be led."""
+    """Write a Ready=False condition to a Topic if its LogCluster exists but is Stalled, so that
+    none leads it. Do nothing otherwise, or if the LogCluster cannot be read."""
     try:
         found = await parts.kube.get(LOG_CLUSTERS, *cluster)
     except ApiError:
@@ -99,7 +102,8 @@ def _shows(shown: tuple[Condition, ...], new: Condition) -> bool:
 async def _write(
     parts: Parts, kind: Kind, meta: ObjectMeta, new: Condition, shown: tuple[Condition, ...]
 ) -> None:
-    """Write a status with `new` merged into the conditions `shown`."""
+    """Write the object's status with the conditions `shown` and, in place of one of its type,
+    `new`. A failure is logged; a later round repeats the write."""
     try:
         conditions = merge(shown, [new], meta.generation, parts.now_ms())
         empty = BY_RESOURCE[kind].status
@@ -114,7 +118,8 @@ async def _write(
 
 
 async def _exists(parts: Parts, cluster: Key) -> bool:
-    """Ask the API server: the watch of LogClusters may not have delivered it yet."""
+    """Return True if the LogCluster exists, by a read of the API server: the watch may not have
+    delivered it yet. Raises ApiError."""
     try:
         await parts.kube.get(LOG_CLUSTERS, *cluster)
     except NotFound:
@@ -123,7 +128,7 @@ async def _exists(parts: Parts, cluster: Key) -> bool:
 
 
 def not_found(cluster: Key) -> Condition:
-    """Return the condition of an object without an existing LogCluster."""
+    """Return the condition that says that the LogCluster `cluster` does not exist."""
     text = (
         f"LogCluster {cluster[0]}/{cluster[1]} does not exist; this object is reconciled once "
         "it does."

@@ -1,9 +1,10 @@
-"""Takes events of the users' objects, and watches these objects for hosts that do not run kopf.
+"""Handles watch events of the users' objects, and watches these objects for hosts that do not run
+kopf.
 
-An event is taken on the main loop: its object is remembered and requeued at the leader. A local
-cluster and the simulator have their API server in memory and watch it through a `KubeApi`. A list
-after a lost watch reports every existing object; `resync` finds an object that was deleted
-meanwhile, as with kopf.
+An event is handled on the main loop: its object is cached, and queued for reconciliation if this
+process leads its cluster. A local cluster and the simulator have their API server in memory and
+watch it through a `KubeApi`. After a lost watch, the new list reports every existing object;
+`resync` finds an object that was deleted meanwhile, as with kopf.
 """
 
 from __future__ import annotations
@@ -25,15 +26,17 @@ Event = dict[str, Any]
 
 
 class WatchReceiver:
-    """`take` each event of a kind in `WATCHED_KINDS`, in the order of arrival."""
+    """Handles the watch events of all users' objects of one operator process. `take` must be called
+    in the order of their arrival."""
 
     def __init__(self, objects: Objects, clusters: ClusterSupervisor) -> None:
         self._objects = objects
         self._clusters = clusters
 
     def take(self, kind: Kind, event: Event) -> None:
-        """Take a watch event as the API server sends it, or of a listed object (any type but
-        `DELETED`)."""
+        """Handle one event: cache its object, or drop a deleted one, and queue it at the leader of
+        its cluster. `event`: as the API server sends it; for a listed object, with any type but
+        `DELETED`."""
         gone, body, key = _read(event)
         if kind is LOG_CLUSTERS:
             self._take_cluster(gone, body, key)
@@ -54,7 +57,7 @@ class WatchReceiver:
 
 
 def _read(event: Event) -> tuple[bool, Object, Key]:
-    """Return True if the object was deleted, then the object and its key."""
+    """Return the parts of an event: True if the object was deleted, the object, and its key."""
     body = dict(event["object"])
     return event.get("type") == "DELETED", body, key_of(body)
 
@@ -65,7 +68,8 @@ AGAIN_SECONDS = 1.0
 
 
 class ObjectWatches:
-    """`process.operator.UserWatches`, for every namespace."""
+    """A `process.operator.UserWatches` that lists and watches all namespaces through a
+    `KubeApi`."""
 
     def __init__(self, kube: KubeApi, receiver: WatchReceiver) -> None:
         self._kube = kube
@@ -74,7 +78,7 @@ class ObjectWatches:
 
     @property
     def ready(self) -> bool:
-        """Return True if every kind was listed."""
+        """Return True once every kind has been listed."""
         return len(self._listed) == len(WATCHED_KINDS)
 
     async def run(self) -> None:
@@ -91,7 +95,8 @@ class ObjectWatches:
                 await asyncio.sleep(AGAIN_SECONDS)
 
     async def _look(self, kind: Kind) -> None:
-        """Process one list and the changes after it, until a new list is needed."""
+        """Handle one list and the watch events after it. Return when the watch has expired and a
+        new list is needed. Raises ApiError."""
         async with aclosing(follow(self._kube, kind)) as told:
             async for seen in told:
                 if isinstance(seen, Listed):

@@ -19,18 +19,19 @@ from plimsoll_operator.process.supervisor import ClusterSupervisor
 
 
 class UserWatches(Protocol):
-    """Delivers events of the users' objects to a `WatchReceiver`."""
+    """Watches the users' objects and passes each event to a `WatchReceiver`."""
 
     @property
     def ready(self) -> bool:
-        """Return True if the watches have begun."""
+        """Return True once the watches have begun."""
 
     async def run(self) -> None:
-        """Watch until cancelled; raises errors that it cannot recover from."""
+        """Watch until cancelled. Raises only errors after which watching cannot continue."""
 
 
 class Operator:
-    """Composes and runs the operator; call `run` once."""
+    """The operator of one process: its watches, the leadership of its clusters, and their server.
+    Call `run` once."""
 
     def __init__(self, parts: Parts, watches: Callable[[WatchReceiver], UserWatches]) -> None:
         self._parts = parts
@@ -42,8 +43,8 @@ class Operator:
         return self._watches.ready
 
     async def run(self) -> None:
-        """Run until cancelled, then step down everywhere and release every Lease. An error of any
-        part ends it in the same way, and is raised."""
+        """Run until cancelled. Then, or after an error of any part, which is raised, end the
+        leadership of every cluster and release every Lease."""
         parts, clusters = self._parts, self._clusters
         try:
             await parts.server.start()

@@ -24,7 +24,8 @@ PERIOD_SECONDS = 30
 
 
 async def resync(parts: Parts, clusters: ClusterSupervisor) -> None:
-    """Compare periodically until cancelled."""
+    """Compare the cached objects with fresh lists every `PERIOD_SECONDS`, until cancelled. Queue
+    each object that no list contains any more."""
     while True:
         await asyncio.sleep(PERIOD_SECONDS)
         try:
@@ -58,7 +59,8 @@ async def _all(parts: Parts, kind: Kind) -> tuple[Object, ...]:
 
 
 async def _is_gone(parts: Parts, kind: Kind, key: Key) -> bool:
-    """Get the object again: the list may be older than what a watch has delivered since."""
+    """Return True if the object does not exist, by a new read: a watch may have delivered it after
+    the list was made. Raises ApiError."""
     try:
         await parts.kube.get(kind, *key)
     except NotFound:

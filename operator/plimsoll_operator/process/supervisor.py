@@ -1,4 +1,5 @@
-"""Supervises every LogCluster from its first sight to leadership, and back.
+"""Runs a worker for every LogCluster, which leads the cluster whenever it holds the cluster's
+Lease.
 
 One worker per object (by uid): it is a candidate for the Lease named by the cluster id, then the
 leader until the Lease or the controller ends, then a candidate again. A worker steps down without
@@ -32,7 +33,8 @@ STOP_S_MAX = 5.0
 
 @dataclass(slots=True)
 class _Worker:
-    """`task` runs until it is cancelled; `again` restarts it after a bug."""
+    """The worker of one LogCluster. `task`: runs until it is cancelled or fails; `again`: the timer
+    that restarts a failed one."""
 
     identity: tuple[str, UUID]
     task: asyncio.Task[None]
@@ -40,7 +42,7 @@ class _Worker:
 
 
 class ClusterSupervisor:
-    """The workers of one operator process, by LogCluster."""
+    """Starts and stops the workers of one operator process, one for each LogCluster."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -48,7 +50,8 @@ class ClusterSupervisor:
         self._ending: set[asyncio.Task[None]] = set()
 
     def seen(self, found: LogCluster) -> None:
-        """Start a worker for a new LogCluster, or replace it if the object's identity changed."""
+        """Start a worker for a LogCluster that has none. If the object was recreated or its cluster
+        id was changed, replace the worker; if it is being deleted, stop it."""
         if found.metadata.deletion_timestamp:
             self.gone(found.key)
             return
@@ -60,7 +63,8 @@ class ClusterSupervisor:
             self._start(found)
 
     def gone(self, key: Key) -> None:
-        """Stop the controller of a deleted LogCluster; its log and volumes stay."""
+        """Stop the worker of a deleted LogCluster, which steps down. The metadata log and the
+        volumes stay."""
         worker = self._workers.pop(key, None)
         if worker is None:
             return
@@ -71,13 +75,15 @@ class ClusterSupervisor:
         worker.task.cancel()
 
     def offer(self, key: Key, work: Work, after_ms: int = 0) -> None:
-        """Queue work for the cluster `key` if this process leads it."""
+        """Queue `work` at the leader of the cluster `key`, after `after_ms`. Do nothing if this
+        process does not lead the cluster."""
         leader = self._parts.leaders.get(key)
         if leader is not None:
             leader.offer(work, after_ms)
 
     async def stop(self) -> None:
-        """Step down everywhere and release every Lease."""
+        """Stop all workers, and wait until they have stepped down and released their Leases, at
+        most `STOP_S_MAX`."""
         for key in list(self._workers):
             self.gone(key)
         if self._ending:
@@ -90,8 +96,8 @@ class ClusterSupervisor:
         task.add_done_callback(lambda done: self._ended(found, done))
 
     def _ended(self, found: LogCluster, task: asyncio.Task[None]) -> None:
-        """Report a worker's bug and restart it later. A worker never returns: it was cancelled or
-        it failed."""
+        """Handle the end of a worker's task. If it failed, which only a bug can cause, log the
+        error and start a new worker after `CRASH_BACKOFF_S`; if it was cancelled, do nothing."""
         if task.cancelled() or (error := task.exception()) is None:
             return
         costs = f"the leadership of {'/'.join(found.key)}; retried in {CRASH_BACKOFF_S:g} s"
@@ -103,7 +109,8 @@ class ClusterSupervisor:
 
 
 class _Run:
-    """Leads one LogCluster object as long as it exists."""
+    """What a worker runs: candidate and leader of one LogCluster, in turn, for as long as the
+    object exists."""
 
     def __init__(self, parts: Parts, found: LogCluster) -> None:
         self._parts = parts
@@ -141,5 +148,5 @@ class _Run:
 
 
 def _identity(found: LogCluster) -> tuple[str, UUID]:
-    """Return the object's uid and the cluster id of its log; if either changes, it is led anew."""
+    """Return the object's uid and its cluster id. If either changes, the worker is replaced."""
     return found.metadata.uid, cluster_id(found)

@@ -43,7 +43,7 @@ KNOWN_MS = 600_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Denied:
-    """The refusal of a request: HTTP's status and a sentence."""
+    """Why a request is refused: the HTTP status and a sentence."""
 
     status: int
     message: str
@@ -59,6 +59,9 @@ BUSY = Denied(status=503, message="Too many tokens are being reviewed; retry.")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Verdict:
+    """The cached result of a review. `denied`: None if access is allowed; `until_ms`: when it
+    expires, on the monotonic clock."""
+
     denied: Denied | None
     until_ms: int
 
@@ -67,7 +70,8 @@ _Asked = tuple[bytes, Key]
 
 
 class ViewAccess:
-    """Single owner: the process's event loop."""
+    """Reviews the tokens of requests for the view, and caches the results for seconds. Used on the
+    event loop only."""
 
     def __init__(self, kube: KubeApi, monotonic_ms: Callable[[], int]) -> None:
         self._kube = kube
@@ -84,8 +88,9 @@ class ViewAccess:
         self._waiting: Counter[str] = Counter()
 
     async def check(self, headers: Any, key: Key, source: str = "") -> Denied | None:
-        """Return None if the bearer may read the view of the LogCluster `key`, else the denial.
-        `headers`: the request's; `source`: the address of the sender, or of a proxy."""
+        """Return None if the request's token allows reading the view of the LogCluster `key`, else
+        the denial. `headers`: those of the request; `source`: the address of its sender, which may
+        be a proxy."""
         token = bearer(headers)
         if token is None:
             return NO_TOKEN
@@ -137,8 +142,8 @@ class ViewAccess:
                 del self._waiting[source]
 
     async def _verdict(self, asked: _Asked, token: str) -> Denied | None:
-        """Return the verdict that was found while this one waited, or review the token. Raises
-        ApiError."""
+        """Return the cached result, which another request may have produced while this one waited,
+        or review the token. None: access is allowed. Raises ApiError."""
         found = self._remembered(asked)
         if found is not None:
             return found.denied
@@ -189,14 +194,14 @@ class ViewAccess:
 
 
 def _make_room(table: dict[_Asked, Any], size: int) -> None:
-    """Evict the oldest entries until one more fits."""
+    """Remove the oldest entries of the table until it has fewer than `size`."""
     while len(table) >= size:
         del table[next(iter(table))]
 
 
 def bearer(headers: Any) -> str | None:
-    """Return the token of a request, or None. The product's own header comes first, since a proxy
-    never sets it."""
+    """Return the bearer token in a request's headers, or None if there is none. The product's own
+    header takes precedence over `Authorization`, since no proxy sets it."""
     for name in (labels.VIEW_HEADER, "Authorization"):
         scheme, _, token = headers.get(name, "").partition(" ")
         token = token.strip()

@@ -1,7 +1,8 @@
-"""The operator's HTTP view of the clusters that it leads: JSON, read-only, of the present state.
+"""Serves the operator's HTTP view of the clusters that it leads: read-only JSON of the present
+state.
 
-It shows committed state and what the controller was told, only where this process leads. Slow views
-run in a thread, one at a time, so that no request delays the controller.
+It shows committed state and what brokers told the controller, and only while this process leads the
+cluster. Slow views run in a thread, one at a time, so that no request delays the controller.
 """
 
 from __future__ import annotations
@@ -26,15 +27,16 @@ BROKERS_MAX = 100
 FORBIDDEN = 403
 NOT_LEADING = "NotLeading"
 EVERY: Key = ("", "")
-"""All LogClusters, in the terms of an access review."""
+"""Stands for all LogClusters in an access review."""
 
 Guard = Callable[[Any, Key, str], Awaitable[Denied | None]]
-"""(headers, LogCluster, address of the peer) → the denial, or None."""
+"""(headers, LogCluster, address of the peer) → the denial, or None if access is allowed."""
 Answer = web.Response
 
 
 class Views:
-    """`guard` None: everyone who reaches the port may read (a local cluster on loopback)."""
+    """The HTTP routes of the view. `guard` decides access; None admits every request that reaches
+    the port (a local cluster on loopback)."""
 
     def __init__(self, parts: Parts, guard: Guard | None) -> None:
         self._parts = parts
@@ -75,8 +77,8 @@ class Views:
         return await self._guard(request.headers, key, request.remote or "")
 
     async def _clusters(self, request: web.Request) -> Answer:
-        """List the clusters that the bearer may see. An invalid token gets an error, even if there
-        are no clusters."""
+        """Answer with the clusters that this process leads and the token allows to read. An invalid
+        token gets an error, even if this process leads none."""
         led: list[dict[str, Any]] = []
         for key in sorted(self._parts.leaders) or [EVERY]:
             denied = await self._denied(request, key)
@@ -132,7 +134,7 @@ class Views:
         return _json(view)
 
     async def _rights(self, request: web.Request, leader: Led) -> Answer:
-        """Return one decision about a principal, and the rule that makes it."""
+        """Answer if a principal may do something, and by which rule."""
         security, words = leader.controller.image.security, request.query
         stated = [words.get(name, "") for name in ("principal", "host", "operation", "resource")]
         try:
@@ -144,7 +146,8 @@ class Views:
         return _json(found)
 
     async def _history(self, request: web.Request, leader: Led) -> Answer:
-        """Return the place of the history, once all that is committed by now is archived."""
+        """Archive all changes that are committed by now, and answer with the directory of the
+        archive ("" on Kubernetes) and whether that succeeded."""
         offset = leader.controller.image.next_offset
         settled = await leader.settle_history()
         place = self._parts.history_directory
@@ -152,7 +155,8 @@ class Views:
 
 
 def _numbers(text: str) -> list[int] | str:
-    """Return broker ids, or a sentence about the wrong part."""
+    """Return the broker ids in a comma-separated text, or a sentence that says what is wrong with
+    it."""
     parts = [part for part in text.split(",") if part]
     if not parts or len(parts) > BROKERS_MAX:
         return f"Give one to {BROKERS_MAX} broker ids: ?brokers=1,2"
