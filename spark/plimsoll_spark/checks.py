@@ -1,8 +1,9 @@
-"""The checks: read every record back once, beside the ledger, in Spark's tasks.
+"""Runs the checks of a verification in Spark's tasks: they read every record of the log back once,
+and compare it with the ledger.
 
 Called by `run` when the ledger is complete. Each task checks ranges of offsets (`range_check`), or
 measures the acks of a partition (`timeline`), and writes what it found to a file; `fold` joins the
-files in the order of the log. Computes counts; `verdict` judges them.
+files in the order of the log. The result is counts; `verdict` judges them.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ PROGRESS_EVERY_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeItem:
-    """Work: check a range. Without `reads` the log holds nothing there; without `gaps` nothing has
-    to be there."""
+    """Work of a task: check one range of offsets. `groups`: the row groups of the ledger that may
+    have acked offsets in it. `reads`: False if the log holds nothing in the range, so that nothing
+    is read. `gaps`: False if missing offsets in it are no fault."""
 
     span: Span
     groups: tuple[RowGroup, ...]
@@ -46,7 +48,7 @@ class RangeItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineItem:
-    """Work: measure the acks of a partition."""
+    """Work of a task: measure the acks of one partition, from these row groups of the ledger."""
 
     partition: int
     groups: tuple[RowGroup, ...]
@@ -54,15 +56,18 @@ class TimelineItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckJob:
-    """What every task needs to know."""
+    """What all tasks of one verification share. `login`: settings of librdkafka; `salt`: that of
+    the run's records; `keys`: the number of keys; `until_s`: the wall-clock time at which to give
+    up, in seconds since 1970; `results`: the directory of the tasks' result files."""
 
     bootstrap: str
     topic: str
     login: Mapping[str, str]
     salt: bytes
     keys: int
-    # True if a producer's order is kept within a key only.
     order_by_key: bool
+    """True if records keep their order only within a key, because the producers were not
+    idempotent."""
     until_s: float
     clock: Clock
     results: Path
@@ -71,7 +76,8 @@ class CheckJob:
 def examine(
     spark: SparkSession, job: CheckJob, items: Iterable[RangeItem | TimelineItem], cores: int
 ) -> None:
-    """Carry the work out; the results are files in the job's directory."""
+    """Do all the work in Spark's tasks. Each result is a file in `job.results`, which is
+    created."""
     job.results.mkdir()
     work = list(items)
     slices = max(1, min(len(work), TASKS_A_CORE * cores))
@@ -81,7 +87,7 @@ def examine(
 
 
 def examine_some(job: CheckJob, items: Iterable[RangeItem | TimelineItem]) -> None:
-    """Run one task."""
+    """Do the work of one task, and write a result file for each item."""
     with a_reader(job) as reader:
         for item in items:
             if isinstance(item, RangeItem):
@@ -111,7 +117,8 @@ def a_reader(job: CheckJob) -> Iterator[Reader]:
 def range_findings(
     job: CheckJob, reader: Reader, item: RangeItem, earlier: Earlier | None = None
 ) -> RangeFindings:
-    """Read and check one range."""
+    """Read one range of the log and check it against the ledger. `earlier`: the records before the
+    range; None: check it by itself. Raises `OutOfTime`."""
     span = item.span
     progress = ProgressFile(job.results / f"read-{span.partition}-{span.first}.count")
     log, unreadable = reader.read(span, progress.note) if item.reads else (LogRows.empty(), None)
@@ -124,19 +131,20 @@ def range_findings(
 
 
 def partition_timeline(job: CheckJob, item: TimelineItem) -> Timeline:
-    """Measure one partition."""
+    """Measure the latency and the stalls of one partition from the ledger."""
     return timeline.timeline(item.partition, ledger.read(item.groups), job.clock)
 
 
 class ProgressFile:
-    """How many records of a range were read."""
+    """The file in which a task shows how many records of its range it has read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._next_s = 0.0
 
     def note(self, read: int) -> None:
-        """Write the number, at most once a second."""
+        """Write the number of records read so far, unless the last write was less than a second
+        ago."""
         if time.monotonic() >= self._next_s:
             self._next_s = time.monotonic() + PROGRESS_EVERY_S
             self.write(read)
@@ -148,7 +156,8 @@ class ProgressFile:
 
 
 def records_so_far(results: Path) -> int:
-    """Return how many records were read, of every writer."""
+    """Return how many records all tasks have read until now, by their progress files. Records of
+    other writers are included."""
     return sum(int(path.read_text()) for path in results.glob("read-*.count"))
 
 
@@ -161,10 +170,11 @@ def _write(path: Path, found: RangeFindings | Timeline) -> None:
 def work_items(
     sent: LedgerIndex, expected: Ranges, readable: Ranges
 ) -> list[RangeItem | TimelineItem]:
-    """Return all work, in the order of the log.
+    """Return the work of all tasks, sorted by partition and offset.
 
-    `expected`: offsets that must hold records; `readable`: the part that the logs hold. Acked
-    offsets outside, of records that expired or were lost with the log's end, are checked too.
+    `expected`: by partition, the offsets that must hold records; `readable`: the part of them that
+    the logs hold. Acked offsets outside `expected`, of records that expired or were lost with the
+    log's end, are checked too.
     """
     items: list[RangeItem | TimelineItem] = []
     acked = sent.acked
@@ -203,7 +213,8 @@ def findings(
     sent: LedgerIndex,
     starts: Mapping[int, int],
 ) -> Findings:
-    """Join what the tasks found. `starts`: where the logs began after they were read."""
+    """Read the tasks' result files and join them into the findings of the run. `starts`: by
+    partition, the log start offset after the log was read."""
     ranges = {item.span: item for item in items if isinstance(item, RangeItem)}
     with a_reader(job) as reader:
 
@@ -257,7 +268,8 @@ def unplaced_rows(sent: LedgerIndex) -> Iterator[LedgerRows]:
 
 
 def clock_of(sent: LedgerIndex) -> Clock:
-    """Return the clock of a run, from its ledger's times."""
+    """Return the clock of a run: when its first record was sent and its first ack came, and the
+    width of a time bin, by the ledger."""
     start_ms = min((group.first_sent_ms for group in sent.groups), default=0.0)
     end_ms = max((group.last_settled_ms for group in sent.groups), default=start_ms)
     acks = (group.first_settled_ms for group in sent.groups if group.offsets is not None)
@@ -266,14 +278,15 @@ def clock_of(sent: LedgerIndex) -> Clock:
 
 
 def with_added(before: Ranges, partitions: Iterable[int]) -> Ranges:
-    """Return the logs as the run found them; partitions added since began empty."""
+    """Return the log of each partition as the run found it. A partition that is not in `before` was
+    added since, and counts as empty then."""
     empty = OffsetRange(log_start_offset=0, log_end_offset=0)
     return dict.fromkeys(sorted(set(partitions)), empty) | before
 
 
 def left_by(ranges: Ranges, then: Ranges) -> Ranges:
-    """Return the part of `ranges` that retention kept while it was read; `then`: the logs
-    afterwards."""
+    """Return the part of `ranges` that retention has not deleted while it was read. `then`: the
+    logs afterwards."""
     found: Ranges = {}
     for partition, span in ranges.items():
         start = max(span.log_start_offset, then[partition].log_start_offset)
@@ -283,10 +296,12 @@ def left_by(ranges: Ranges, then: Ranges) -> Ranges:
 
 
 def expected(now: Ranges, before: Ranges, acked: Mapping[int, tuple[int, int]]) -> Ranges:
-    """Return the offsets that this run can have written: from each log's end at the run's start.
+    """Return, by partition, the offsets that must hold records: from the log's end at the run's
+    start to its present end. `now`, `before`: the logs at present and at the run's start; `acked`:
+    the first acked offset and the one after the last.
 
-    An ack below that start is a fault of the log, and is included. So is an end that moved back:
-    the offsets between are missing.
+    An acked offset before the start is a fault of the log, and is included. So are offsets between
+    a log end that moved back and the end at the start: they are missing.
     """
     found: Ranges = {}
     for partition, there in now.items():
@@ -299,7 +314,7 @@ def expected(now: Ranges, before: Ranges, acked: Mapping[int, tuple[int, int]]) 
 
 
 def readable(wanted: Ranges, now: Ranges) -> Ranges:
-    """Return the part of `wanted` that the logs hold."""
+    """Return the part of `wanted` that lies before the present ends of the logs, `now`."""
     return {
         partition: OffsetRange(
             log_start_offset=min(span.log_start_offset, now[partition].log_end_offset),

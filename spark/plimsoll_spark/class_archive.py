@@ -22,7 +22,8 @@ END_S = 500
 
 
 def make(archive: Path) -> None:
-    """Write the archive from a session of its own; the JVM writes it at its end."""
+    """Start a Spark session, exercise it, and have the JVM write an archive of its loaded classes
+    when it ends. Replace older archives."""
     with tempfile.TemporaryDirectory(dir=archive.parent, prefix="archiving-") as directory:
         work = Path(directory)
         made = work / "classes.jsa"
@@ -40,7 +41,8 @@ def make(archive: Path) -> None:
 
 
 def _exercise(spark: SparkSession, work: Path) -> None:
-    """Do a small version of the JVM's work in a verification."""
+    """Let the JVM load the classes that a verification needs, by doing a little of each kind of
+    work."""
     spark.sparkContext.parallelize(range(2), 2).foreach(str)
     rows = spark.createDataFrame([(n, n % 3) for n in range(10)], "value long, key long")
     rows.write.parquet(str(work / "rows"))
@@ -52,7 +54,7 @@ def _exercise(spark: SparkSession, work: Path) -> None:
 
 
 def main() -> int:
-    """Return the exit code."""
+    """Create the archive if it does not exist. Return the exit code, 0."""
     archive = session.class_archive()
     if not archive.exists():
         make(archive)

@@ -1,8 +1,8 @@
-"""The drive: a Spark job with one producer per partition of the job; its rows are the ledger
-(Parquet).
+"""The drive: the Spark job that writes the records of a verification. Each of its tasks runs one
+producer and writes that producer's part of the ledger (Parquet).
 
-Called by `verification`. Splits records and rate over the producers, and configures librdkafka to
-survive a broker's failover without reporting a failure.
+Called by `run`. Splits records and rate over the producers, and configures librdkafka to survive a
+broker's failover without reporting a failure.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ ACKS = {"All": "all", "Leader": "1", "None": "0"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drive:
-    """One drive, ready to run."""
+    """The settings of one drive. `run`: the run's unique id; `producers`: how many run at the same
+    time; `stop_at_s`: no record is sent after it, in seconds since 1970; `work`: the run's
+    directory."""
 
     run: str
     settings: Settings
@@ -37,17 +39,17 @@ class Drive:
 
     @property
     def ledger(self) -> Path:
-        """The directory of the ledger's Parquet files."""
+        """Return the directory of the ledger's Parquet files."""
         return self.work / "ledger"
 
     @property
     def progress(self) -> Path:
-        """The directory in which each producer writes its progress."""
+        """Return the directory in which each producer writes its progress."""
         return self.work / "progress"
 
 
 def run_drive(spark: SparkSession, drive: Drive) -> None:
-    """Run all producers; return when every record is settled and the ledger is complete."""
+    """Run all producers. Return when the outcome of every record is in the ledger."""
     drive.progress.mkdir(parents=True, exist_ok=True)
     drive.ledger.mkdir()
     plans = plan(drive)
@@ -56,14 +58,16 @@ def run_drive(spark: SparkSession, drive: Drive) -> None:
 
 
 def write_ledger(plan: Plan) -> None:
-    """Run one task: send its share, and write the ledger's files as outcomes become known."""
+    """Run one producer, in a Spark task: send its records and write their outcomes to the ledger as
+    they become known."""
     for number, rows in enumerate(Sender(plan).run()):
         name = f"producer-{plan.producer}-{number:06d}.parquet"
         ledger.write_chunk(plan.ledger / name, rows)
 
 
 def plan(drive: Drive) -> tuple[Plan, ...]:
-    """Return one plan per producer; together they send exactly the requested records."""
+    """Return the plan of each producer. Together they send exactly the requested number of records,
+    at the requested rate."""
     settings, produce = drive.settings, drive.settings.produce
     share, rest = divmod(produce.records, drive.producers)
     rate = produce.records_per_second
@@ -88,7 +92,7 @@ def plan(drive: Drive) -> tuple[Plan, ...]:
 
 
 def client_config(bootstrap: str, produce: Produce, producers: int) -> dict[str, Any]:
-    """Return librdkafka's settings."""
+    """Return librdkafka's settings for one of `producers` producers."""
     config: dict[str, Any] = {
         "bootstrap.servers": bootstrap,
         "client.id": "plimsoll-drive",
@@ -115,7 +119,8 @@ def client_config(bootstrap: str, produce: Produce, producers: int) -> dict[str,
 
 
 def progress(drive: Drive) -> tuple[dict[str, int], str | None]:
-    """Return the counts so far, and why a producer stopped early, or None."""
+    """Return the counts of all producers until now, and the reason why one stopped early, or
+    None."""
     totals = {"sent": 0, "acked": 0, "failed": 0, "unknown": 0}
     stopped: str | None = None
     for path in sorted(drive.progress.glob("*.json")):

@@ -1,8 +1,9 @@
 """Joins the findings of all ranges into the counts of a run. Pure.
 
-Called by `checks` with the ranges in the order (partition, offset). A copy, and a record behind a
-later one, are judged by what stands before them in that order. A range that could hold either is
-checked once more with what stands before it: `recheck`. No healthy log needs that.
+Called by `checks` with the ranges in the order (partition, offset). If a record is a second copy,
+or out of order, depends on the records before it in that order, which may be in other ranges. A
+range of which the findings may change by that is checked once more, with the records before it:
+`recheck`. No healthy log needs that.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from plimsoll_spark.values import Example
 
 EXAMPLES_OF_A_KIND = 5
 STRAYS_MAX = 5_000_000
-"""Records that were not at their offsets and are looked for elsewhere; any more are lost."""
+"""Bound on the acked records that were not at their offsets and are looked for elsewhere. Any more
+count as lost."""
 Recheck = Callable[[Span, Earlier], RangeFindings]
 
 
 class Fold:
-    """Counts of the ranges added so far. `add` each range, then `settle`, then read the counts."""
+    """The counts of one run. Call `add` for each range, then `settle`, then read the counts."""
 
     def __init__(self, topic: str, recheck: Recheck) -> None:
         self._topic = topic
@@ -41,7 +43,8 @@ class Fold:
         self.unreadable: list[Example] = []
 
     def add(self, found: RangeFindings) -> None:
-        """Add the next range."""
+        """Add the findings of the next range. If earlier ranges may change them, check the range
+        again first."""
         span = found.span
         if span.partition != self._partition:
             self._partition, self._highest = span.partition, {}
@@ -63,11 +66,12 @@ class Fold:
         self._seen.add(found.seen)
 
     def settle(self, starts: Mapping[int, int], unplaced: Iterable[LedgerRows]) -> None:
-        """Judge what needs every range: acked records that were not at their offset, and gaps.
+        """Count what can be judged only when every range is known: acked records that were not at
+        their offsets, and gaps.
 
-        `starts`: per partition, the log's start after it was read; offsets below it have expired.
-        `unplaced`: the ledger's records without an acked offset. If one was acked, the log did not
-        return its offset, and it is kept wherever it is.
+        `starts`: by partition, the log start offset after the log was read; offsets below it have
+        expired. `unplaced`: the ledger's records without an acked offset. One that was acked, and
+        of which the broker returned no offset, counts as lost unless it is anywhere in the log.
         """
         for partition, strays in self._strays:
             self._judge(partition, strays, starts[partition])
@@ -86,17 +90,19 @@ class Fold:
 
     @property
     def examples(self) -> tuple[Example, ...]:
-        """A few examples of each kind, so that no kind crowds out the others."""
+        """Return at most `EXAMPLES_OF_A_KIND` examples of each kind of fault."""
         return tuple(example for kind in self._examples.values() for example in kind)
 
     def _crosses(self, found: RangeFindings) -> bool:
-        """Return True if what stands before the range may change its findings."""
+        """Return True if the records before the range may change its findings: it holds a copy of
+        one, or a lower sequence of the same stream."""
         return self._seen.overlaps(found.seen) or any(
             stream.lowest < self._highest.get(stream.number, -1) for stream in found.streams
         )
 
     def _hold(self, partition: int, strays: Strays) -> None:
-        """Keep strays until every range is known, at most `STRAYS_MAX`."""
+        """Keep acked records that were not at their offsets until every range is known. Beyond
+        `STRAYS_MAX`, count them as lost."""
         if not len(strays):
             return
         self._held += len(strays)
@@ -122,7 +128,8 @@ class Fold:
             self._note(kind, partition, offset[rows][:EXAMPLES_OF_A_KIND].tolist())
 
     def _add_gaps(self, partition: int, gaps: Iterable[Gap]) -> None:
-        """Join a gap at the start of a range with one at the end of the range before it."""
+        """Add the gaps of the next range. A gap that begins where the last one ended continues it,
+        and is not counted again."""
         known = self._gaps.setdefault(partition, [])
         for gap in gaps:
             if known and known[-1].end == gap.first:

@@ -1,9 +1,9 @@
 """The ledger: the outcome of every record of a run, as Parquet files that a check can read in part.
 
-Written by `drive` (a `LedgerWriter` in each producer's task), read by `checks`. A producer writes a
-file each time it has `CHUNK_ROWS` rows. In a file the acknowledged records with an offset stand in
-the order (partition, offset), each partition in a row group of its own; the last row group holds
-all other records. A check of some offsets reads the row groups that can hold them.
+Written in each producer's Spark task (`drive.write_ledger`), read by `checks`. A producer writes a
+file each time it has `CHUNK_ROWS` rows. In a file the acknowledged records with an offset are
+sorted by (partition, offset), each partition in a row group of its own; the last row groups hold
+all other records. A check of a range of offsets reads the row groups that can hold them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerRows:
-    """Columns of some records, of one length. `NONE` stands for no partition and no offset."""
+    """Rows of the ledger as columns of equal length. In `partition` and `offset`, `NONE` stands for
+    an unknown value. Times are milliseconds since 1970."""
 
     partition: Ints
     offset: Ints
@@ -56,7 +57,7 @@ class LedgerRows:
         return len(self.offset)
 
     def between(self, first: int, end: int) -> LedgerRows:
-        """Return the rows with an offset in [first, end)."""
+        """Return the rows with an acked offset in [first, end)."""
         rows = (self.offset >= first) & (self.offset < end)
         return LedgerRows(
             partition=self.partition[rows],
@@ -71,25 +72,27 @@ class LedgerRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowGroup:
-    """One row group: records of one partition, or of none."""
+    """Where to find one row group of the ledger, and the bounds of its values. `partition`: that of
+    all its records; None if they have none."""
 
     path: str
     number: int
     partition: int | None
-    # Smallest and largest offset; None if the records have no acked offset.
     offsets: tuple[int, int] | None
+    """Smallest and largest acked offset; None if the records have no acked offset."""
     first_sent_ms: float
     first_settled_ms: float
     last_settled_ms: float
 
     def overlaps(self, first: int, end: int) -> bool:
-        """Return True if an acked offset can be in [first, end)."""
+        """Return True if the row group may have an acked offset in [first, end)."""
         return self.offsets is not None and self.offsets[0] < end and self.offsets[1] >= first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerIndex:
-    """All row groups of a ledger, and its totals."""
+    """Describes all row groups of a ledger, so that a check reads only those that it needs.
+    `outcomes`: number of records by outcome."""
 
     groups: tuple[RowGroup, ...]
     # Number of records by outcome.
@@ -97,7 +100,8 @@ class LedgerIndex:
 
     @property
     def acked(self) -> dict[int, tuple[int, int]]:
-        """Per partition, the first acked offset and the one after the last."""
+        """Return, by partition, the first acked offset and the one after the last. A partition
+        without acked offsets is left out."""
         found: dict[int, tuple[int, int]] = {}
         for group in self.groups:
             if group.partition is not None and group.offsets is not None:
@@ -108,7 +112,7 @@ class LedgerIndex:
 
     @property
     def unplaced(self) -> tuple[RowGroup, ...]:
-        """Row groups of records without an acked offset."""
+        """Return the row groups of records without an acked offset."""
         return tuple(group for group in self.groups if group.offsets is None)
 
     def of(self, partition: int) -> tuple[RowGroup, ...]:
@@ -117,7 +121,8 @@ class LedgerIndex:
 
 
 def write_chunk(path: Path, rows: pa.RecordBatch) -> None:
-    """Write one file. It gets its name when it is complete: a run that dies leaves whole files."""
+    """Write rows to one Parquet file, sorted by partition and offset. The file gets its name only
+    when it is complete, so a run that dies leaves no partial file of that name."""
     partial = path.with_name(f"_{path.name}")
     table = pa.Table.from_batches([rows])
     placed = pc.is_valid(table["offset"])
@@ -131,14 +136,14 @@ def write_chunk(path: Path, rows: pa.RecordBatch) -> None:
 
 
 def _runs(values: Ints) -> Iterable[tuple[int, int]]:
-    """Yield start and end of each run of equal values."""
+    """Yield (start, end) of each longest range of equal, adjacent values."""
     if len(values):
         edges = (np.flatnonzero(np.diff(values)) + 1).tolist()
         yield from zip([0, *edges], [*edges, len(values)], strict=True)
 
 
 def index(directory: Path) -> LedgerIndex:
-    """Return the index of a ledger's directory."""
+    """Return the index of all complete files in a ledger's directory."""
     groups: list[RowGroup] = []
     outcomes: Counter[str] = Counter()
     for path in sorted(directory.glob("[!_]*.parquet")):
@@ -165,7 +170,7 @@ def _group(file: pq.ParquetFile, path: Path, number: int) -> RowGroup:
 
 
 def read(groups: Sequence[RowGroup]) -> LedgerRows:
-    """Return the rows of some row groups, in their order."""
+    """Return the rows of these row groups, in the given order; none for no row group."""
     tables = [pq.ParquetFile(group.path).read_row_group(group.number) for group in groups]
     table = pa.concat_tables(tables) if tables else SCHEMA.empty_table()
     return LedgerRows(

@@ -10,7 +10,8 @@ from pathlib import Path
 
 
 def librdkafka(login: Path | None) -> dict[str, str]:
-    """Return the settings besides `bootstrap.servers`; empty without a login. Raises OSError."""
+    """Return the librdkafka settings by which to log in, without `bootstrap.servers`. `login`: the
+    directory of the mounted Secret; None: no login, and no settings. Raises OSError."""
     if login is None:
         return {}
     found = _lines(login / "librdkafka.conf")

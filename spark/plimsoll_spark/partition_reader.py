@@ -1,8 +1,10 @@
-"""Reads the log of a range of offsets, record by record, and tells the run's own records.
+"""Reads a range of offsets of one partition, record by record, and identifies the records that this
+run wrote.
 
 Called in Spark's tasks (`checks`). A plain consumer that checks CRCs; a batch that it cannot read
-ends the range. Waits for brokers that are away, until the time for verifying is over; a log that
-ends below the range is given `SETTLE_S` to show its records, as after a failover.
+ends the range. Waits for brokers that are away, until the time for verifying is over. A log that
+ends below the range is given `SETTLE_S` to show its records, since the high watermark may move
+again only some time after a failover.
 """
 
 from __future__ import annotations
@@ -40,11 +42,11 @@ SPOILT = frozenset(
 
 
 class OutOfTime(Exception):
-    """The log could not be read before the time for verifying was over."""
+    """The time for verifying is over, and the range has not been read to its end."""
 
 
 class Reader:
-    """Reads ranges of one topic, one after another."""
+    """A consumer that reads ranges of one topic, one after another."""
 
     def __init__(
         self,
@@ -56,7 +58,8 @@ class Reader:
         keys: int,
         until_s: float,
     ) -> None:
-        """`login`: settings of librdkafka; `until_s`: wall-clock time at which to give up."""
+        """`login`: settings of librdkafka; `salt`, `keys`: those of the run's records; `until_s`:
+        the wall-clock time at which to give up, in seconds since 1970."""
         self._topic = topic
         self._salt = salt
         self._keys = keys
@@ -78,13 +81,15 @@ class Reader:
         )
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the consumer and its connections."""
         self._consumer.close()
 
     def read(self, span: Span, progress: Callable[[int], None]) -> tuple[LogRows, int | None]:
-        """Return the records in the range, and the offset of an unreadable batch or None.
+        """Return the records in the range, up to a batch that cannot be read, and the offset of
+        that batch; None if there is none.
 
-        `progress` is called with the number of records read so far. Raises `OutOfTime`.
+        `progress` is called repeatedly with the number of records read until then. Raises
+        `OutOfTime`.
         """
         rows = Columns()
         position, end_seen_s = span.first, 0.0
@@ -116,7 +121,8 @@ class Reader:
         return rows.as_log(), None
 
     def _after_deletion(self, span: Span, position: int) -> int:
-        """Go on at the log's start, which retention moved."""
+        """Continue at the log start offset, since retention has deleted the records at `position`.
+        Return the new position, at most the end of the range."""
         low, _ = self._consumer.get_watermark_offsets(
             TopicPartition(self._topic, span.partition), timeout=10.0, cached=False
         )
@@ -125,8 +131,9 @@ class Reader:
         return position
 
     def _identity(self, message: Message) -> tuple[int, int, int]:
-        """Return producer, sequence and key; all -1 if the record is not this run's, or not
-        whole."""
+        """Return producer, sequence and number of the key in a record that this run wrote; the
+        number is -1 if the record has another key. Return (-1, -1, -1) if its content hash is
+        wrong, because another writer wrote it or it is damaged."""
         value = message.value() or b""
         stated = value[PREFIX_BYTES:HEADER_BYTES]
         whole = hashlib.sha256(self._salt + value[:PREFIX_BYTES] + value[HEADER_BYTES:])
@@ -139,7 +146,7 @@ class Reader:
 
 
 class Columns:
-    """The columns of `LogRows` while they grow: eight bytes a value."""
+    """Collects the records of a range, column by column, in eight bytes a value."""
 
     def __init__(self) -> None:
         self._offset, self._producer, self._sequence, self._key = (array("q") for _ in range(4))
@@ -148,14 +155,14 @@ class Columns:
         return len(self._offset)
 
     def append(self, offset: int, producer: int, sequence: int, key: int) -> None:
-        """Add a record; producer -1: not this run's."""
+        """Add a record. `producer` -1: this run did not write it."""
         self._offset.append(offset)
         self._producer.append(producer)
         self._sequence.append(sequence)
         self._key.append(key)
 
     def as_log(self) -> LogRows:
-        """Return the records."""
+        """Return the collected records as `LogRows`."""
         offset, producer, sequence, key = (
             np.frombuffer(column, np.int64)
             for column in (self._offset, self._producer, self._sequence, self._key)

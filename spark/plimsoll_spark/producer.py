@@ -35,7 +35,8 @@ NEVER_APPENDED = frozenset({KafkaError.INVALID_REQUIRED_ACKS})
 
 
 class Row(NamedTuple):
-    """One record's row of the ledger."""
+    """The outcome of one record, a row of the ledger. Partition and offset are None if unknown.
+    Times are milliseconds since 1970."""
 
     partition: int | None
     offset: int | None
@@ -48,7 +49,9 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """One producer's share."""
+    """What one producer of a drive is to send. `records_per_second` None: as fast as possible;
+    `client`: settings of librdkafka; `progress`: the file for its progress; `ledger`: the ledger's
+    directory."""
 
     run: str
     topic: str
@@ -59,13 +62,14 @@ class Plan:
     keys: int
     client: dict[str, Any]
     message_timeout_s: float
-    stop_at_s: float  # wall clock; no record is sent after it
+    stop_at_s: float  # seconds since 1970; no record is sent after it
     progress: Path
     ledger: Path
 
 
 class Sender:
-    """Sends a plan. `run` yields the ledger as outcomes become known."""
+    """Sends the records of one plan. `run` yields the rows of the ledger as the outcomes become
+    known."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -83,7 +87,8 @@ class Sender:
         )
 
     def run(self) -> Iterator[pa.RecordBatch]:
-        """Send all records, wait for every outcome, yield the ledger in chunks."""
+        """Send all records, and yield their outcomes in chunks. End when the outcome of each is
+        known. Stop sending early at the plan's deadline or after a fatal error of the client."""
         started_s, sent = time.monotonic(), 0
         while sent < self._plan.records and self._stopped is None:
             due = self._due(time.monotonic() - started_s)
@@ -97,15 +102,16 @@ class Sender:
         yield from self._drain()
 
     def _due(self, elapsed_s: float) -> int:
-        """Return how many records should have been sent by now; without a rate, a chunk more than
-        were sent."""
+        """Return how many records should have been sent after `elapsed_s`. Without a rate, it is
+        1,000 more than were sent, so that the queue is kept full."""
         plan = self._plan
         if plan.records_per_second is None:
             return min(plan.records, self._counts["sent"] + 1_000)
         return min(plan.records, int(elapsed_s * plan.records_per_second) + 1)
 
     def _send(self, sequence: int) -> bool:
-        """Return False if the queue is full and the record must be sent later."""
+        """Pass the record `sequence` to the client. Return False if that failed: the client's queue
+        is full, and the record must be sent later, or the client has failed for good."""
         plan = self._plan
         now_ms = time.time() * 1000
         try:
@@ -131,8 +137,8 @@ class Sender:
             self._write_progress()
 
     def _drain(self) -> Iterator[pa.RecordBatch]:
-        """Wait for outcomes: every record settles within its message timeout; the rest is
-        unknown."""
+        """Wait for the outcomes of all sent records, and yield them. Records without an outcome
+        after the message timeout, and a margin, are unknown."""
         until_s = time.monotonic() + self._plan.message_timeout_s + FLUSH_MARGIN_S
         while self._pending and time.monotonic() < until_s:
             self._tick(FULL_QUEUE_WAIT_S)
@@ -148,8 +154,8 @@ class Sender:
             yield self._take_rows()
 
     def _chunk_is_due(self) -> bool:
-        """Return True if there are enough rows, or some that have waited long: rows in memory are
-        lost with the process."""
+        """Return True if the collected rows should be written now: they are `CHUNK_ROWS`, or
+        `CHUNK_S` have passed. Rows in memory are lost if the process dies."""
         waited_s = time.monotonic() - self._taken_s
         return len(self._rows) >= CHUNK_ROWS or (bool(self._rows) and waited_s >= CHUNK_S)
 

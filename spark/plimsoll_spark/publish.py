@@ -31,24 +31,25 @@ log = logging.getLogger(__name__)
 
 
 class PublishFailed(RuntimeError):
-    """The report was not published."""
+    """The texts could not be stored: the destination refused them, or did not answer in time."""
 
 
 class Publisher(Protocol):
-    """Stores named texts for the operator or the user."""
+    """Stores the texts that a verification shows to the operator or the user, each under a name."""
 
     def put(self, texts: Mapping[str, str], *, within_s: float) -> None:
-        """Store all of the texts or none; raises `PublishFailed` when the time is up."""
+        """Store all texts, replacing those of the same names. Raises `PublishFailed` if that is
+        refused, or has not succeeded after `within_s` seconds."""
 
 
 class DirectoryPublisher:
-    """Publishes to files in a directory."""
+    """Stores each text in a file of a directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def put(self, texts: Mapping[str, str], *, within_s: float) -> None:
-        """Replace each file as a whole."""
+        """Replace each file in one step, so that a reader sees no partial file."""
         self._directory.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
             partial = self._directory / f".{name}.partial"
@@ -57,17 +58,19 @@ class DirectoryPublisher:
 
 
 class ConfigMapPublisher:
-    """Publishes to keys of a ConfigMap that the operator created."""
+    """Stores each text under a key of an existing ConfigMap."""
 
     def __init__(
         self, namespace: str, name: str, *, server: str, account: Path | None = None
     ) -> None:
-        """`account`: the folder of the service account's token; None: no token is needed."""
+        """`server`: the URL of the API server. `account`: the folder with its token and CA
+        certificate; None: it requires no token."""
         self._url = f"{server}/api/v1/namespaces/{namespace}/configmaps/{name}"
         self._account = account
 
     def put(self, texts: Mapping[str, str], *, within_s: float) -> None:
-        """Send one merge patch, which is idempotent."""
+        """Patch the ConfigMap. An attempt without an answer is repeated, since the patch is
+        idempotent."""
         body = json.dumps({"data": dict(texts)}).encode()
         until_s, wait_s = time.monotonic() + within_s, BACKOFF_S
         while True:
@@ -103,7 +106,7 @@ class ConfigMapPublisher:
 
 
 def publisher_for(report: Report) -> Publisher:
-    """Return the publisher for a report's destination."""
+    """Return the publisher for the destination that the settings state."""
     if report.directory is not None:
         return DirectoryPublisher(Path(report.directory))
     assert report.config_map is not None, "settings.check saw to it"
@@ -119,6 +122,6 @@ def publisher_for(report: Report) -> Publisher:
 
 
 def api_server() -> str:
-    """Return the API server's URL from the pod's environment."""
+    """Return the URL of the API server of the Kubernetes in which this pod runs."""
     host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
     return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"

@@ -1,9 +1,9 @@
-"""Checks one range of offsets of one partition: its ledger rows against its log records. Pure.
+"""Checks one range of offsets of one partition: compares its log records with the ledger. Pure.
 
-Called in Spark's tasks (`checks`). A range is checked alone; `fold` joins the results of all ranges
-in the order (partition, offset). Two facts cross ranges: copies of a record, and records behind a
-later one of their producer. `earlier` tells a range what came before it; `fold` asks for it only
-where the first result shows that it matters.
+Called in Spark's tasks (`checks`). A range is checked by itself; `fold` joins the results of all
+ranges in the order (partition, offset). Two faults can cross ranges: a second copy of a record, and
+a record behind a later one of its producer. For them `fold` has a range checked again with what was
+found before it, `earlier`, but only where the first result shows that it matters.
 """
 
 from __future__ import annotations
@@ -18,33 +18,34 @@ from plimsoll_spark.ledger import LedgerRows
 from plimsoll_spark.seen import Seen, SeenBits
 
 EXAMPLES_MAX = 5
-"""Examples of each kind from one range."""
+"""Bound on the example offsets of each kind of fault from one range."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRows:
-    """Records of a range in the order of their offsets; columns of one length."""
+    """Records read from a range of the log, in the order of their offsets, as columns of equal
+    length. Other writers' records are included, with -1 for producer, sequence and key."""
 
     offset: Ints
     producer: Ints
     sequence: Ints
-    # Number of the key, or -1 if it is not the key that the producer gives to this sequence.
     key: Ints
-    # True if this run wrote the record, and it is whole.
+    """Number of the record's key; -1 if the record has another key than its producer gave it."""
     ours: Bools
+    """True if this run wrote the record and its content is undamaged."""
 
     def __len__(self) -> int:
         return len(self.offset)
 
     @classmethod
     def empty(cls) -> LogRows:
-        """Return no records."""
+        """Return the rows of a range without records."""
         none = np.zeros(0, np.int64)
         return cls(offset=none, producer=none, sequence=none, key=none, ours=np.zeros(0, np.bool_))
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True):
-    """Offsets [first, end) of one partition."""
+    """A range of offsets of one partition: [first, end)."""
 
     partition: int
     first: int
@@ -52,15 +53,15 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gap(msgspec.Struct, frozen=True, kw_only=True):
-    """Offsets [first, end) without a record."""
+    """A range of offsets without records: [first, end)."""
 
     first: int
     end: int
 
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
-    """Sequences of one stream in one range: a producer, or one key of a producer that is not
-    idempotent."""
+    """The lowest and the highest sequence of one stream in a range. A stream is what must keep its
+    order: the records of a producer, or of one key of a producer if it is not idempotent."""
 
     number: int
     lowest: int
@@ -68,8 +69,8 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Strays(msgspec.Struct, frozen=True, kw_only=True):
-    """Acked records that are not at their offsets: columns of one length, as bytes of integers of
-    eight bytes; `occupied`: a byte each, 1 if another record is there."""
+    """Acked records that a range does not have at their acked offsets, as columns of equal length:
+    bytes of 64-bit integers. `occupied`: a byte each, 1 if another record has the offset."""
 
     producer: bytes
     sequence: bytes
@@ -81,28 +82,31 @@ class Strays(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Earlier(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands before a range: records, and the highest sequence of each stream."""
+    """What the ranges before a range hold. `seen`: all their records; `highest`: by stream, the
+    highest sequence in the same partition."""
 
     seen: tuple[SeenBits, ...]
     highest: dict[int, int]
 
 
 class RangeFindings(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one range."""
+    """The result of checking one range. `read`: the number of this run's records; `foreign`: of
+    other writers' records; `seen`: the records themselves, for the checks of later ranges."""
 
     span: Span
     read: int
     foreign: int
     duplicated: int
-    duplicates: tuple[int, ...]  # offsets of the first ones
+    duplicates: tuple[int, ...]  # offsets of the first `EXAMPLES_MAX` second copies
     out_of_order: int
-    disordered: tuple[int, ...]  # offsets of the first ones
+    disordered: tuple[int, ...]  # offsets of the first `EXAMPLES_MAX` out of order
     gaps: tuple[Gap, ...]
     streams: tuple[Stream, ...]
     strays: Strays
     seen: tuple[SeenBits, ...]
-    # Offset of a batch that no consumer can read; nothing from there on was read.
     unreadable: int | None = None
+    """Offset of a batch that no consumer can read; nothing from there on was read. None: there is
+    none."""
 
 
 def check_range(
@@ -113,8 +117,9 @@ def check_range(
     keys: int | None = None,
     earlier: Earlier | None = None,
 ) -> RangeFindings:
-    """Return the findings of a range. `ledger`: the acked rows with offsets in the range;
-    `keys`: the number of keys if order is kept within a key only, else None."""
+    """Check the records of one range. `ledger`: the rows with acked offsets in the range; `keys`:
+    the number of keys if records keep their order only within a key, else None; `earlier`: the
+    records before the range, None to check it by itself."""
     mine = np.flatnonzero(log.ours)
     producer, sequence = log.producer[mine], log.sequence[mine]
     first = _first_copies(producer, sequence, earlier)
@@ -139,7 +144,8 @@ def check_range(
 
 
 def _first_copies(producer: Ints, sequence: Ints, earlier: Earlier | None) -> Bools:
-    """Return True for each record that stands here, or before the range, for the first time."""
+    """Return, for each record, True if it is the first copy: none stands before it in the range, or
+    in `earlier`."""
     first = np.zeros(len(producer), np.bool_)
     record = producer.astype(np.uint64) << np.uint64(48) | sequence.astype(np.uint64)
     first[np.unique(record, return_index=True)[1]] = True
@@ -149,7 +155,8 @@ def _first_copies(producer: Ints, sequence: Ints, earlier: Earlier | None) -> Bo
 
 
 def _behind(stream: Ints, sequence: Ints, highest: dict[int, int]) -> Bools:
-    """Return True for each record with a sequence below that of an earlier one of its stream."""
+    """Return, for each record, True if an earlier record of its stream has a higher sequence.
+    `highest`: by stream, the highest sequence before the range."""
     behind = np.zeros(len(stream), np.bool_)
     if not len(stream):
         return behind

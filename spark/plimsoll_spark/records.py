@@ -1,4 +1,5 @@
-"""The encoding of a driven record: producer, sequence and content hash lead its value.
+"""Encodes the records of a drive: producer, sequence and a content hash are the first bytes of a
+record's value.
 
     0      2          8                16
     +------+----------+----------------+---------
@@ -6,7 +7,7 @@
     +------+----------+----------------+---------
 
 The hash covers the run's salt, producer, sequence and payload; so a record proves by itself that it
-is whole and that this run wrote it. Called by `producer` and `partition_reader`. Pure.
+is undamaged and that this run wrote it. Called by `producer` and `partition_reader`. Pure.
 """
 
 from __future__ import annotations
@@ -24,17 +25,19 @@ _KEY_SPREAD = 0x9E3779B1
 
 
 def salt_of(run: str) -> bytes:
-    """Return a run's salt, which makes its records differ from those of other runs."""
+    """Return the salt of a run, by its id. It makes the hashes of a run differ from those of any
+    other."""
     return hashlib.sha256(run.encode()).digest()[:16]
 
 
 def key_of(producer: int, sequence: int, keys: int) -> str:
-    """Return one of `keys` keys; neighbours in sequence get keys far apart."""
+    """Return the record key of a sequence: `k0` to `k{keys - 1}`. Adjacent sequences get different
+    keys."""
     return f"k{((sequence * _KEY_SPREAD + producer) >> 7) % keys}"
 
 
 class Encoder:
-    """Encodes the values of one producer."""
+    """Makes the record values of one producer of a run, each of `record_bytes` bytes."""
 
     def __init__(self, *, run: str, producer: int, record_bytes: int) -> None:
         self._salt = salt_of(run)
@@ -45,7 +48,7 @@ class Encoder:
         )
 
     def value(self, sequence: int) -> bytes:
-        """Return the whole value of one record."""
+        """Return the value of the record `sequence`: header and payload."""
         prefix = self._producer + sequence.to_bytes(SEQUENCE_BYTES, "big")
         start = sequence * 8191 % _POOL_BYTES
         payload = self._pool[start : start + self._payload_bytes]
@@ -53,10 +56,11 @@ class Encoder:
 
 
 def content_hash(salt: bytes, prefix: bytes, payload: bytes) -> bytes:
-    """Return the eight bytes that prove a record whole."""
+    """Return the eight bytes of hash in a value's header. `prefix`: producer and sequence,
+    encoded."""
     return hashlib.sha256(salt + prefix + payload).digest()[:HASH_BYTES]
 
 
 def sequence_of(value: bytes) -> int:
-    """Return the sequence in a value."""
+    """Return the sequence in the header of a value."""
     return int.from_bytes(value[PRODUCER_BYTES:PREFIX_BYTES], "big")

@@ -1,6 +1,7 @@
-"""The one-page report: verdict, counts, and three plots, in one HTML file that loads nothing.
+"""Renders the report of a verification: verdict, counts and three plots, in one HTML file that
+loads nothing.
 
-Called by `run`.  Stays under `MAX_BYTES`, so that it fits in a ConfigMap beside the verdict.  Pure.
+Called by `run`. Stays under `MAX_BYTES`, so that it fits in a ConfigMap beside the verdict. Pure.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ table { border-collapse: collapse; } td, th { padding: .2rem .9rem .2rem 0; text
 
 
 def render(settings: Settings, outcome: Outcome, findings: Findings | None) -> str:
-    """Return the page."""
+    """Return the report as HTML. `findings`: None if the run ended before its checks; the plots are
+    then left out."""
     produce = settings.produce
     rate = produce.records_per_second
     about = (

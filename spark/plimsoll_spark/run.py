@@ -1,4 +1,4 @@
-"""One verification from start to verdict: Producing, then Verifying, then Completed.
+"""One verification from start to verdict: phases Producing, Verifying and Completed.
 
 Called by `verification`. Spark works in one thread; this one publishes progress while it waits, and
 cancels the work when its time is up. Every wait is bounded by the deadline.
@@ -40,15 +40,16 @@ T = TypeVar("T")
 
 
 class TimeUp(Exception):
-    """The deadline, or the time for verifying, has passed."""
+    """The deadline of the run, or the time for verifying, has passed before the work was done."""
 
 
 class Unreadable(Exception):
-    """The log could not be read to its end, and no check asks for that."""
+    """The log holds a batch that no consumer can read, so the checks could not run. It is an error
+    of the run, and no verdict, if the check NoLoss was not requested."""
 
 
 class Run:
-    """One verification."""
+    """One verification: writes records, checks the log, and publishes progress and verdict."""
 
     def __init__(self, settings: Settings, publisher: Publisher, work: Path) -> None:
         self._settings = settings
@@ -60,7 +61,8 @@ class Run:
         self._timing = Timing(start_time=rfc3339(self._started_s))
 
     def execute(self) -> Outcome:
-        """Run to a verdict and publish it; raises `Refusal` if the run must not start."""
+        """Carry the verification out, publish its outcome and return it. Raises `Refusal` if it
+        must not start, `Unreadable` if the log cannot be checked, and `PublishFailed`."""
         settings = self._settings
         check(settings)
         client = TopicClient(settings.bootstrap, settings.topic, librdkafka(settings.login))
@@ -97,7 +99,8 @@ class Run:
         return self._publish_verdict(verdict, findings)
 
     def publish_broken(self, reason: str, message: str) -> None:
-        """Publish that the run itself failed, if it still can be published."""
+        """Publish the phase Failed and no verdict but Inconclusive: the run itself failed. Raises
+        `PublishFailed`."""
         self._publish(self._inconclusive(reason, message), "Failed", None)
 
     def _refuse_foreign(self, ranges: Ranges) -> None:
@@ -188,7 +191,8 @@ class Run:
     def _watch(
         self, spark: SparkSession, job: Callable[[], T], tell: Callable[[], Any], until_s: float
     ) -> T:
-        """Return the job's result; raises `TimeUp` if there is none by `until_s`."""
+        """Run `job` in a thread, calling `tell` every `PROGRESS_EVERY_S`, and return its result. If
+        it is not done at `until_s` (seconds since 1970), cancel Spark's jobs and raise `TimeUp`."""
         with ThreadPoolExecutor(max_workers=1) as worker:
             future: Future[T] = worker.submit(job)
             while not future.done():
@@ -201,8 +205,8 @@ class Run:
             return future.result()
 
     def _progress(self, phase: str, read: int = 0) -> None:
-        """Publish progress. `read`: rows read so far, including those of other writers; the checks
-        count only this run's."""
+        """Publish the phase and the counts; a failure is only logged. `read`: records read so far.
+        It includes those of other writers, which the final counts do not."""
         counts = msgspec.structs.replace(self._counts, read=read)
         state = Progress(phase=phase, counts=counts, timing=self._timing)
         try:
@@ -258,8 +262,8 @@ class Run:
 
 
 def without_fates(findings: Findings) -> Findings:
-    """Clear the counts for a topic that was recreated: the new log proves nothing about the old
-    one."""
+    """Return the findings without counts that judge records of the old topic: the topic was
+    recreated during the run, and the new log proves nothing about the old one."""
     counts = msgspec.structs.replace(
         findings.counts, lost=0, misplaced=0, mismatched=0, expired=0, out_of_order=0, gaps=0
     )
@@ -267,7 +271,8 @@ def without_fates(findings: Findings) -> Findings:
 
 
 def _cancel(spark: SparkSession, future: Future[Any]) -> None:
-    """Cancel repeatedly: between two Spark jobs there is none to cancel."""
+    """Cancel Spark's jobs until the future is done, at most for `CANCEL_WITHIN_S`. One call is not
+    enough: the work may be between two jobs."""
     until_s = time.monotonic() + CANCEL_WITHIN_S
     while not future.done() and time.monotonic() < until_s:
         spark.sparkContext.cancelAllJobs()
@@ -275,10 +280,10 @@ def _cancel(spark: SparkSession, future: Future[Any]) -> None:
 
 
 def as_json(value: msgspec.Struct) -> str:
-    """Return a value as indented JSON."""
+    """Return the value as indented JSON with the field names of the file format."""
     return msgspec.json.format(msgspec.json.encode(value), indent=1).decode()
 
 
 def rfc3339(wall_s: float) -> str:
-    """Format a time as Kubernetes does."""
+    """Format seconds since 1970 as Kubernetes does: `2026-11-24T12:00:00Z`."""
     return datetime.fromtimestamp(wall_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,7 +1,7 @@
 """Sets of records, as one bit for each sequence of each producer. Pure.
 
-Ten million records of one producer take 1.2 MB. Used by `range_check` and `fold` to find copies of
-a record in ranges, or partitions, that are checked apart.
+Ten million records of one producer take 1.2 MB. Used by `range_check` and `fold` to find second
+copies of a record in ranges, or partitions, that are checked separately.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from plimsoll_spark.arrays import Bits, Bools, Ints
 
 
 class SeenBits(msgspec.Struct, frozen=True, kw_only=True):
-    """The records of one producer: compressed bits from `first`, a multiple of eight, on."""
+    """The records of one producer in a set, in a form that can be sent between processes. `bits`:
+    zlib of one bit for each sequence from `first`, a multiple of eight, on."""
 
     producer: int
     first: int
@@ -24,7 +25,7 @@ class SeenBits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Seen:
-    """A set of records."""
+    """A set of records, each identified by producer and sequence."""
 
     def __init__(self) -> None:
         # Per producer: one bit for each sequence from 0 on.
@@ -32,7 +33,8 @@ class Seen:
 
     @classmethod
     def of(cls, producer: Ints, sequence: Ints) -> Seen:
-        """Return the set of some records."""
+        """Return the set of the records with these producers and sequences, two columns of equal
+        length."""
         seen = cls()
         for name in np.unique(producer).tolist():
             mine = sequence[producer == name]
@@ -43,13 +45,13 @@ class Seen:
 
     @classmethod
     def from_bits(cls, parts: Iterable[SeenBits]) -> Seen:
-        """Return the set that `bits` returned."""
+        """Return the set that `bits` encoded."""
         seen = cls()
         seen.add(parts)
         return seen
 
     def bits(self) -> tuple[SeenBits, ...]:
-        """Return the set as bytes, from each producer's first record on."""
+        """Return the set encoded, one `SeenBits` for each producer that has records in it."""
         found = []
         for producer, bits in sorted(self._bits.items()):
             filled = np.flatnonzero(bits)
@@ -60,7 +62,7 @@ class Seen:
         return tuple(found)
 
     def has(self, producer: Ints, sequence: Ints) -> Bools:
-        """Return True for each record that is in the set."""
+        """Return, for each record of the two columns, True if it is in the set."""
         found = np.zeros(len(producer), np.bool_)
         for name, bits in self._bits.items():
             rows = np.flatnonzero((producer == name) & (sequence < 8 * len(bits)))
@@ -69,7 +71,7 @@ class Seen:
         return found
 
     def overlaps(self, parts: Iterable[SeenBits]) -> bool:
-        """Return True if a record of `parts` is in the set."""
+        """Return True if at least one record of `parts` is in the set."""
         for part in parts:
             bits, start, other = self._aligned(part)
             if bool((bits[start : start + len(other)] & other).any()):
@@ -87,8 +89,8 @@ class Seen:
         return sum(int(np.bitwise_count(bits).sum()) for bits in self._bits.values())
 
     def _aligned(self, part: SeenBits) -> tuple[Bits, int, Bits]:
-        """Return this producer's bits, long enough for `part`; where it begins in them; its
-        bits."""
+        """Return three values: this producer's bits, extended to hold `part`; the index of their
+        byte at which `part` begins; the decompressed bytes of `part`."""
         other = np.frombuffer(zlib.decompress(part.bits), np.uint8)
         start = part.first // 8
         bits = self._bits.get(part.producer, np.zeros(0, np.uint8))

@@ -25,7 +25,8 @@ CONNECTOR = "spark-sql-kafka-0-10_2.13-*.jar"
 
 
 def jars_directory() -> Path:
-    """Return the folder of the connector's jars; raises `Refusal` if they are missing."""
+    """Return the folder of the Kafka connector's jars. Raises `Refusal` if the connector is not in
+    it."""
     directory = Path(os.environ.get(JARS_VARIABLE, ".cache/spark-jars")).absolute()
     if not any(directory.glob(CONNECTOR)):
         sentence = f"no Kafka connector for Spark in {directory}; run spark/jars.sh"
@@ -34,8 +35,9 @@ def jars_directory() -> Path:
 
 
 def class_archive() -> Path:
-    """Return the path of `class_archive.py`'s archive for this Spark and Java; it may not exist.
-    The JVM would silently refuse the archive of another Java, or of jars from another time."""
+    """Return the path of the class archive (`class_archive`) for the present versions of Spark and
+    Java; it may not exist. The JVM would silently ignore the archive of another Java, or of changed
+    jars."""
     directory = jars_directory()
     home = os.environ.get("JAVA_HOME")
     java = Path(home, "bin", "java") if home else Path(shutil.which("java") or "java").resolve()
@@ -53,8 +55,9 @@ def build(
     work: Path,
     archives_to: Path | None = None,
 ) -> SparkSession:
-    """Start the JVM. `work`: for Spark's temporary files; `archives_to`: the file for the classes
-    that it has loaded at its end."""
+    """Start the JVM and return a Spark session in it. `cores`: how many tasks run at the same time;
+    `work`: the directory of temporary files; `archives_to`: a file to which the JVM writes an
+    archive of its loaded classes when it ends, None: it uses an existing archive."""
     # Workers must run the interpreter that has this package, not PATH's `python3`.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -85,7 +88,8 @@ def build(
 
 
 def java_options(archives_to: Path | None = None) -> list[str]:
-    """Return the JVM's options, quoted for Spark.
+    """Return the options of the JVM, quoted for Spark's configuration. `archives_to`: as in
+    `build`.
 
     The optimising compiler is left out: the JVM only schedules, and the compiler would take
     processor time from the brokers under measurement.

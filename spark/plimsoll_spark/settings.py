@@ -28,7 +28,7 @@ CHECKS_BY_ACKS: dict[str, tuple[Check, ...]] = {
 
 
 class Refused(Enum):
-    """The reason of a refusal."""
+    """Why a verification is refused before it starts."""
 
     INVALID_SPEC = "InvalidSpec"
     EXECUTORS_NOT_OFFERED = "ExecutorsNotOffered"
@@ -38,7 +38,8 @@ class Refused(Enum):
 
 
 class Refusal(Exception):
-    """A refused request: a reason, and a sentence the user can act on."""
+    """The verification cannot be started as requested. `reason`: the category; `message`: a
+    sentence that says what to change."""
 
     def __init__(self, reason: Refused, message: str) -> None:
         super().__init__(message)
@@ -47,11 +48,11 @@ class Refusal(Exception):
 
 
 class _Camel(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Spelt in camelCase in files."""
+    """Base of structs with camelCase field names in JSON."""
 
 
 class Produce(_Camel, frozen=True):
-    """The workload to write."""
+    """The records to write."""
 
     records: int
     record_bytes: int = 1024
@@ -59,7 +60,7 @@ class Produce(_Camel, frozen=True):
     keys: int = 1000
     acks: Literal["All", "Leader", "None"] = "All"
     idempotent: bool | None = None
-    """None: True with acks All only."""
+    """True if producers are idempotent; None: True with acks All, else False."""
     compression: Literal["None", "Gzip", "Snappy", "Lz4", "Zstd"] = "None"
 
     @property
@@ -68,37 +69,36 @@ class Produce(_Camel, frozen=True):
 
 
 class Verify(_Camel, frozen=True):
-    """The properties to prove."""
+    """The properties of the log to check."""
 
     checks: tuple[Check, ...] | None = None
-    """None: those of `CHECKS_BY_ACKS`."""
+    """The checks that decide the verdict; None: those of `CHECKS_BY_ACKS`."""
     timeout_seconds: int = 600
     min_acked_percent: int = 99
-    """Bound on the acked share of the sent records; below it nothing is proven. Ignored with acks
-    None."""
+    """The least share of the sent records that must be acked, in percent; below it the verdict is
+    Inconclusive. Ignored with acks None."""
 
 
 class Report(_Camel, frozen=True):
-    """The report's destination: a ConfigMap, or a directory outside Kubernetes."""
+    """Where to store the report: in a ConfigMap, or in a directory outside Kubernetes."""
 
     config_map: str | None = None
     namespace: str | None = None
     server: str | None = None
-    """The URL of an API server; unset: the pod's own."""
+    """The URL of the API server with the ConfigMap; None: that of the pod's own Kubernetes."""
     account: str | None = None
-    """The folder with the token and the authority's certificate for `server`; unset: no token is
-    needed."""
+    """The folder with the token and the CA certificate for `server`; None: it requires no token."""
     directory: str | None = None
 
 
 class Runner(_Camel, frozen=True):
-    """Spark's executors; 0: this process alone."""
+    """How Spark runs. `executors`: their number; 0: all work is done in this process."""
 
     executors: int = 0
 
 
 class Settings(_Camel, frozen=True):
-    """One verification."""
+    """What `verification.json` requests: the topic, the records to write, and the checks."""
 
     name: str
     bootstrap: str
@@ -110,18 +110,21 @@ class Settings(_Camel, frozen=True):
     allow_existing: bool = False
     deadline_seconds: int = 3600
     login: Path | None = None
-    """The mount path of a User's Secret; None: the listener requires no login."""
+    """The directory at which the Secret of a User is mounted; None: the listener requires no
+    login."""
 
     @property
     def checks(self) -> tuple[Check, ...]:
-        """Checks that decide the verdict."""
+        """Return the checks that decide the verdict: those stated, else the defaults for the
+        acks."""
         stated = self.verify.checks
         return CHECKS_BY_ACKS[self.produce.acks] if stated is None else stated
 
 
 def load(path: Path, login: Path | None = None) -> Settings:
-    """Return the settings of a file. Raises `Refusal` if they are invalid, or name no place for a
-    report. `check` decides if they can be fulfilled."""
+    """Return the settings in a file. `login`: the directory of the mounted Secret, which the file
+    does not state. Raises `Refusal` if the file is malformed, or names no place for a report.
+    `check` judges everything else."""
     try:
         content = _without_nulls(msgspec.json.decode(path.read_bytes()))
         settings = msgspec.convert(content, Settings)
@@ -132,14 +135,14 @@ def load(path: Path, login: Path | None = None) -> Settings:
 
 
 def _without_nulls(content: object) -> object:
-    """Remove nulls: such fields get their defaults."""
+    """Return JSON content without fields that are null, so that these get their defaults."""
     if isinstance(content, dict):
         return {k: _without_nulls(v) for k, v in content.items() if v is not None}
     return content
 
 
 def check(settings: Settings) -> None:
-    """Raise the first `Refusal`, if any."""
+    """Raise `Refusal` for the first setting that is invalid or cannot be fulfilled, if any."""
     produce = settings.produce
     if settings.runner.executors > 0:
         # Producers write the ledger and every executor reads it: it needs shared storage.

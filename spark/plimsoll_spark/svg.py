@@ -19,7 +19,8 @@ TICKS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One series over the common times: its name, style class and values."""
+    """One line of a plot: a value for each of the plot's `seconds`. `style`: a class of the style
+    sheet."""
 
     name: str
     style: str
@@ -28,7 +29,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
-    """A shaded time span, with its tooltip."""
+    """A time span that is shaded in a plot, in seconds since the start, with its tooltip."""
 
     begin_s: float
     end_s: float
@@ -37,7 +38,8 @@ class Band:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
-    """The content of a plot over time."""
+    """A plot over time. `seconds`: the times of all lines' values; `filled`: True to fill the area
+    below the lines."""
 
     title: str
     unit: str
@@ -49,7 +51,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """One bar: its label, value and tooltip."""
+    """One bar of a bar chart. `title`: its tooltip."""
 
     label: str
     value: float
@@ -57,7 +59,7 @@ class Bar:
 
 
 def over_time(plot: Plot) -> str:
-    """Draw lines (or an area) over seconds since the start."""
+    """Return the plot as SVG text."""
     last_s = max([*plot.seconds, *(band.end_s for band in plot.bands), 1e-3])
     top = nice_ceiling(max((v for line in plot.lines for v in line.values), default=0.0))
 
@@ -89,7 +91,7 @@ def over_time(plot: Plot) -> str:
 
 
 def bars(title: str, unit: str, shown: Sequence[Bar], limit: float | None) -> str:
-    """Draw bars side by side, with a dashed line at `limit`."""
+    """Return a bar chart as SVG text, with a dashed line at `limit` (None: no line)."""
     highest = max([*(bar.value for bar in shown), limit or 0.0])
     top = nice_ceiling(highest)
     slot = INNER_WIDTH / max(1, len(shown))

@@ -1,4 +1,4 @@
-"""Latency, pace and stalls of the acks of one partition, from the ledger's times. Pure.
+"""Measures latency, pace and stalls of the acks of one partition, by the times in the ledger. Pure.
 
 Called in Spark's tasks (`checks`), one call a partition; `joined` joins the partitions. Times are
 kept to 0.1 ms, latencies in buckets that are 1 % wide; the worst ones are exact to 0.1 ms.
@@ -27,16 +27,19 @@ BUCKETS = 8 * BUCKETS_A_DECADE  # up to 10,000 s
 
 
 class Clock(msgspec.Struct, frozen=True, kw_only=True):
-    """The instants that all partitions share, ms since the epoch."""
+    """The times that the timelines of all partitions share, in milliseconds since 1970. `bin_ms`:
+    the width of a time bin, counted from `start_ms` on."""
 
-    start_ms: float  # before every record was sent
+    start_ms: float  # when the first record was sent
     first_ack_ms: float
     bin_ms: int
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
-    """One partition. Arrays as bytes: `buckets` counts latencies; `bins` counts acks by time and
-    latency (rows of `BUCKETS`), `worst_ms` is the worst latency of each bin."""
+    """The measured acks of one partition. `stall`: the longest one; `worst`: the worst latency in
+    ms. `buckets`: number of acks by latency; `bins`: the same for each time bin from `first_bin` on
+    (rows of `BUCKETS`); `worst_ms`: the worst latency of each bin. The last three are arrays as
+    bytes."""
 
     stall: Stall | None
     worst: float
@@ -47,7 +50,7 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def timeline(partition: int, rows: LedgerRows, clock: Clock) -> Timeline:
-    """Return the timeline of a partition's records, whatever their outcome."""
+    """Measure one partition. `rows`: all its records in the ledger, with any outcome."""
     latency = (rows.settled_ms - rows.send_ms)[rows.acked]
     bucket = _bucket(latency)
     place = ((rows.settled_ms[rows.acked] - clock.start_ms) // clock.bin_ms).astype(np.int64)
@@ -76,7 +79,7 @@ def _middle_ms(bucket: int) -> float:
 
 
 def _stall(partition: int, rows: LedgerRows, clock: Clock) -> Stall | None:
-    """Return the longest stall; None without records."""
+    """Return the partition's longest stall; None if it has no records."""
     if not len(rows):
         return None
     settled, send, acked = _in_order(rows, clock)
@@ -101,7 +104,8 @@ def _stall(partition: int, rows: LedgerRows, clock: Clock) -> Stall | None:
 
 
 def _in_order(rows: LedgerRows, clock: Clock) -> tuple[Ints, Ints, Bools]:
-    """Return settled and sent times in units since the start, and outcomes, by settled time.
+    """Return three columns, sorted by the time at which the outcome became known: that time and the
+    send time, both in units of 0.1 ms since the start, and True for an acked record.
 
     One integer for each record is sorted in place, which takes half the memory of sorting places.
     """
@@ -113,7 +117,8 @@ def _in_order(rows: LedgerRows, clock: Clock) -> tuple[Ints, Ints, Bools]:
 
 
 def joined(parts: Sequence[Timeline], clock: Clock) -> tuple[Latency, tuple[Bin, ...]]:
-    """Return the latency of all acks, and their pace."""
+    """Return the latency of the acks of all partitions, and their number and latency by time bin.
+    Bins without acks are left out."""
     buckets = np.zeros(BUCKETS, np.int64)
     for part in parts:
         buckets += np.frombuffer(part.buckets, np.int64)
@@ -145,7 +150,8 @@ def _bins(parts: Sequence[Timeline], clock: Clock) -> list[Bin]:
 
 
 def _quantile(buckets: Ints, share: float, worst: float) -> float:
-    """Return the latency below which a share of the acks is, ms."""
+    """Return the latency in ms that a share (0 to 1) of the counted acks do not exceed, to the
+    width of a bucket; at most `worst`."""
     total = np.cumsum(buckets)
     bucket = int(np.searchsorted(total, share * total[-1]))
     return round(min(_middle_ms(bucket), float(worst)), 2)

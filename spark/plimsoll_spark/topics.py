@@ -1,7 +1,7 @@
-"""A topic as clients see it: its id, its partitions, and the start and end of their logs.
+"""Reads the metadata of a topic as a client: its id, its partitions, and the bounds of their logs.
 
-Called by `verification` and `checks` with a plain librdkafka client. Waits, bounded, for a topic to
-be created, and for acknowledged records to become readable after a failover.
+Called by `run` with a plain librdkafka client. Waits, bounded, for a topic to be created, and for
+acknowledged records to become readable after a failover.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ NOBODY: Mapping[str, str] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetRange:
-    """The readable log of one partition: [start, end)."""
+    """The offsets of one partition that a consumer can read: from the log start offset up to, and
+    without, `log_end_offset`, which is the high watermark."""
 
     log_start_offset: int
     log_end_offset: int
@@ -34,10 +35,10 @@ Ranges = dict[int, OffsetRange]
 
 
 class TopicClient:
-    """Reads the metadata of one topic."""
+    """Reads the metadata and the offsets of one topic."""
 
     def __init__(self, bootstrap: str, topic: str, login: Mapping[str, str] = NOBODY) -> None:
-        """`login`: settings of librdkafka."""
+        """`login`: settings of librdkafka by which to log in; empty: no login."""
         self._topic = topic
         client = {
             "bootstrap.servers": bootstrap, "client.id": "plimsoll-verify", "log_level": 2, **login,
@@ -52,7 +53,8 @@ class TopicClient:
         self._consumer.close()
 
     def partitions(self, timeout_s: float) -> tuple[int, ...]:
-        """Return the partitions' numbers; raises `Refusal` if the topic does not appear in time."""
+        """Return the ids of the topic's partitions, sorted. Raises `Refusal` if the topic does not
+        exist after `timeout_s`."""
         until_s = time.monotonic() + timeout_s
         while True:
             found, why = self._partitions_now()
@@ -64,8 +66,9 @@ class TopicClient:
             self._admin.poll(RETRY_S)
 
     def topic_id(self, timeout_s: float) -> str | None:
-        """Return the topic's id, or None if brokers do not report ids. Retries while the asked
-        broker is gone: librdkafka waits for that broker until it refreshes metadata."""
+        """Return the topic's id; None if the brokers report none. Failures are retried for
+        `timeout_s` with fresh metadata, since librdkafka may wait for a broker that is gone; then
+        KafkaException is raised."""
         until_s = time.monotonic() + timeout_s
         while True:
             try:
@@ -78,7 +81,8 @@ class TopicClient:
                 return None if identity is None else str(identity)
 
     def ranges(self, partitions: tuple[int, ...], timeout_s: float) -> Ranges:
-        """Return log start and end of every partition; retries while a leader is being elected."""
+        """Return the readable offsets of each partition. A partition that answers with an error,
+        such as during an election, is retried for `timeout_s`; then KafkaException is raised."""
         until_s = time.monotonic() + timeout_s
         found: Ranges = {}
         while len(found) < len(partitions):
@@ -90,9 +94,9 @@ class TopicClient:
     def readable_ranges(
         self, wanted: Mapping[int, int], timeout_s: float, settle_s: float = SETTLE_S
     ) -> Ranges:
-        """Return the ranges once they reach the `wanted` ends, or as they are `settle_s` after
-        every partition has answered. A partition that answers with an error is retried for
-        `timeout_s`.
+        """Return the readable offsets of the partitions in `wanted` as soon as each log reaches its
+        wanted end offset. After `settle_s`, return them as they are. A partition that answers with
+        an error is retried for `timeout_s`.
 
         A new leader shows its high watermark only after its followers have confirmed it; an earlier
         read would report such records as lost.
@@ -108,9 +112,9 @@ class TopicClient:
             ranges = self.ranges(tuple(sorted(wanted)), timeout_s)
 
     def _look_again(self, client: AdminClient | Consumer) -> None:
-        """Refresh metadata. librdkafka treats a leader missing from its cached metadata, or a
-        broker that these no longer name, as a lasting error, and refreshes by itself only every
-        five minutes."""
+        """Have the client refresh its metadata. librdkafka takes a leader that is missing from its
+        cached metadata, or a broker that they no longer name, for a lasting error, and refreshes by
+        itself only every five minutes."""
         self._admin.poll(RETRY_S)
         with contextlib.suppress(KafkaException):
             client.list_topics(
@@ -125,7 +129,8 @@ class TopicClient:
         return tuple(sorted(one.id for one in topic.partitions)), "it has no partition"
 
     def _described(self) -> TopicDescription:
-        """Describe the topic. Unlike `list_topics` of one topic, this never auto-creates it."""
+        """Return the topic's description. Unlike `list_topics` of one topic, the request never
+        auto-creates it. Raises KafkaException."""
         answers = self._admin.describe_topics(
             TopicCollection([self._topic]), request_timeout=REQUEST_TIMEOUT_S
         )

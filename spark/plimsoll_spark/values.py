@@ -1,7 +1,7 @@
-"""The values of a verification's result; their JSON is the interface to the operator.
+"""The values in a verification's result files; their JSON is read by the operator.
 
-Written by `checks`, `verdict` and `verification`; read by `report`. msgspec spells the fields in
-the file's camelCase.
+Made by `checks`, `verdict` and `run`; read by `report`. msgspec spells the fields in the files'
+camelCase.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ import msgspec
 
 
 class _Camel(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Spelt in camelCase in files."""
+    """Base of structs with camelCase field names in JSON."""
 
 
 class Counts(_Camel, frozen=True):
-    """Records by fate."""
+    """Numbers of records by what became of them, and of gaps in the offsets."""
 
     sent: int = 0
     acked: int = 0
-    failed: int = 0  # certainly not appended
-    unknown: int = 0  # may be there or not
+    failed: int = 0  # certainly not in the log
+    unknown: int = 0  # no answer: in the log or not
     read: int = 0  # records of this run in the log
     lost: int = 0  # acked, and not in the log
     misplaced: int = 0  # acked at one offset, found at another
-    mismatched: int = 0  # their offset holds something else
+    mismatched: int = 0  # acked, and another record has the acked offset
     duplicated: int = 0
     out_of_order: int = 0
     gaps: int = 0
@@ -32,7 +32,8 @@ class Counts(_Camel, frozen=True):
 
 
 class Stall(_Camel, frozen=True):
-    """The longest time in which a partition had waiting records and no ack."""
+    """The longest time in which records of a partition waited and none was acked. `from_ms`,
+    `to_ms`: in milliseconds since 1970."""
 
     partition: int
     milliseconds: float
@@ -41,7 +42,7 @@ class Stall(_Camel, frozen=True):
 
 
 class Latency(_Camel, frozen=True):
-    """Time from `produce` to ack, in ms."""
+    """Quantiles of the time from sending a record to its ack, in milliseconds."""
 
     p50: float = 0
     p90: float = 0
@@ -51,7 +52,8 @@ class Latency(_Camel, frozen=True):
 
 
 class Bin(_Camel, frozen=True):
-    """Acks in one time span."""
+    """The acks in one time bin. `start_ms`: in milliseconds since 1970; latencies in
+    milliseconds."""
 
     start_ms: float
     acked: int
@@ -61,7 +63,8 @@ class Bin(_Camel, frozen=True):
 
 
 class Timing(_Camel, frozen=True):
-    """Times of the run, latency, and stalls."""
+    """When the run began and ended (RFC 3339), the latency of acks, and the stalls. All but the
+    start is unset until the verdict."""
 
     start_time: str
     completion_time: str | None = None
@@ -72,7 +75,7 @@ class Timing(_Camel, frozen=True):
 
 
 class Example(_Camel, frozen=True):
-    """One violating record."""
+    """The place of one fault in the log. `kind`: which count it belongs to, or `unreadable`."""
 
     topic: str
     partition: int
@@ -81,7 +84,7 @@ class Example(_Camel, frozen=True):
 
 
 class Findings(_Camel, frozen=True):
-    """The results of all checks."""
+    """The results of all checks of a run. `pace`: acks by time, in bins of `bin_ms`."""
 
     counts: Counts
     latency: Latency
@@ -90,11 +93,12 @@ class Findings(_Camel, frozen=True):
     bin_ms: int
     examples: tuple[Example, ...]
     unreadable: bool = False
-    """The log holds batches that no consumer can read (`examples`), so no check could run."""
+    """True if the log holds batches that no consumer can read, at the offsets in `examples`. The
+    counts then prove nothing."""
 
 
 class Progress(_Camel, frozen=True):
-    """The content of `progress.json`."""
+    """The content of `progress.json`, which is replaced repeatedly during the run."""
 
     phase: str
     counts: Counts
@@ -102,7 +106,7 @@ class Progress(_Camel, frozen=True):
 
 
 class Outcome(_Camel, frozen=True):
-    """The content of `verdict.json`."""
+    """The content of `verdict.json`, which is written once, at the end of the run."""
 
     verdict: str
     reason: str

@@ -1,4 +1,4 @@
-"""Judges the counts. Called by `verification`; pure.
+"""Judges the counts of a run. Called by `run`; pure.
 
 Violated: the log broke a promise under test. Inconclusive: the evidence is incomplete. A violation
 is reported even if the run was cut short; but not if the topic was deleted and recreated, since the
@@ -16,7 +16,7 @@ from plimsoll_spark.values import Counts, Example
 
 
 class Reason(Enum):
-    """The reason of a verdict."""
+    """Why a run got its verdict, or failed."""
 
     ALL_CHECKS_PASSED = "AllChecksPassed"
     RECORDS_UNREADABLE = "RecordsUnreadable"
@@ -37,7 +37,8 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Passed, Violated or Inconclusive; the reason; and a sentence."""
+    """The verdict of a run: Passed, Violated or Inconclusive, with its reason and a sentence about
+    it."""
 
     verdict: str
     reason: Reason
@@ -45,14 +46,17 @@ class Verdict:
 
 
 def judge_unreadable(examples: Sequence[Example]) -> Verdict:
-    """Return Violated: acknowledged records that no consumer can read are lost."""
+    """Return the verdict Violated for a log with batches that no consumer can read, since their
+    records are lost. `examples`: the places of these batches."""
     places = ", ".join(f"{one.topic}-{one.partition} at offset {one.offset}" for one in examples)
     sentence = f"no consumer can read a batch of {places}; its bytes or its CRC are wrong on disk"
     return Verdict(verdict="Violated", reason=Reason.RECORDS_UNREADABLE, message=sentence)
 
 
 def judge(settings: Settings, counts: Counts, *, stopped: str | None, recreated: bool) -> Verdict:
-    """Return the worst finding; Passed if there is none."""
+    """Return the verdict: the most serious violation, else the most serious doubt, else Passed.
+    `stopped`: why a producer stopped early, or None; `recreated`: True if the topic was recreated
+    during the run."""
     if recreated:
         sentence = "the topic was deleted and made anew during the run; its records went with it"
         return Verdict(verdict="Inconclusive", reason=Reason.TOPIC_RECREATED, message=sentence)
@@ -69,7 +73,8 @@ def judge(settings: Settings, counts: Counts, *, stopped: str | None, recreated:
 
 
 def _what_held(settings: Settings, counts: Counts) -> str:
-    """Name the checks that ran, and claim of records only what these prove."""
+    """Return the sentence of a passed run. It names the checks that ran, and claims of the records
+    only what these checks prove."""
     names = settings.checks
     held = f"{', '.join(names)} held over {counts.read} records that were read back"
     if "NoLoss" not in names:

@@ -24,7 +24,9 @@ log = logging.getLogger("plimsoll_spark")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return the exit code."""
+    """Run the verification that the arguments name. Return the exit code: 0 if it reached a
+    verdict, 2 if it was refused. Raises the error of a run that failed, which makes the exit code
+    1."""
     parser = argparse.ArgumentParser(prog="plimsoll_spark.verification")
     parser.add_argument("--config", type=Path, required=True, metavar="FILE")
     parser.add_argument(
