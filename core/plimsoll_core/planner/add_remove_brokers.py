@@ -16,8 +16,8 @@ from plimsoll_core.planner.survey import Rows, Survey
 
 
 def add(survey: Survey, goal: AddBrokers) -> PlanDraft | Refusal:
-    """Balance replicas over all usable brokers; new brokers are the emptiest, so they are
-    filled."""
+    """Return a draft that balances replicas over all usable brokers. The new brokers have the
+    fewest, so they are filled. Refuse if one of them is not usable."""
     if missing := [broker for broker in sorted(goal.brokers) if broker not in survey.usable]:
         return Refusal(
             reason=Reason.BrokerIdNotRegistered,
@@ -34,7 +34,8 @@ def add(survey: Survey, goal: AddBrokers) -> PlanDraft | Refusal:
 
 
 def remove(survey: Survey, goal: RemoveBrokers) -> PlanDraft | Refusal:
-    """Move every replica off the removed brokers, and balance the others."""
+    """Return a draft that moves every replica off the removed brokers and balances the others.
+    Refuse if too few brokers would be left for a partition."""
     leaving = frozenset(goal.brokers)
     survivors = [broker for broker in survey.usable if broker not in leaving]
     rows = survey.rows()
@@ -61,14 +62,15 @@ def remove(survey: Survey, goal: RemoveBrokers) -> PlanDraft | Refusal:
 
 
 def prefer(survey: Survey) -> PlanDraft:
-    """Balance preferred leaders only."""
+    """Return a draft that balances preferred leaders by the order of replicas; no data moves."""
     rows = survey.rows()
     survey.leadership(rows, free=survey.free).even_out()
     return PlanDraft(rows=rows, evened=survey.usable, data_moves=False, skipped=survey.skipped())
 
 
 def _too_few(survey: Survey, rows: Rows, survivors: list[BrokerId]) -> Refusal | None:
-    """Reject if the replication factor of any partition is more than the survivors."""
+    """Refuse if a partition that has to move has more replicas than there would be brokers left for
+    it."""
     short: dict[str, int] = {}
     for p, row in enumerate(rows):
         if row and min(row) < 0 and len(row) > len({*survivors, *(b for b in row if b >= 0)}):

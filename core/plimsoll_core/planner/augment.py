@@ -19,24 +19,27 @@ from plimsoll_core.ids import BrokerId
 
 
 class Shifts(Protocol):
-    """A count per broker, and units that can be shifted between them.
+    """The interface to what is balanced: units (partitions) that brokers hold, and the count of
+    each broker. A shift takes a unit from one broker and gives it to another.
 
-    `receivers` may be given units; `count` has them all, and perhaps sources that only give.
+    `receivers` are the brokers that may be given units. `count` also has brokers that only give.
     """
 
     receivers: Sequence[BrokerId]
     count: dict[BrokerId, int]
 
     def cheapest(self, source: BrokerId, target: BrokerId) -> tuple[int, int] | None:
-        """Return the (cost, unit) of the best single shift, or None if there is none."""
+        """Return (cost, unit) of the cheapest shift from `source` to `target`, or None if no unit
+        can be shifted."""
         ...
 
     def shift(self, unit: int, source: BrokerId, target: BrokerId) -> None: ...
 
 
 Find = Callable[[Shifts, BrokerId, Sequence[BrokerId]], set[BrokerId]]
-"""Shifts one unit from a source to the first reachable goal; if there is none, returns the stuck
-brokers."""
+"""Shifts one unit from `source` to the first reachable broker of `goals`, directly or through
+others, and returns an empty set. Returns the brokers from which no goal is reachable if there is
+none."""
 
 
 def settle(net: Shifts, targets: Mapping[BrokerId, int]) -> bool:
@@ -64,7 +67,8 @@ def settle(net: Shifts, targets: Mapping[BrokerId, int]) -> bool:
 
 
 def level(net: Shifts) -> None:
-    """Shift from fuller to emptier receivers until no way leads to one with two less."""
+    """Shift units from fuller to emptier receivers, until no chain of shifts leads from a receiver
+    to one that has at least two units less."""
     for find in (direct, chain):
         stuck: set[BrokerId] = set()
         while True:
@@ -82,8 +86,9 @@ def level(net: Shifts) -> None:
 
 
 def cancel(net: Shifts) -> None:
-    """Shift along cycles of negative cost until none is left. Counts stay as even, at less cost; if
-    shifts do not obstruct each other, no equally even outcome costs less."""
+    """Reduce the cost at equal counts: shift along cycles of negative total cost until there is
+    none. If shifts do not obstruct each other, no other outcome with equally even counts then costs
+    less."""
     while cycle := _negative_cycle(net):
         for source, target in cycle:
             # Chosen anew, as in a chain.  In a cycle no two shifts have a source or a target in
@@ -103,8 +108,9 @@ def direct(net: Shifts, source: BrokerId, goals: Sequence[BrokerId]) -> set[Brok
 
 
 def chain(net: Shifts, source: BrokerId, goals: Sequence[BrokerId]) -> set[BrokerId]:
-    """Shift one unit along the cheapest chain, found by Dijkstra's algorithm. Return the stuck
-    brokers: those from which no goal is reachable; empty after a shift."""
+    """Shift one unit along the cheapest chain of shifts from `source` to a broker in `goals`, found
+    by Dijkstra's algorithm. Return an empty set after a shift, otherwise the brokers from which no
+    goal is reachable."""
     wanted = set(goals)
     best = {source: (0, 0)}
     came: dict[BrokerId, BrokerId] = {}
@@ -130,8 +136,9 @@ def chain(net: Shifts, source: BrokerId, goals: Sequence[BrokerId]) -> set[Broke
 
 
 def _follow(net: Shifts, came: Mapping[BrokerId, BrokerId], goal: BrokerId) -> bool:
-    """Carry out a chain from the goal backwards. Each unit is chosen again, since an earlier shift
-    may have taken it."""
+    """Carry out the chain that `came` describes (each broker's predecessor), from `goal` backwards.
+    Each unit is chosen again, since an earlier shift may have taken it. Return False if one is not
+    left."""
     target = goal
     while target in came:
         source = came[target]
@@ -144,10 +151,11 @@ def _follow(net: Shifts, came: Mapping[BrokerId, BrokerId], goal: BrokerId) -> b
 
 
 def _negative_cycle(net: Shifts) -> list[tuple[BrokerId, BrokerId]] | None:
-    """Return the shifts of a cycle of negative cost (Bellman and Ford), or None.
+    """Return the shifts (source, target) of a cycle of negative total cost, found by the algorithm
+    of Bellman and Ford, or None if there is none.
 
-    A chain from a broker to one with one less swaps their counts: a way back that shifts nothing,
-    at no cost, makes a cycle of it.
+    A chain that ends at a broker with one unit less than its first swaps the two counts, and so
+    keeps them as even. A way back that shifts nothing and costs nothing makes a cycle of it.
     """
     ways = _ways(net)
     cost = dict.fromkeys(net.receivers, 0)
@@ -174,7 +182,9 @@ def _negative_cycle(net: Shifts) -> list[tuple[BrokerId, BrokerId]] | None:
 
 
 def _ways(net: Shifts) -> dict[tuple[BrokerId, BrokerId], tuple[int, bool]]:
-    """Return the least cost of each way (source, target), and True if it is a shift."""
+    """Return for each pair (source, target) the least cost to get from one to the other, and True
+    if that is a shift, False if it is the way back that shifts nothing. Pairs without a way are
+    left out."""
     ways: dict[tuple[BrokerId, BrokerId], tuple[int, bool]] = {}
     for source in net.receivers:
         for target in net.receivers:

@@ -20,12 +20,12 @@ from plimsoll_core.phrasing import bytes_text, counted
 from plimsoll_core.planner.outcome import BrokerLoad, Level, Move, Plan, Relaxation
 
 RESERVE_SHARE = 10
-"""The reserve: one part in so many of each disk stays free."""
+"""The divisor of the reserve: of each disk one part in `RESERVE_SHARE` stays free."""
 
 
 class DiskRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """The room on the file system of a broker's logs, in bytes: free bytes less those that running
-    copies will take, and the total."""
+    """The room on the file system of a broker's logs, in bytes. `free_bytes` is what is free, less
+    what running copies will still take; `all_bytes` is the size of the file system."""
 
     free_bytes: int
     all_bytes: int
@@ -36,8 +36,8 @@ class DiskRoom(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def room_bytes(self) -> int:
-        """Return the room for added replicas, in bytes; negative if the reserve is already in
-        use."""
+        """Return the bytes of replicas that may be added. It is negative if the reserve is in use
+        already."""
         return self.free_bytes - self.reserve_bytes
 
     @property
@@ -52,8 +52,8 @@ Rooms = Mapping[BrokerId, DiskRoom]
 
 
 def overfilled(plan: Plan, rooms: Rooms) -> dict[BrokerId, int]:
-    """Return the brokers with a reserve that the plan would use, and the bytes that it adds to
-    each."""
+    """Return the brokers to which the plan adds more bytes than their room, with these bytes.
+    Brokers without figures are left out."""
     incoming = _incoming(plan.moves)
     return {
         broker: size
@@ -63,12 +63,13 @@ def overfilled(plan: Plan, rooms: Rooms) -> dict[BrokerId, int]:
 
 
 def without_figures(plan: Plan, rooms: Rooms) -> tuple[BrokerId, ...]:
-    """Return the brokers that get data, and report nothing of their disks."""
+    """Return the brokers to which the plan adds replicas and of which no disk figures are known."""
     return tuple(sorted(broker for broker in _incoming(plan.moves) if broker not in rooms))
 
 
 def bounded(plan: Plan, rooms: Rooms) -> Plan | Refusal:
-    """Return the plan without moves that a disk has no room for; a refusal if none remain."""
+    """Return the plan without the moves for which a disk has no room, or a refusal if no move
+    remains."""
     over = overfilled(plan, rooms)
     taken: Counter[BrokerId] = Counter()
     kept: list[Move] = []
@@ -99,7 +100,7 @@ def bounded(plan: Plan, rooms: Rooms) -> Plan | Refusal:
 
 
 def no_room(over: Mapping[BrokerId, int], rooms: Rooms) -> Refusal:
-    """Refuse a plan: none keeps the reserve."""
+    """Return the refusal of a plan that adds the bytes `over` to brokers without room for them."""
     broker = min(over)
     return Refusal(
         reason=Reason.DiskFull,
@@ -120,7 +121,7 @@ def _incoming(moves: tuple[Move, ...]) -> Counter[BrokerId]:
 
 
 def _loads(plan: Plan, left: list[Move]) -> tuple[BrokerLoad, ...]:
-    """Return the loads without these moves."""
+    """Return the plan's loads as they are if the moves in `left` are not done."""
     replicas: Counter[BrokerId] = Counter()
     leaders: Counter[BrokerId] = Counter()
     sizes: Counter[BrokerId] = Counter()

@@ -23,8 +23,12 @@ from plimsoll_core.planner.survey import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanDraft:
-    """The rows that a goal wants. `urgent`: partitions to be moved first; `evened`: brokers that
-    should differ by at most one, if the goal promises that."""
+    """The result of a goal, from which `conclude` makes the plan: the replicas of each partition,
+    in `rows`.
+
+    `urgent` are the partitions to move first. `evened` are the brokers that should differ by at
+    most one replica and one leader; it is empty if the goal does not promise that.
+    """
 
     rows: Rows
     lower_bound: int = 0
@@ -115,7 +119,8 @@ def _gap(counts: Counter[BrokerId], brokers: Sequence[BrokerId]) -> str:
 
 
 def _why(survey: Survey) -> str:
-    """Return why the outcome is uneven. Without racks and with all partitions free it never is."""
+    """Return a sentence that says why brokers differ by more than one replica. Without racks, and
+    without Explicit topics, they never do."""
     reasons = []
     if survey.racks is not None:
         reasons.append("every partition keeps its racks")

@@ -18,9 +18,11 @@ from plimsoll_core.planner.move_costs import Layout
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Targets:
-    """`sure`: what each receiver gets for sure; `extra` of those `sharing` get one more each.
+    """The number of replicas that each receiver is to have: `sure`, and one more for `extra` of the
+    brokers in `sharing`.
 
-    Those sharing get ⌊R/n⌋; others keep more than that, because it cannot be moved.
+    For the brokers in `sharing`, `sure` is ⌊R/n⌋: R replicas over n brokers. The others have more
+    than that, which cannot be moved.
     """
 
     sure: Mapping[BrokerId, int]
@@ -28,14 +30,15 @@ class Targets:
     extra: int
 
     def slots(self, layout: Layout) -> list[BrokerId]:
-        """Return the brokers of the ⌈⌉ slots: the currently fullest."""
+        """Return the brokers that get one replica more: those of `sharing` that have the most
+        now."""
         fullest = sorted(self.sharing, key=lambda broker: (-layout.count[broker], broker))
         return fullest[: self.extra]
 
 
 def targets_of(layout: Layout) -> Targets:
-    """Return the targets t(b) ∈ {⌊R/n⌋, ⌈R/n⌉}. A broker that must keep more keeps it, and the
-    others share the rest."""
+    """Return the number of replicas that each receiver is to have, ⌊R/n⌋ or ⌈R/n⌉. A broker with
+    more replicas than that which cannot be moved keeps these, and the others share the rest."""
     pinned = {broker: layout.count[broker] - layout.movable(broker) for broker in layout.receivers}
     sure: dict[BrokerId, int] = {}
     rest, sharing = sum(layout.count.values()), list(layout.receivers)
@@ -52,7 +55,8 @@ def targets_of(layout: Layout) -> Targets:
 
 
 def lower_bound(layout: Layout, targets: Targets) -> int:
-    """Return the least number of moves, Σ max(0, c(b) − t(b)), without regard to racks."""
+    """Return the least number of moves that reach the targets, if racks are ignored: the sum over
+    all brokers of the replicas above their target."""
     slots = targets.slots(layout)
     return sum(
         max(0, count - targets.sure.get(broker, 0) - (broker in slots))
@@ -61,11 +65,12 @@ def lower_bound(layout: Layout, targets: Targets) -> int:
 
 
 def spread(layout: Layout, *, fewest_copies: bool = False) -> int:
-    """Move replicas to balance brokers; return the lower bound.
+    """Move replicas until the brokers are balanced. Return the lower bound on the number of moves.
 
-    `fewest_copies`: afterwards take back every copy that an equally even outcome does not need.
-    That is exact without racks, and skipped with racks, where one shift can forbid another. Rows
-    that were asked for, by the formula or by name, do not set it: their copies are wanted."""
+    `fewest_copies`: afterwards undo each copy that an equally even outcome does not need. That is
+    exact without racks, and not done with racks, where one shift can forbid another. It is not set
+    where the copies themselves are wanted, as by the placement formula or a named target.
+    """
     targets = targets_of(layout)
     bound = lower_bound(layout, targets)
     pool = _Pool(layout, targets)
@@ -80,11 +85,12 @@ def spread(layout: Layout, *, fewest_copies: bool = False) -> int:
 
 
 class _Pool:
-    """A layout with one more receiver: the ⌈⌉ slots, of which a broker can have one.
+    """A layout with the right to one replica more (a slot, see `Targets.slots`) as one more
+    receiver.
 
-    A broker "gives" to the pool by taking a slot, and the pool to a broker by taking it away; both
-    copy nothing.  So a chain may end where a slot is free, or pass one on, whichever broker is
-    fullest.
+    A shift from a broker to the pool gives the broker a slot; a shift from the pool to a broker
+    takes its slot away. Both copy nothing. So a chain may end at a free slot, or take it from
+    another broker, and it need not be the broker that was fullest at first that keeps a slot.
     """
 
     def __init__(self, layout: Layout, targets: Targets) -> None:
@@ -115,8 +121,8 @@ class _Pool:
 
 
 def fill(layout: Layout) -> None:
-    """Fill the remaining vacancies with the emptiest broker that keeps the rack rules, else with
-    the emptiest."""
+    """Fill the vacancies that are left, each with the broker of the fewest replicas that keeps the
+    rack rule, or if none keeps it with the broker of the fewest replicas."""
     for p, slot in layout.vacant():
         fitting = [
             (not layout.allows(p, slot, broker), layout.count[broker], broker)

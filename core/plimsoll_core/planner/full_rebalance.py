@@ -30,16 +30,18 @@ from plimsoll_core.planner.survey import (
 )
 
 ROUNDS_MAX = 8
-"""Bound on the rounds. Tests with tens of thousands of random clusters needed six at most."""
+"""The greatest number of rounds. Tests with tens of thousands of random clusters needed six at
+most."""
 COPIES_PER_FAULT_MAX = 4
-"""The most copies that one fault less in the spread of topics and heirs may cost."""
+"""The greatest number of copies that are made to reduce the last of the `Faults`, the poor spread,
+by one."""
 
 Faults = tuple[int, int, int, int]
 
 
 def rebalance(survey: Survey) -> PlanDraft | Refusal:
-    """Rebalance fully, repeated on its own outcome while that gains something: a second call moves
-    nothing."""
+    """Return the draft of a full rebalance. It is repeated on its own outcome until that gains
+    nothing, so that a second rebalance of the same cluster moves nothing."""
     if refusal := _unusable(survey):
         return refusal
     start = survey.layout(survey.rows(), receivers=survey.usable, free=survey.free)
@@ -65,9 +67,9 @@ def _once(survey: Survey) -> Rows:
 
 
 def _worth_it(faults: Faults, less: Faults, copies: int) -> bool:
-    """Return True if the outcome justifies its copies. Better racks, or more even brokers or
-    leaders, justify any number; a better spread justifies `COPIES_PER_FAULT_MAX` for each fault
-    less."""
+    """Return True if the new faults `less` justify this number of copies. Any number is justified
+    by fewer missing racks, or more even brokers or leaders; a better spread justifies
+    `COPIES_PER_FAULT_MAX` per fault."""
     if less[:-1] != faults[:-1]:
         return less < faults
     gain = faults[-1] - less[-1]
@@ -75,8 +77,8 @@ def _worth_it(faults: Faults, less: Faults, copies: int) -> bool:
 
 
 def _unusable(survey: Survey) -> Refusal | None:
-    """Refuse if movable replicas are on unusable brokers: all of them would be copied elsewhere,
-    although such a broker may return within a minute."""
+    """Refuse if replicas that the plan may move are on unusable brokers. All of them would be
+    copied elsewhere, although such a broker may return within a minute."""
     usable, counts = frozenset(survey.usable), Counter[BrokerId]()
     for row, free in zip(survey.home, survey.free, strict=True):
         counts.update(broker for broker in row if free and broker not in usable)
@@ -93,7 +95,8 @@ def _unusable(survey: Survey) -> Refusal | None:
 
 
 def _formula(survey: Survey) -> list[Row]:
-    """Return the formula's rows for all partitions; partitions that are not free keep theirs."""
+    """Return the replicas that the placement formula gives to each partition. Partitions of
+    Explicit topics keep theirs."""
     rows = list(survey.home)
     groups: dict[tuple[int, int], list[int]] = {}
     for p, row in enumerate(survey.home):
@@ -115,7 +118,8 @@ def _formula(survey: Survey) -> list[Row]:
 def _topic(
     survey: Survey, located: Sequence[Located], members: Sequence[int], topic: int, usual: int
 ) -> Sequence[Row]:
-    """Return the formula's rows of a topic, turned so that as many replicas as possible stay."""
+    """Return the rows that the placement formula gives to a topic's partitions, started at the
+    broker with which most replicas stay where they are."""
     current = [survey.home[p] for p in members]
     strategy = survey.topics[topic].strategy
 
@@ -131,7 +135,8 @@ def _topic(
 
 
 def _best_turn(rows: Sequence[Row], current: Sequence[Row], ring: Sequence[BrokerId]) -> int:
-    """Return by how many positions to turn the ring; the fewest of equals."""
+    """Return by how many positions to turn the ring of brokers so that most replicas stay where
+    they are, then most leaders. Among equals it is the least number."""
     position = {broker: at for at, broker in enumerate(ring)}
 
     def kept(have: Counter[BrokerId], get: Counter[BrokerId]) -> list[int]:
@@ -151,8 +156,9 @@ def _best_turn(rows: Sequence[Row], current: Sequence[Row], ring: Sequence[Broke
 
 
 def _faults(survey: Survey, rows: Sequence[Sequence[BrokerId]]) -> Faults:
-    """Return the faults that a full rebalance reduces, worst first: missing racks, uneven brokers,
-    uneven leaders, and poor spread of topics and of each broker's heirs. Less is better."""
+    """Return how bad a placement is, as four numbers with the most important first: missing racks,
+    unevenness of replicas per broker, of leaders per broker, and poor spread of each topic and of
+    the first followers of each leader. Less is better."""
     n, racks = len(survey.usable), survey.racks
     poor = 0
     if racks is not None:
@@ -174,8 +180,8 @@ def _unevenness(survey: Survey, counts: Counter[BrokerId]) -> int:
 def _groups(
     survey: Survey, rows: Sequence[Sequence[BrokerId]], n: int
 ) -> Iterable[tuple[Counter[BrokerId], int]]:
-    """Return the unevenness of each topic's replicas and leaders, and of first followers per
-    leader."""
+    """Yield the counts per broker that should be even, each with the number of brokers to share
+    them: each topic's replicas, each topic's leaders, and the first followers of each leader."""
     replicas: dict[int, Counter[BrokerId]] = {}
     leaders: dict[int, Counter[BrokerId]] = {}
     heirs: dict[BrokerId, Counter[BrokerId]] = {}

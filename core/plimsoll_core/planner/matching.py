@@ -17,7 +17,8 @@ Replicas = frozenset[BrokerId]
 
 
 def permute(current: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
-    """Return the same rows, in the order in which they overlap most with `current`, row by row."""
+    """Return the same rows in another order: the one in which they have most brokers in common with
+    `current`, row by row."""
     holders: dict[Replicas, list[int]] = {}
     for position, row in enumerate(current):
         holders.setdefault(frozenset(row), []).append(position)
@@ -45,8 +46,9 @@ def permute(current: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
 def _hand_out(
     current: Sequence[Row], positions: Sequence[int], rows: Sequence[Row], result: list[Row]
 ) -> None:
-    """Assign rows to partitions of one set: first rows that change nothing, then rows with the same
-    leader."""
+    """Assign rows to the partitions at `positions`, which all have the same replicas: first rows
+    equal to the present one, then rows with the same leader, then the rest. Write them to
+    `result`."""
     for length in (None, 1, 0):
         waiting: dict[Row, list[int]] = {}
         for position in reversed(positions):
@@ -63,8 +65,8 @@ def _hand_out(
 
 
 def _overlaps(lefts: Sequence[Replicas], rights: Sequence[Replicas]) -> list[dict[int, int]]:
-    """Return, for each set on the left, the overlapping sets on the right with the number of common
-    brokers."""
+    """Return for each set in `lefts` the sets in `rights` that have brokers in common with it, by
+    their position, with the number of these brokers."""
     holding: dict[BrokerId, list[int]] = {}
     for right, replicas in enumerate(rights):
         for broker in sorted(replicas):
@@ -80,8 +82,9 @@ def _overlaps(lefts: Sequence[Replicas], rights: Sequence[Replicas]) -> list[dic
 
 
 class _Transport:
-    """A transport problem: supplies on the left, demands on the right, and a gain per unit between
-    two nodes."""
+    """A transport problem: supplies on the left, demands on the right, and a gain for each unit
+    that goes from one node to another. `solve` sets `flow` to a solution with the greatest total
+    gain."""
 
     def __init__(self, *, supply: list[int], demand: list[int], gain: list[dict[int, int]]) -> None:
         self.supply, self.demand = supply, demand
@@ -114,8 +117,8 @@ class _Transport:
             del self.flow[left][right], self.back[right][left]
 
     def _give_the_rest(self) -> None:
-        """Assign the remaining rows in any order: they share nothing with the remaining
-        partitions."""
+        """Assign what is left of supply and demand in any order: these nodes have no broker in
+        common."""
         right = 0
         for left, amount in enumerate(self.supply):
             while amount:
@@ -135,8 +138,9 @@ class _Transport:
         ]
 
     def _depths(self, tight: list[list[int]]) -> tuple[dict[int, int], dict[int, int], bool]:
-        """Return depths by breadth-first search from all supplies up to the nearest demands; over
-        the whole graph if none is reachable."""
+        """Return the depths of the left and the right nodes in a breadth-first search over tight
+        edges from all nodes with supply, and True if a demand was reached. The search ends at the
+        nearest demands."""
         lefts = [left for left, amount in enumerate(self.supply) if amount]
         left_depth, right_depth = dict.fromkeys(lefts, 0), dict[int, int]()
         found, depth = False, 0
@@ -159,8 +163,8 @@ class _Transport:
 
 
 class _Phase:
-    """Finds all shortest augmenting paths, depth first along growing depths; a dead end is tried
-    once."""
+    """Sends as much as possible along the shortest paths from supply to demand: a depth-first
+    search along growing depths, which tries each dead end once (one phase of Dinic's algorithm)."""
 
     def __init__(
         self,

@@ -16,26 +16,29 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_core.planner.placement import Row
 
 ARRIVED = BrokerId(-1)
-"""The queue of partitions that a broker does not hold yet; the others go by leader."""
+"""The key of a broker's queue of partitions that the plan newly gives to it. Its other queues have
+the partition's leader as key."""
 SAVING, EXCHANGING = BrokerId(-2), BrokerId(-3)
 """The queues of partitions of which the target holds a copy already, though it is not in the row:
 the source holds none yet, so that one copy less is made, or holds one as well."""
 LOOK_AT_MOST = 32
-"""Bound on the equally good partitions that are compared by the spread of their topics."""
+"""The greatest number of equally cheap partitions of which the spread of their topics is
+compared."""
 
 
 def vacancy(slot: int) -> BrokerId:
-    """Return the placeholder for the replica at `slot` of a row."""
+    """Return the id, below zero, that stands in a row for the vacant replica at position `slot`."""
     return BrokerId(-1 - slot)
 
 
 @dataclass(slots=True, kw_only=True)
 class Opening:
-    """The start of a layout; the lists go by partition.
+    """What a `Layout` starts from; lists have an entry for each partition.
 
-    `home`: the copies of today.  `leaders`: the brokers to copy from.  `free`: True if replicas
-    that are not vacant may move too.  `need`: distinct racks to be kept.  `barred`: brokers that a
-    partition may not go to.  `racks` is None if racks are ignored.
+    `rows` are the replicas in the plan so far, `home` those of today. `leaders` are the brokers
+    from which new replicas are copied. `free` is True if replicas that are not vacant may move too.
+    `need` is the number of distinct racks to keep. `barred` are the brokers that a partition may
+    not go to. `racks` is None if racks are ignored.
     """
 
     rows: list[list[BrokerId]]
@@ -50,11 +53,13 @@ class Opening:
 
 
 class Layout:
-    """`augment.Shifts` over replicas: a unit is a partition, a count is a broker's replicas.
+    """The replicas of a plan in the making, as `augment.Shifts`: a unit is a partition, and a shift
+    moves its replica from one broker to another.
 
-    Replicas that may leave a broker wait in queues. A way (source, target) remembers how far it has
-    searched each queue in vain. When a row changes, its partition goes to the ends of its queues
-    again, so that nothing is examined twice without a reason."""
+    Replicas that may leave a broker wait in queues. For each pair (source, target) it is remembered
+    how far each queue was searched in vain. When a row changes, its partition is appended to its
+    queues again, so that nothing is examined twice without a reason.
+    """
 
     def __init__(self, opening: Opening) -> None:
         self.rows = opening.rows
@@ -79,14 +84,15 @@ class Layout:
         return len(self._held.get(broker, ()))
 
     def vacant(self) -> list[tuple[int, BrokerId]]:
-        """Return the slots that no broker has taken yet."""
+        """Return the vacancies that no broker has filled yet, as pairs of partition and vacancy
+        id."""
         return sorted(
             (p, broker) for broker, held in self._held.items() if broker < 0 for p in held
         )
 
     def copies(self) -> int:
-        """Return the number of replicas on brokers that had none of the partition, vacancies
-        included."""
+        """Return the number of replicas that have to be copied: those on brokers that had none of
+        the partition, and vacancies."""
         return sum(self._copies.values())
 
     # --- what may move -------------------------------------------------------------------------
@@ -98,8 +104,8 @@ class Layout:
         return self.racks is None or self._keeps_racks(p, source, target)
 
     def _keeps_racks(self, p: int, source: BrokerId, target: BrokerId) -> bool:
-        """Return True if the shift keeps the rack rule. Each vacancy can still add a rack; brokers
-        without a rack never do."""
+        """Return True if the partition can still have its number of racks after the shift. Each
+        vacancy can add a rack; brokers without a rack add none."""
         racks, need = self.racks, self._opening.need[p]
         assert racks is not None
         rack = racks[target]
@@ -114,9 +120,11 @@ class Layout:
         return len(seen) + vacancies >= need
 
     def cheapest(self, source: BrokerId, target: BrokerId) -> tuple[int, int] | None:
-        """Return the cheapest shift. It costs one copy more, none (the replica is copied anyway),
-        or one less (the replica returns). Among equals: non-leaders first, then the fewest copies
-        from one leader to this follower, then the topic with more replicas here and fewer there."""
+        """Return (cost, partition) of the cheapest shift from `source` to `target`, or None. The
+        cost is 1 if it makes one copy more, 0 if the replica is copied anyway, and -1 if it returns
+        to a broker that has it. Among equals, replicas that do not lead go first, then those with
+        the fewest copies from their leader to `target`, then those of the topic with more replicas
+        on `source` and fewer on `target`."""
         for cost, group in ((-1, SAVING), (0, EXCHANGING)):
             returns = self._returns.get((source, target, group), [])
             if back := self._fitting(returns, source, target, group):
@@ -135,8 +143,8 @@ class Layout:
     def _fitting(
         self, queue: list[int], source: BrokerId, target: BrokerId, group: BrokerId
     ) -> list[int]:
-        """Return the next partitions of the queue that fit. `group`: the leader, or the kind of
-        queue."""
+        """Return the next partitions of the queue that may be shifted, at most `LOOK_AT_MOST`.
+        `group` is the key of the queue."""
         held, way = self._held.get(source, {}), (source, target, group)
         front, end = self._fronts.get(way, 0), len(queue)
         while front < end:
@@ -178,7 +186,8 @@ class Layout:
             self._copies[leader, broker] = self._copies.get((leader, broker), 0) + 1
 
     def _queue(self, p: int) -> None:
-        """Queue a partition with a new or changed row: it may fit now."""
+        """Append a partition with a new or changed row to its queues: a shift that was not possible
+        may be now."""
         row, home = self.rows[p], self._opening.home[p]
         for broker in row:
             if p in self._held.get(broker, ()):

@@ -18,7 +18,8 @@ from plimsoll_core.planner.placement import Row
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
-    """One partition's replicas before and after; the first is the preferred leader."""
+    """One partition's replicas before and after the plan; the first of each is the preferred
+    leader. `size_bytes` is the size of one replica, None if unknown."""
 
     partition: PartitionKey
     before: Row
@@ -35,19 +36,21 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def copied_bytes(self) -> int:
-        """Return the bytes to copy, as far as sizes are known."""
+        """Return the number of bytes that the move copies to new replicas, 0 if the size is
+        unknown."""
         return len(self.adding) * (self.size_bytes or 0)
 
 
 class Level(msgspec.Struct, frozen=True, kw_only=True):
-    """One figure of one broker, before and after."""
+    """One figure of one broker, before and after the plan."""
 
     before: int = 0
     after: int = 0
 
 
 class BrokerLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """A broker's load, with everything that was skipped; leaders are preferred leaders."""
+    """The replicas, preferred leaders and bytes of one broker before and after the plan. Partitions
+    that the plan skips are included."""
 
     broker: BrokerId
     replicas: Level
@@ -56,14 +59,14 @@ class BrokerLoad(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Relaxation(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule that this plan does not keep in full, and why it could not."""
+    """A rule that this plan does not keep in full, with a sentence that says why."""
 
     rule: Literal["ReplicaBalance", "LeaderBalance", "Racks", "DiskSpace"]
     message: str
 
 
 class Skipped(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic that the goal speaks of and the plan leaves alone."""
+    """A topic that the goal includes and the plan leaves as it is, with the reason."""
 
     topic_id: TopicId
     topic: str
@@ -74,9 +77,11 @@ class Skipped(msgspec.Struct, frozen=True, kw_only=True):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """A plan. `moves` copy or drop data; `reorders` change only preferred leaders.
 
-    `lower_bound`: replicas that any plan for this goal must move if racks are ignored.
-    `lowest_isr_margin`: the smallest len(isr) − min ISR of moving partitions on the way; None if
-    nothing moves. `unknown_disks`: brokers that get data and have no disk figures."""
+    `loads` are the brokers' loads before and after. `lower_bound` is the number of replicas that
+    every plan for this goal has to move if racks are ignored. `lowest_isr_margin` is the least
+    value of ISR size minus min ISR of a moving partition during its move, None if nothing moves.
+    `unknown_disks` are brokers that get replicas and of which no disk figures are known.
+    """
 
     moves: tuple[Move, ...]
     reorders: tuple[Move, ...]
@@ -102,7 +107,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unknown_sizes(self) -> int:
-        """Return the number of moves that copy an unknown amount."""
+        """Return the number of moves that copy replicas of unknown size."""
         return sum(move.size_bytes is None and bool(move.adding) for move in self.moves)
 
     @property
@@ -111,8 +116,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_hash(plan: Plan) -> str:
-    """Return a hash of the plan's changes, partition by partition. Sizes are excluded: they grow
-    while the plan is read."""
+    """Return a hash of the changes of all partitions, by which a user approves the plan. Sizes are
+    excluded, since they grow while the user reads the plan."""
 
     def rows(moves: Sequence[Move]) -> list[tuple[str, int, Row, Row]]:
         return sorted(

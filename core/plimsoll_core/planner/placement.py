@@ -23,9 +23,10 @@ from plimsoll_core.phrasing import ids_text, replicas_text
 Row = tuple[BrokerId, ...]
 Assignment = tuple[Row, ...]
 Located = tuple[BrokerId, str | None]
-"""A broker and its rack."""
+"""A broker and its rack, None if it has none."""
 Placer = Callable[[list[Located]], Assignment | Refusal]
-"""Places a fixed number of partitions on the given brokers."""
+"""Places a fixed number of partitions on the given brokers: returns their replicas, or a
+Refusal."""
 
 RackPolicy = Literal["Required", "Preferred", "Ignored"]
 
@@ -43,10 +44,11 @@ def place(
     first: int = 0,
     start: int = 0,
 ) -> Assignment | Refusal:
-    """Return rows for partitions `first` … `first + partitions - 1` of one topic, preferred leader
-    first.
+    """Return the replicas of partitions `first` … `first + partitions - 1` of one topic, each with
+    its preferred leader first, or a Refusal if there are too few brokers.
 
-    `start` rotates the owner of the first partition; growth must repeat the topic's own.
+    `start` is the position of the broker that owns partition 0. When a topic grows, it must be the
+    same as at its creation (`start_at`).
     """
     assert partitions >= 1, "nothing to place"
     assert replication_factor >= 1, "a partition has at least one replica"
@@ -70,8 +72,8 @@ def place(
 
 
 def _ring(brokers: Sequence[Located]) -> tuple[list[BrokerId], bool]:
-    """Return the brokers in the order in which they own partitions, and True if racks determined
-    it."""
+    """Return the brokers in the order in which they become first replicas, and True if that order
+    alternates between racks."""
     racks = {rack for _, rack in brokers}
     by_racks = None not in racks and len(racks) > 1
     return (
@@ -80,7 +82,8 @@ def _ring(brokers: Sequence[Located]) -> tuple[list[BrokerId], bool]:
 
 
 def start_at(brokers: Sequence[Located], first: int) -> int:
-    """Return the start of a topic, given the owner of its first partition."""
+    """Return the position at which a topic starts, given the first replica of its partition 0.
+    Return 0 if that broker is not among `brokers`."""
     ring, _ = _ring(brokers)
     return ring.index(BrokerId(first)) if first in ring else 0
 
@@ -96,13 +99,14 @@ def not_enough(replication_factor: int, brokers: int) -> Refusal:
 
 
 def start_of(brokers: Sequence[Located], partitions: int, preferred: Mapping[BrokerId, int]) -> int:
-    """Return where a new topic's first partition goes, so that leaders of all topics together are
-    even.
+    """Return the position at which a new topic starts, so that the leaders of all topics together
+    are even.
 
-    If the partitions do not divide evenly, the brokers from the start on get one more: the start is
-    where those lead the fewest. Among equals it continues after the former topics, so that brokers
-    differ by at most one while topics are only created. `preferred`: for each broker, the
-    partitions of other topics of which it is the first replica."""
+    If the partitions do not divide evenly, the brokers from the start on get one more. So the start
+    is where these brokers lead the fewest partitions; among equals it continues after the former
+    topics. `preferred` is the number of partitions of other topics of which each broker is the
+    first replica.
+    """
     ring, _ = _ring(brokers)
     n = len(ring)
     more = partitions % n if n else 0
@@ -118,8 +122,9 @@ def start_of(brokers: Sequence[Located], partitions: int, preferred: Mapping[Bro
 
 
 def led_by_active(rows: Assignment, active: AbstractSet[BrokerId]) -> Assignment:
-    """Return the same rows, each with an active broker in front: only an active broker can lead
-    first."""
+    """Return the rows with an active broker first in each, since only an active broker can lead a
+    new partition. A row without active brokers loses its last one and gets an active one in
+    front."""
     spare = sorted(active)
     fixed: list[Row] = []
     for number, row in enumerate(rows):
@@ -132,8 +137,8 @@ def led_by_active(rows: Assignment, active: AbstractSet[BrokerId]) -> Assignment
 
 
 def interleave(brokers: Iterable[Located]) -> list[BrokerId]:
-    """Order brokers by taking one of each rack in turn: racks {a: 0, 1, 2; b: 3, 4, 5} give 0, 3,
-    1, 4, 2, 5."""
+    """Return the brokers in an order that takes one of each rack in turn: racks {a: 0, 1, 2; b: 3,
+    4, 5} give 0, 3, 1, 4, 2, 5."""
     by_rack: dict[str, list[BrokerId]] = {}
     for broker, rack in sorted(brokers):
         by_rack.setdefault(rack or "", []).append(broker)
@@ -144,7 +149,8 @@ def interleave(brokers: Iterable[Located]) -> list[BrokerId]:
 def check_assignment(
     rows: Assignment, registered: AbstractSet[BrokerId], active: AbstractSet[BrokerId]
 ) -> Refusal | None:
-    """Refuse an explicit assignment that cannot be used as it stands."""
+    """Refuse an explicit assignment with rows that are empty, unequal in length, or name a broker
+    twice, one that is not registered, or none that is active. Return None if it is valid."""
     for index, row in enumerate(rows):
         problem = _row_problem(row, len(rows[0]), registered, active)
         if problem:
@@ -175,8 +181,8 @@ def _row_problem(
 def _owners(
     n: int, partitions: int, strategy: str, first: int, start: int
 ) -> Iterator[tuple[int, int]]:
-    """Yield for each partition the owner's position in the ring, and how many partitions it already
-    owns."""
+    """Yield for each partition the position of its first replica in the ring, and of how many
+    earlier partitions of the topic that broker is the first replica."""
     if strategy == ROUND_ROBIN:
         for p in range(first, first + partitions):
             yield (p + start) % n, p // n
@@ -200,7 +206,8 @@ def _row(ring: Sequence[BrokerId], owner: int, turn: int, replication_factor: in
 
 
 class _RackChooser:
-    """Chooses followers: other racks first, then the brokers least used for this owner and slot."""
+    """Chooses the followers of each partition: first brokers in racks that the partition does not
+    use yet, among these the brokers used least for this first replica and position."""
 
     def __init__(self, ring: Sequence[BrokerId], racks: dict[BrokerId, str | None]) -> None:
         self._ring = ring
@@ -239,8 +246,8 @@ def rack_need(
     racks: Mapping[BrokerId, str],
     candidates: Sequence[BrokerId],
 ) -> int:
-    """Return the number of distinct racks to keep: the present number, or, if a copy is to be
-    placed, as many as possible."""
+    """Return the number of distinct racks that a partition has to keep: as many as it has now, or,
+    if a vacancy has to be filled, as many as the candidates permit."""
     vacancies = sum(broker < 0 for broker in row)
     kept = {racks[broker] for broker in row if broker in racks}
     if not vacancies:
@@ -250,5 +257,6 @@ def rack_need(
 
 
 def racks_of(row: Sequence[BrokerId], racks: Mapping[BrokerId, str]) -> int:
-    """Return the number of distinct racks of a row."""
+    """Return the number of distinct racks of the brokers in a row. A broker without a rack counts
+    for none."""
     return len({racks[broker] for broker in row if broker in racks})

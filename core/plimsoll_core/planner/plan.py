@@ -31,10 +31,12 @@ from plimsoll_core.planner.survey import Survey, survey
 
 
 def plan(request: Request) -> Plan | Refusal:
-    """Plan by counts, within the room on disks.
+    """Return the plan for a request, or a Refusal. It is made by counts of replicas, and then
+    fitted to the free room on disks.
 
-    A broker with a full disk gets no replica if the goal can do without it. Goals that balance, or
-    that fill named brokers, are cut to what fits; other goals are refused."""
+    A broker with a full disk gets no replica if the goal can do without it. The goals AddBrokers
+    and FullRebalance leave out what does not fit; other goals are refused.
+    """
     rooms = {broker.id: broker.disk for broker in request.brokers if broker.disk is not None}
     found = by_counts(request)
     for _ in rooms:
@@ -60,7 +62,7 @@ def _without(request: Request, full: AbstractSet[BrokerId]) -> Request:
 
 
 def by_counts(request: Request) -> Plan | Refusal:
-    """Plan without regard to disks."""
+    """Return the plan for a request by counts of replicas alone, without regard to disks."""
     surveyed = survey(request)
     if isinstance(surveyed, Refusal):
         return surveyed

@@ -15,15 +15,16 @@ from plimsoll_core.planner.augment import level
 from plimsoll_core.planner.placement import Row
 
 LOOK_AT_MOST = 16
-"""Bound on the equally good partitions that are compared by the leaders of their topics per
-broker."""
+"""The greatest number of equally cheap partitions of which the leaders per topic and broker are
+compared."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Seats:
-    """The start of the leaderships; the lists go by partition.
+    """What a `Leadership` starts from; lists have an entry for each partition.
 
-    `first`: the preferred leader before the plan.  `free`: True if the order may change.
+    `rows` are the replicas in the plan so far. `first` is the preferred leader before the plan.
+    `free` is True if the order of replicas may change.
     """
 
     rows: list[list[BrokerId]]
@@ -34,8 +35,9 @@ class Seats:
 
 
 class Leadership:
-    """`augment.Shifts` over preferred leaderships; a unit is a partition. A preferred leader on an
-    unusable broker stays: it leads again when the broker returns."""
+    """The preferred leaders of a plan in the making, as `augment.Shifts`: a unit is a partition,
+    and a shift makes another of its replicas the first. A preferred leader on an unusable broker
+    stays: it leads again when the broker returns."""
 
     def __init__(self, seats: Seats) -> None:
         self.receivers = seats.receivers
@@ -75,8 +77,8 @@ class Leadership:
         self._sit(unit, target)
 
     def succeed(self, p: int, home: Row) -> None:
-        """Choose the next preferred leader if the former one left the replica list: the least
-        loaded of the replicas that have a copy."""
+        """Choose the preferred leader of a partition of which the former one is no replica any
+        more: the one with the fewest leaderships among the replicas that have a copy already."""
         row = self._seats.rows[p]
         if self._seats.first[p] in row:
             return

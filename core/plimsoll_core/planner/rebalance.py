@@ -36,10 +36,11 @@ from plimsoll_core.planner.waves import Limits, waves
 
 
 class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The wanted outcome, and what is known beside the image.
+    """The goal of a Rebalance, and what the planner needs beside the image.
 
-    `away`: brokers that have been away for so long that they are given nothing.  `sizes`: bytes of
-    one replica, as far as leaders have told.  `disks`: by broker, as far as they have.
+    `away` are brokers that have been inactive for so long that they get no replicas. `sizes` is the
+    size of one replica in bytes, as far as leaders have reported it. `disks` is the room on
+    brokers' disks, as far as they have reported it.
     """
 
     mode: RebalanceMode
@@ -52,7 +53,8 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):
-    """A plan with its name, its moves in order, and what may go wrong now."""
+    """A plan with its hash, its moves in order, the number of waves, and the partitions that the
+    death of each broker would now take below min ISR (`risks`)."""
 
     plan: Plan
     hash: str
@@ -99,7 +101,7 @@ def make(image: ClusterImage, wish: PlanRequest) -> Planned | Refusal:
 
 
 def question(image: ClusterImage, wish: PlanRequest) -> Request:
-    """Return the planner's request."""
+    """Return the planner's request for an image and the goal of a Rebalance."""
     brokers = sorted(image.brokers.items())
     return Request(
         brokers=tuple(

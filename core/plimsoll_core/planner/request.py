@@ -15,10 +15,11 @@ from plimsoll_core.planner.placement import ROUND_ROBIN, RackPolicy, Row
 
 
 class PlanBroker(msgspec.Struct, frozen=True, kw_only=True):
-    """A broker.  `usable`: it may be given replicas (registered, running, not draining).
+    """A broker. `usable` is True if it may be given replicas: it is registered, running and not
+    being drained.
 
-    What an unusable broker holds stays there, also its preferred leaderships, unless the goal is
-    to take replicas away from it.  `disk`: None where no figure is known.
+    The replicas and preferred leaderships of an unusable broker stay there, unless the goal is to
+    take its replicas away. `disk` is None if no figures are known.
     """
 
     id: BrokerId
@@ -28,7 +29,7 @@ class PlanBroker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlanTopic(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic.  An `Explicit` one is skipped: its owner states its placement."""
+    """A topic. A topic with the strategy `Explicit` is skipped: its owner states its placement."""
 
     id: TopicId
     name: str
@@ -36,7 +37,7 @@ class PlanTopic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlanPartition(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition.  `size_bytes` is one replica's; None when it is not known yet."""
+    """A partition. `size_bytes` is the size of one replica, None if unknown."""
 
     topic_id: TopicId
     index: int
@@ -51,12 +52,14 @@ class PlanPartition(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def isr_margin(self) -> int:
-        """Return the number of ISR members that can fail before writes stop."""
+        """Return the ISR size minus the effective min ISR: how many members may fail before writes
+        stop."""
         return len(self.isr) - effective_min_isr(self.min_isr, len(self.replicas))
 
 
 def effective_min_isr(min_isr: int, replicas: int) -> int:
-    """Return the protocol's m(p) for so many settled replicas."""
+    """Return the min ISR that applies with `replicas` replicas: at most their number, at least 1
+    (m(p) in docs/protocol.md)."""
     return max(1, min(min_isr, replicas))
 
 
@@ -84,7 +87,7 @@ class PreferredLeaders(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class SetReplicationFactor(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Change a topic's number of replicas. `partitions`: None for all."""
+    """Give partitions of a topic this number of replicas. `partitions` None means all."""
 
     topic_id: TopicId
     replication_factor: int
@@ -92,7 +95,8 @@ class SetReplicationFactor(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class MoveOff(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Move a topic's replicas off these brokers, and no others. `partitions`: None for all."""
+    """Move the replicas of a topic's partitions off these brokers, and no other replicas.
+    `partitions` None means all."""
 
     topic_id: TopicId
     brokers: Row
@@ -100,7 +104,7 @@ class MoveOff(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class SetReplicas(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Set exactly these replicas, in this order."""
+    """Give these partitions of a topic exactly these replicas, in this order."""
 
     topic_id: TopicId
     partitions: tuple[int, ...]
@@ -111,7 +115,8 @@ TopicChange = SetReplicationFactor | MoveOff | SetReplicas
 
 
 class ChangeTopics(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The changes of a Reassignment, together: loads are evened over all of it."""
+    """Goal: make the changes that a Reassignment states. They are planned together, so that brokers
+    end up even over all of them."""
 
     changes: tuple[TopicChange, ...]
 

@@ -17,7 +17,8 @@ EXAMPLES_MAX = 3
 
 
 class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of partitions that would fall below min ISR if this broker died now."""
+    """The number of partitions that would fall below min ISR if this broker died now, and a few of
+    them."""
 
     broker: BrokerId
     under_min_isr: int
@@ -25,7 +26,8 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def what_if(partitions: Iterable[PlanPartition], brokers: Iterable[BrokerId]) -> tuple[WhatIf, ...]:
-    """Return the forecast of each broker: the partitions that fall below min ISR without it."""
+    """Return a forecast for each of the brokers: the partitions that would fall below min ISR if it
+    died."""
     hit: dict[BrokerId, list[PartitionKey]] = {broker: [] for broker in sorted(set(brokers))}
     for partition in partitions:
         if partition.isr_margin > 0:
@@ -44,8 +46,8 @@ def what_if(partitions: Iterable[PlanPartition], brokers: Iterable[BrokerId]) ->
 
 
 def lowest_isr_margin(moves: Iterable[Move], partitions: Iterable[PlanPartition]) -> int | None:
-    """Return the smallest len(isr) − min ISR over the moved partitions, at the beginning and when
-    all targets are in sync. In between the ISR only grows, so it cannot be smaller."""
+    """Return the least value of ISR size minus min ISR over the moved partitions: now, and when all
+    target replicas are in sync. In between the ISR only grows. Return None if nothing moves."""
     now = {partition.key: partition for partition in partitions}
     margins = []
     for move in moves:

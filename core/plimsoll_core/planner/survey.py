@@ -25,8 +25,13 @@ Rows = list[list[BrokerId]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """Facts about all partitions, in lists ordered by topic name and index. `racks`: None if racks
-    do not count. `free`: True for partitions of topics that are not Explicit."""
+    """The facts of a request that every goal needs, in lists with an entry for each partition,
+    ordered by topic name and index.
+
+    `home` are the replicas of today. `topic_of` is the position of the partition's topic in
+    `topics`. `free` is True unless its topic is Explicit. `usable` are the brokers that may get
+    replicas, `known` all of the request. `racks` is None if racks are ignored.
+    """
 
     partitions: Sequence[PlanPartition]
     home: Sequence[Row]
@@ -53,8 +58,8 @@ class Survey:
         barred: Mapping[int, AbstractSet[BrokerId]] | None = None,
         needs_of: Sequence[Row] | None = None,
     ) -> Layout:
-        """Return a layout to balance. `needs_of`: the rows that determine the racks to keep;
-        default: the present rows."""
+        """Return a layout of `rows` to balance over `receivers`. `needs_of` are the rows that
+        determine how many racks each partition keeps; None means the rows of today."""
         need = self._needs(rows, receivers, barred or {}, needs_of or self.home)
         return Layout(
             Opening(
@@ -99,8 +104,8 @@ class Survey:
         )
 
     def skipped(self, leaving: frozenset[BrokerId] = frozenset()) -> tuple[Skipped, ...]:
-        """Return the Explicit topics, which the plan does not change, with the number of their
-        replicas on leaving brokers."""
+        """Return the Explicit topics, which the plan does not change. Each says how many of its
+        replicas are on the brokers in `leaving`."""
         left: Counter[TopicId] = Counter()
         for partition, free in zip(self.partitions, self.free, strict=True):
             left[partition.topic_id] += 0 if free else len(leaving.intersection(partition.replicas))
@@ -148,7 +153,9 @@ def survey(request: Request) -> Survey | Refusal:
 
 
 def _racks(request: Request) -> dict[BrokerId, str] | Refusal | None:
-    """Return the racks, or None unless every usable broker has one and there are at least two."""
+    """Return the racks of the brokers. Return None if racks are ignored: by the policy, because a
+    usable broker has none, or because there is only one. Refuse if racks are required and a usable
+    broker has none."""
     if request.rack_policy == "Ignored":
         return None
     without = sorted(each.id for each in request.brokers if each.usable and each.rack is None)
@@ -175,5 +182,6 @@ def replica_counts(rows: Sequence[Sequence[BrokerId]]) -> Counter[BrokerId]:
 
 
 def new_copies(before: Sequence[Row], after: Sequence[Sequence[BrokerId]]) -> int:
-    """Return the number of replicas on brokers that had none of the partition."""
+    """Return the number of replicas in `after` on brokers that had none of the partition in
+    `before`."""
     return sum(len(set(row) - set(old)) for old, row in zip(before, after, strict=True))

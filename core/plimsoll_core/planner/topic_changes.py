@@ -31,7 +31,8 @@ from plimsoll_core.planner.survey import Rows, Survey, replica_counts, skipped
 
 @dataclass(slots=True, kw_only=True)
 class _Draft:
-    """The rows after the changes so far."""
+    """The replicas of all partitions after the changes applied so far, with the number of replicas
+    of each broker."""
 
     rows: Rows
     load: dict[BrokerId, int]
@@ -67,14 +68,15 @@ def change(survey: Survey, goal: ChangeTopics) -> PlanDraft | Refusal:
 
 
 def _copies(survey: Survey, draft: _Draft) -> int:
-    """Return how many of the copies were requested by name."""
+    """Return the number of new replicas in partitions for which the request names the replicas."""
     return sum(len(set(draft.rows[p]) - set(survey.home[p])) for p in draft.chosen)
 
 
 def _named(
     survey: Survey, members: dict[TopicId, dict[int, int]], one: TopicChange
 ) -> list[int] | Refusal:
-    """Return the partitions that a change is about."""
+    """Return the positions of the partitions that a change names, or a Refusal if one does not
+    exist."""
     of_topic = members.get(one.topic_id)
     if of_topic is None:
         return Refusal(
@@ -145,8 +147,8 @@ def _set_factor(survey: Survey, draft: _Draft, p: int, factor: int) -> Refusal |
 
 
 def _least_missed(survey: Survey, draft: _Draft, p: int, factor: int) -> BrokerId:
-    """Return the replica to remove. Racks are kept; then out-of-sync replicas go first, then
-    unusable brokers, then followers, then the fullest broker."""
+    """Return the replica to remove from a partition. Its racks are kept; then out-of-sync replicas
+    go first, then those on unusable brokers, then followers, then those on the fullest broker."""
     row, racks, isr = draft.rows[p], survey.racks or {}, survey.partitions[p].isr
     need = min(factor, racks_of(survey.home[p], racks))
 

@@ -20,9 +20,9 @@ from plimsoll_core.planner.request import PlanPartition
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of one wave. `concurrent_moves_per_broker`: a move counts at each broker that gains or
-    loses a replica or is copied from. `max_bytes`: bytes copied in one wave, as far as sizes are
-    known; None: no bound."""
+    """The limits of one wave. `concurrent_moves_per_broker` counts a move at each broker that gets
+    or loses a replica or is copied from. `max_bytes` limits the bytes copied in one wave, as far as
+    sizes are known; None means no limit. `reorders` limits the reorders in one wave."""
 
     concurrent_moves_per_broker: int = 5
     max_bytes: int | None = None
@@ -38,7 +38,8 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
-    """Waves of moves, then of reorders (which copy nothing); completed moves are left out."""
+    """The moves of a plan that are not done, in waves; waves of reorders, which copy nothing, come
+    last. `waiting` are the moves that are in no wave."""
 
     waves: tuple[tuple[Move, ...], ...]
     waiting: tuple[Waiting, ...] = ()
@@ -91,7 +92,8 @@ def _held_back(move: Move, partition: PlanPartition | None, limits: Limits) -> W
 
 
 class _Packing:
-    """Packs by first fit, in the plan's order: each move goes into the earliest wave with room."""
+    """Distributes moves over waves by first fit: each move, in the plan's order, goes into the
+    earliest wave in which its brokers and bytes fit the limits."""
 
     def __init__(self, limits: Limits) -> None:
         self.waves: list[list[Move]] = []
