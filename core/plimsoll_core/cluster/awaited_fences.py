@@ -1,4 +1,4 @@
-"""Selects the fences that an answer with leaders waits for: those of just lost leaders.  Pure.
+"""Selects the just lost leaders that a Metadata answer waits for, until they are fenced.  Pure.
 
 A leader's process dies, and its clients ask another broker for the leader, within the millisecond:
 before the controller has committed the election.  An answer that names the dead leader again sends
@@ -49,5 +49,6 @@ def led_topics(image: ClusterImage, lost: Iterable[BrokerId]) -> frozenset[UUID]
 
 
 def hosted_count(image: ClusterImage, lost: Iterable[BrokerId]) -> int:
-    """Return the number of partitions that `led_topics` scans."""
+    """Return the number of partitions with a replica on the brokers in `lost`: these `led_topics`
+    scans."""
     return sum(len(image.hosted.get(broker_id, ())) for broker_id in lost)

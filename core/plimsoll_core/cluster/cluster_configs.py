@@ -1,8 +1,7 @@
 """The configs that a LogCluster gives its brokers: their types, limits and defaults.
 
-Called when a LogCluster is applied, by brokers that act on the values, and by DescribeConfigs.  A
-key stands here when a broker really acts on it, and for each config of a topic that a cluster may
-say for all.
+Called when a LogCluster is applied, by brokers that act on the values, and by DescribeConfigs. A
+key is listed here if a broker acts on it. That includes the defaults for configs of topics.
 """
 
 from __future__ import annotations

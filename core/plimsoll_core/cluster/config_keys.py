@@ -1,4 +1,4 @@
-"""The types of configs, and the texts that are values of each.
+"""The types of configs: each parses the text of a value, or rejects it.
 
 Called by `topic_configs` and `cluster_configs`, which hold the keys.
 """
@@ -45,8 +45,8 @@ def integer(name: str, default: int, least: int, most: int, doc: str) -> ConfigK
 
 
 def choice(name: str, choices: tuple[str, ...], doc: str, *, any_case: bool = False) -> ConfigKey:
-    """Return a key with a fixed set of values. `any_case`: accept any capitals, and store the value
-    as spelled in `choices`."""
+    """Return a config key with a fixed set of values; the first is the default. `any_case`: ignore
+    case, and store the value as spelled in `choices`."""
     spelled = {choice.lower() if any_case else choice: choice for choice in choices}
 
     def parse(text: str) -> str | None:
@@ -57,7 +57,8 @@ def choice(name: str, choices: tuple[str, ...], doc: str, *, any_case: bool = Fa
 
 
 def fixed(name: str, default: str, why: str) -> ConfigKey:
-    """Return a key that Kafka knows and that has no effect here: only its default is accepted."""
+    """Return a config key that Kafka knows and that has no effect here. Only its default is
+    accepted."""
 
     def parse(text: str) -> str | None:
         return default if text.lower() == default else None
@@ -77,8 +78,8 @@ def policies(text: str) -> str | None:
 
 
 def share(name: str, default: str, doc: str) -> ConfigKey:
-    """Return a key for a number from 0 to 1. Text with an exponent is accepted: Java prints small
-    numbers so, and tools that copy a topic's configs send it."""
+    """Return a config key for a number from 0 to 1. Exponents are accepted: Java prints small
+    numbers with them, and tools that copy a topic's configs send such text."""
 
     def parse(text: str) -> str | None:
         plain = len(text) <= 24 and _DECIMAL.fullmatch(text) is not None

@@ -1,9 +1,10 @@
-"""The controller terms of a metadata log, by which a position is recognised as a part of it.
+"""The controller terms of a metadata log, by which a broker's shorter log is recognised as a part
+of it.
 
 A term's records form one chain, as each append is a compare-and-set on the log that the term has
-read.  Two logs of one cluster therefore agree up to a position if both have its term, and the term
-reaches the position in both.  A controller epoch proves nothing: after etcd was restored, the next
-term takes a number that an earlier one may have had.  Source: docs/protocol.md 3.14.
+read. Two logs of one cluster therefore agree up to an offset if the record before it belongs to the
+same term in both. A controller epoch proves nothing: after etcd was restored, the next term takes a
+number that an earlier one may have had. Source: docs/protocol.md 3.14.
 """
 
 from __future__ import annotations

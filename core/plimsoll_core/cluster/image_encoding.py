@@ -1,7 +1,8 @@
-"""An image as bytes and back, for snapshots of the metadata log and the brokers' copies of it.
+"""Encodes an image as bytes, and decodes it, for snapshots of the metadata log and brokers' copies.
 
-Canonical: equal images give equal bytes.  What is derived is not stored.  A snapshot's format is
-its image's metadata version, so that a reader that does not know it refuses the snapshot whole.
+The encoding is canonical: equal images give equal bytes. Derived values are not stored. A
+snapshot's format is its image's metadata version, so that a reader that does not know it refuses
+the snapshot whole.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Indexes of an image beside its partitions, so that nothing scans these.
+"""Updates the indexes of an image over its partitions, so that no decision has to scan all
+partitions.
 
 Called by `image.apply` with what one record changed, and once for a whole snapshot; stored nowhere.
 """

@@ -1,9 +1,9 @@
-"""Selects the copies with a limited rate, and their limit.
+"""Selects the replicas that are copied with a limited rate, and their limit.
 
-Read by the brokers.  Only a replica that is added and not in sync is limited: not one that fell
-behind, nor one that commits have begun to wait for.  An object with a limit of its own has that
-limit to itself, beside the cluster's; all other moves share the cluster's.  A broker keeps to each
-limit by itself (its `copy_buckets`).
+Read by the brokers. Only a replica that a move adds and that is not in the ISR yet is limited. A
+replica that fell behind is not, nor one in the ISR, for which the high watermark waits. The moves
+of a Reassignment or Rebalance with a limit of its own share that limit; all other moves share the
+cluster's. Each broker applies each limit to itself (its `copy_buckets`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """A broker's endpoints: the peers that each serves, and the requests that they may send there.
 
-Clients know one port, followers another: what moves a high watermark is served where no client has
-a reason to be.  Endpoints are found by name.  A broker of version 0.1 registered the clients'
-alone, first in its list: it is fetched from there, and fetches there.
+Clients use one port and followers another: the fetches of followers, which move high watermarks,
+are served on a port that no client needs. Endpoints are found by name. A broker of version 0.1
+registers only its clients' endpoint, first in its list: followers fetch from it there, and it
+fetches from the clients' ports of others.
 """
 
 from __future__ import annotations

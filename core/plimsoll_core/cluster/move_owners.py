@@ -1,7 +1,7 @@
 """The object or client that moves a partition.
 
-Called by the decisions that would move replicas, since what an object moves is its alone; and by
-brokers, which keep to the owner's limit (`limited_copies`).
+Called by the decisions that would move replicas, since a partition that one object moves is not
+moved by another; and by brokers, which apply the rate limit of the mover (`limited_copies`).
 """
 
 from __future__ import annotations

@@ -215,9 +215,9 @@ PARTITION_FIELDS = (
 
 
 class TopicConfigured(_Record, frozen=True, kw_only=True):
-    """Replaces all configs of a topic, and sets those of the other fields that are given. The new
-    `min_isr` and `replication_factor` apply to partitions created from now on; `strategy` is the
-    placement strategy."""
+    """Replaces all configs of a topic, and sets the other fields if given. `replication_factor` and
+    `strategy` (of placement) apply to partitions created from now on. So does `min_isr`; existing
+    partitions get it by later PartitionsChanged records."""
 
     topic_id: UUID
     configs: dict[str, str]

@@ -1,4 +1,4 @@
-"""The state changes that metadata ask of replicas: start, close, lead, follow.
+"""The state changes that committed metadata requests of replicas: start, close, lead, follow.
 
 A commit of the controller is a request to each replica that gets another role; the epoch that a
 request carries is the partition's leader epoch.  The controller counts what it requests, a broker
@@ -33,7 +33,8 @@ COMPLETED: Stage = "completed"
 
 
 class StateChange(NamedTuple):
-    """A change of one replica's role that a committed change of its partition requests."""
+    """A change of one replica's role (start, close, lead or follow), which a committed change of
+    its partition requests from its broker."""
 
     kind: StateChangeKind
     key: PartitionKey

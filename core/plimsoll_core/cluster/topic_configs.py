@@ -1,12 +1,12 @@
 """The configs that a topic may have: their types, limits and defaults, in one table.
 
 Called when a topic is created or declared, by brokers that act on the values, and by
-DescribeConfigs.  A key stands here when the broker really acts on it, or when Kafka knows it and
-its only value here is Kafka's default: clients that state the default are right.
-`min.insync.replicas` is not among them: it lives in the partition, where a leader's proposals are
-checked against it; clients may give it as a config, which `split_min_isr` turns into the field; a
-topic's configs then name it too, so that it can be told from the cluster's default.  `canonical`
-knows older names of what stands here, and the spelling that is kept.
+DescribeConfigs. A key is listed here if the broker acts on it, or if Kafka knows it and only
+Kafka's default is accepted, so that clients may state the default. `min.insync.replicas` is not
+among them: it lives in the partition, where a leader's proposals are checked against it; clients
+may give it as a config, which `split_min_isr` turns into the field; a topic's configs then name it
+too, so that it can be told from the cluster's default. `canonical` knows older names of what stands
+here, and the spelling that is kept.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ def client_configs(
 
 
 def _trimmed(text: str) -> str:
-    """Return the value without what Kafka ignores: surrounding blanks, and the plus sign of a
+    """Return a config's text without what Kafka ignores: blanks around it, and the plus sign of a
     number."""
     text = text.strip()
     digits = text.removeprefix("+")

@@ -1,4 +1,5 @@
-"""The controller's decisions: from an image and a request to records.
+"""The controller's decisions: each takes an image and a request, and returns records.
 
-`decide.decide` is the way in; every module decides one matter.  Nothing here changes an image.
+Callers use `decide.decide`, which calls the module for the request. An image is never changed in
+place.
 """

@@ -1,7 +1,8 @@
 """Calls the rule that answers a request: the only switch of the controller.
 
 Called by the controller's process and the simulator, with the image that includes every queued
-record.  Each room exports its `RULES`; nothing is decided here.  A refusal leaves no record behind.
+record. Each package below exports its `RULES`, from requests to functions; nothing is decided here.
+A refusal leaves no record behind.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Converts rows before and after into a plan: moves, loads, and rules that could not be kept.
+"""Makes a plan of the replicas before and after: moves, loads, and rules that could not be kept.
 
-Every goal ends here, so that all plans are described alike."""
+Called at the end of every goal, so that all plans are described alike.
+"""
 
 from __future__ import annotations
 

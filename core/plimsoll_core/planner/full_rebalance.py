@@ -1,4 +1,4 @@
-"""The full rebalance: every partition where the formula puts it, reusing what is where it may be.
+"""The full rebalance: places every partition by the placement formula, and keeps replicas that fit.
 
 Each topic gets the rows that `placement.place` gives to a new topic on these brokers, turned so
 that most replicas can stay, and permuted over its partitions for the same reason: which partition

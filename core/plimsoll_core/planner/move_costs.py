@@ -1,9 +1,9 @@
 """Decides which moves of replicas a plan in the making allows, and which of them costs least.
 
-Used by the planner's goals, through `augment`.  A slot with a replica that has to leave, or that
-was just added, stands in its row as a vacancy: a broker id below zero, which holds it and must give
-it away.  So draining, moving off and growing are one and the same: vacancies to be filled.  Never
-relaxes a rack rule; `fewest_moves.fill` does when there is no other way.
+Used by the planner's goals, through `augment`. A replica that has to be moved or added stands in
+its partition's row as a vacancy: a broker id below zero. It counts as a broker that holds the
+replica and must give it away. So draining, moving off and growing are the same task: to fill
+vacancies. Never relaxes a rack rule; `fewest_moves.fill` does when there is no other way.
 """
 
 from __future__ import annotations

@@ -47,8 +47,8 @@ def place(
     """Return the replicas of partitions `first` … `first + partitions - 1` of one topic, each with
     its preferred leader first, or a Refusal if there are too few brokers.
 
-    `start` is the position of the broker that owns partition 0. When a topic grows, it must be the
-    same as at its creation (`start_at`).
+    `start` is the position in the ring of brokers of the first replica of partition 0. When a topic
+    grows, it must be the same as at its creation (`start_at`).
     """
     assert partitions >= 1, "nothing to place"
     assert replication_factor >= 1, "a partition has at least one replica"
@@ -82,8 +82,8 @@ def _ring(brokers: Sequence[Located]) -> tuple[list[BrokerId], bool]:
 
 
 def start_at(brokers: Sequence[Located], first: int) -> int:
-    """Return the position at which a topic starts, given the first replica of its partition 0.
-    Return 0 if that broker is not among `brokers`."""
+    """Return the position in the ring of brokers at which a topic starts: that of the first replica
+    of its partition 0 (`first`), or 0 if that broker is not among `brokers`."""
     ring, _ = _ring(brokers)
     return ring.index(BrokerId(first)) if first in ring else 0
 

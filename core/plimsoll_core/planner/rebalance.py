@@ -1,8 +1,8 @@
 """A Rebalance's plan: from a committed image to moves that can be approved and begun.
 
-Called by the operator, outside of any turn, since it may take seconds; and by the simulator.  The
-planner chooses; this says what it has to know, and numbers what it answers.  What
-is planned is compared with the cluster again when it begins.
+Called by the operator, outside of any turn, since it may take seconds; and by the simulator. This
+module makes the planner's request of the image and numbers the moves in its answer. The plan is
+compared with the cluster again when it begins.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The planner's request: a cluster as far as placement goes, and one goal.
+"""The planner's request: what placement needs to know of a cluster, and one goal.
 
-Made by the controller, a tool or the simulator, from a committed image and what is
-known of sizes.  A partition on the move is given with the replicas it is going to have.
+Made by the controller, a tool or the simulator, from a committed image and what is known of sizes.
+A partition that is being moved is given with its target replicas.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ def effective_min_isr(min_isr: int, replicas: int) -> int:
 
 
 class AddBrokers(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Goal: fill these usable brokers with as few moves as even loads allow."""
+    """Goal: balance replicas over all usable brokers, including these new ones, with the fewest
+    moves."""
 
     brokers: Row
 
@@ -79,7 +80,7 @@ class RemoveBrokers(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class FullRebalance(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Goal: place everything anew by the formula, with as few moves as possible."""
+    """Goal: place all replicas anew by the placement formula, with as few moves as possible."""
 
 
 class PreferredLeaders(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -125,7 +126,8 @@ Goal = AddBrokers | RemoveBrokers | FullRebalance | PreferredLeaders | ChangeTop
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """One request to the planner. The order of brokers, topics and partitions has no effect."""
+    """One request to the planner: the cluster (brokers, topics, partitions) and the goal. The order
+    of the items has no effect on the plan."""
 
     brokers: tuple[PlanBroker, ...]
     topics: tuple[PlanTopic, ...]

@@ -1,6 +1,8 @@
 """Forecasts the partitions that would fall below min ISR if a broker died now.
 
-Called for a plan that awaits approval and while one runs. A forecast forbids nothing."""
+Called for a plan that awaits approval and while one runs. A forecast is shown to users; no plan is
+refused for it.
+"""
 
 from __future__ import annotations
 

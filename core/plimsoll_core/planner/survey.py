@@ -1,4 +1,4 @@
-"""The request in one order, with what every goal needs to know about it.
+"""The planner's request as sorted lists, with derived facts that every goal needs.
 
 Made once per plan.  Sorting here is what makes a plan independent of the order of its input.
 Source of the rack rules: the protocol's rule for rack-aware placement.

@@ -31,8 +31,9 @@ from plimsoll_core.planner.survey import Rows, Survey, replica_counts, skipped
 
 @dataclass(slots=True, kw_only=True)
 class _Draft:
-    """The replicas of all partitions after the changes applied so far, with the number of replicas
-    of each broker."""
+    """The replicas of all partitions (`rows`) after the changes applied so far, and the number of
+    replicas on each broker (`load`). `touched` are the changed partitions, `chosen` those for which
+    the request names the replicas, `barred` the brokers that a partition may not go to."""
 
     rows: Rows
     load: dict[BrokerId, int]

@@ -1,8 +1,9 @@
 """Commits the listeners that a LogCluster states, or refuses them.  Called for DeclareListeners.
 
-Records, because each broker opens and closes its own by what is committed, with no restart, and
-clients of a listener are told the endpoints of that listener.  Names are kept apart from those of
-`listener_peers`, which mean the one listener without any declared, and the followers'.
+They are committed as records because each broker opens and closes its listeners by what is
+committed, without a restart, and tells the clients of a listener the endpoints of that listener.
+Their names must differ from the names in `listener_peers`: of the implicit listener, and of the
+followers' endpoint.
 """
 
 from __future__ import annotations

@@ -41,9 +41,12 @@ def leave(turn: DecisionContext, broker_id: BrokerId, cause: str, *, lost: bool 
 
 
 def fence(turn: DecisionContext, broker: Broker, cause: str) -> bool:
-    """Fence a broker: take it out of all ISRs, then record the fence. Return False if partitions
-    remain for a later turn; the fence is not recorded yet. It comes last, so that a controller that
-    takes over in between fences the broker again."""
+    """Take a broker out of all ISRs, then record that it is fenced. Return False if a later turn
+    has to continue, because more than one slice of partitions is affected.
+
+    The fence is recorded last: if the controller fails before it, the next one fences the broker
+    again.
+    """
     if not leave(turn, broker.id, cause):
         return False
     turn.add(BrokerFenced(cause=cause, broker_id=broker.id, broker_epoch=broker.broker_epoch))
@@ -52,8 +55,8 @@ def fence(turn: DecisionContext, broker: Broker, cause: str) -> bool:
 
 
 def unfence(turn: DecisionContext, broker: Broker) -> None:
-    """Unfence a broker and elect it for the leaderless partitions that it may lead. It is added to
-    no other ISR by this."""
+    """Record that a broker is unfenced, and elect it for the leaderless partitions that it may
+    lead. It joins no other ISR by this."""
     turn.add(
         BrokerUnfenced(cause="caught-up", broker_id=broker.id, broker_epoch=broker.broker_epoch)
     )

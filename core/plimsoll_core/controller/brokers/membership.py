@@ -1,12 +1,12 @@
 """The member ids of a cluster.  Called for SetMembers, and by the operator to plan it.
 
-A broker goes in steps, each committed before the next: it is leaving (`broker_removal`), it holds
-nothing, it is no member, it has stopped, it is unregistered (`broker_removal`).  None of them is
-taken where it would leave a replica without its broker.
+A broker is removed in steps, each committed before the next: it is marked as leaving
+(`broker_removal`), its replicas are moved away, it is no member any more, it stops, it is
+unregistered (`broker_removal`). No step is taken that would leave a replica without its broker.
 
-Membership is sticky: an id leaves only when it is excluded or, when fewer are asked for, from the
-top; lifting an exclusion removes no member, so that undoing an edit moves no data.
-Source: the protocol's rules for removing brokers.
+Membership is sticky. A member is removed only if its id is excluded, or, if fewer members are
+wanted, as the one with the highest id. To lift an exclusion removes no member, so that undoing an
+edit moves no data. Source: the protocol's rules for removing brokers.
 """
 
 from __future__ import annotations

@@ -108,8 +108,8 @@ def may_leave(
     joins: bool = True,
 ) -> bool:
     """Return True if the broker may leave the partition while all brokers in `absent` are away.
-    `joins` is False if the replica cannot get into the ISR before a restart; outside the ISR it may
-    then leave."""
+    `joins` is True if its replica is in the ISR or may join it soon. A replica that is outside the
+    ISR and does not join may always leave."""
     return _held(p, broker_id, absent, policy, joins=joins) is None
 
 

@@ -1,9 +1,10 @@
 """Computes for how long a broker with repeated failures is held back from ISRs.
 
-A fence, and the discovery of a crash, note a failure here. Heartbeats ask (the broker stays
-fenced), and so do proposed ISRs and new partitions (it joins none that has enough members without
-it). Each failure within the window doubles the wait, up to a maximum; a requested stop does not
-count. Source: docs/protocol.md 3.2."""
+A fence, and a registration after a crash, record a failure here. While a broker is held back, it
+stays fenced, and it joins no ISR that has enough members without it, proposed or of a new
+partition. Each failure within the window doubles the wait, up to a maximum; a requested stop does
+not count. Source: docs/protocol.md 3.2.
+"""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def ends_now(p: Partition, absent: AbstractSet[BrokerId] = EMPTY) -> bool:
 
 
 def _complete_reassignment(p: Partition, absent: AbstractSet[BrokerId]) -> Partition:
-    """Step 1: complete a move if this change reaches its end."""
+    """Step 1: if the partition's move is complete (`ends_now`), drop the removed replicas."""
     if not p.moving or not ends_now(p, absent):
         return p
     isr = tuple(r for r in p.isr if r not in p.removing)
@@ -137,8 +137,8 @@ def _elect(before: Partition, p: Partition, preferred: bool, ok: Acceptable) -> 
 
 
 def _recover(p: Partition, leader: BrokerId) -> Partition:
-    """Step 4 of an unclean recovery: elect `leader`. The other members of the last known ELR stay
-    in it until enough followers have caught up. Members of the ELR join them: they may be more
+    """Step 4 of an unclean recovery: elect `leader`. The last known ELR keeps its other members
+    until enough followers have caught up, and gets those of the ELR as well: they may be more
     complete than the new leader, and are asked again if it is lost before a follower has copied its
     log."""
     assert not p.isr, "a member of the ISR is elected cleanly"

@@ -1,7 +1,7 @@
 """The brokers' reports of their disks, as plans and moves use them.
 
-Figures come with heartbeats and are not logged: a broker of an earlier release sends none, and old
-ones count as none.  Running copies will take room that is still free.
+They come with heartbeats and are not logged. A broker of an earlier release sends none, and old
+ones are not used. What running copies will still write is subtracted from the free room.
 """
 
 from __future__ import annotations

@@ -36,8 +36,8 @@ def note_away(turn: DecisionContext) -> None:
 
 def waited_for(turn: DecisionContext, p: Partition) -> list[BrokerId]:
     """Return the inactive brokers that the partition's move waits for, in the order of its target.
-    They are added replicas that are not in the ISR. If all added replicas are, they are replicas
-    that stay: without them the ISR is too small for the move to end."""
+    First these are added replicas outside the ISR. If all added replicas are in the ISR, the move
+    waits for replicas that stay: without them the ISR is too small for it to end."""
     added = set(p.adding)
     missing = [b for b in p.target if b not in p.isr]
     needed = [b for b in missing if b in added] or missing

@@ -1,8 +1,8 @@
 """Rolls a partition's move back, unless that would drop a replica that may be needed.
 
-Called for cancels, for objects that are gone, and where another target replaces a running one.
-What must not happen is that the way back drops a replica that may be the last to hold what was
-acknowledged: that is refused.  Source: the protocol's rule for reassignments; KAFKA-13972.
+Called for cancels, for objects that are gone, and where another target replaces a running one. A
+rollback drops the replicas that the move was adding. It is refused while one of these may be the
+last that holds an acknowledged record. Source: the protocol's rule for reassignments; KAFKA-13972.
 """
 
 from __future__ import annotations

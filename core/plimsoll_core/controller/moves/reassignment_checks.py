@@ -146,7 +146,8 @@ def _check_free(movers: Iterable[Mover], move: TopicMove, p: Partition) -> Refus
 
 
 def _check_stated(turn: DecisionContext, move: TopicMove, p: Partition) -> Refusal | None:
-    """Refuse if the topic's object states the replicas of its partitions."""
+    """Refuse if the Topic object of the partition's topic states other replicas, or another number
+    of them, than the move."""
     replicas: Ids = move.replicas or ()
     if move.replicas is None:
         size = move.replication_factor or len(p.target)

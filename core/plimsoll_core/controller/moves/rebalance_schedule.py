@@ -1,10 +1,10 @@
 """Schedules a running Rebalance: which moves have ended, which may begin, which must wait.
 
-Called by `rebalance_object` for each look.  Moves begin in the plan's order, each as soon as all
-brokers that it burdens have room and its partition can be moved; reorders, which copy nothing, when
-no move waits for room any more.  A partition that is not as the plan found it is left alone.
-Source: the protocol's rule for the full rebalance (at most W partitions per broker, only partitions
-with at least min ISR in sync).
+Called by `rebalance_object` for each pass over the plan (`Look`). Moves begin in the plan's order,
+each as soon as all brokers that it burdens have room and its partition can be moved; reorders,
+which copy nothing, begin when no move waits for room any more. A partition that has changed since
+the plan was made is left as it is. Source: the protocol's rule for the full rebalance (at most W
+partitions per broker, only partitions with at least min ISR in sync).
 """
 
 from __future__ import annotations

@@ -49,8 +49,8 @@ class Want:
 
 
 def choose(turn: DecisionContext, wants: Sequence[Want]) -> list[tuple[Partition, Row]] | Refusal:
-    """Return each partition of `wants` with the replicas that the planner chose, in the same order.
-    Return a Refusal if there are too few suitable brokers."""
+    """Return the replicas that the planner chose for each of `wants`, as pairs of the partition and
+    its new replicas, in the order of `wants`. Return a Refusal if too few brokers are suitable."""
     if not wants:
         return []
     image, usable = turn.image, turn.receivers()

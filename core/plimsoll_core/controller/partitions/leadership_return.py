@@ -1,8 +1,8 @@
 """Returns leaderships to the preferred replicas: after a while by itself, at once what was moved.
 
 Called by ticks, in bounded batches, and by Rebalances and Reassignments at the end of their moves.
-Not to a broker that fell out unplanned a moment ago.
-Source: the protocol's rule for elections on request (automatic ones).
+Leadership does not return to a broker that has just failed. Source: the protocol's rule for
+elections on request (automatic ones).
 """
 
 from __future__ import annotations

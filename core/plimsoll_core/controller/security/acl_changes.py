@@ -1,8 +1,8 @@
 """Adds and removes rules for clients.  Called for CreateAcls and DeleteAcls.
 
-A rule that is there already is no change and no fault.  What a User object declares is changed
-through that object alone; a rule that both want stays while one of them wants it.
-Source: KIP-140; AclControlManager.
+To add a rule that exists is no error and changes nothing. Rules that a User object declares are
+changed through that object alone. A rule that both a client and an object have added stays until
+both have removed it. Source: KIP-140; AclControlManager.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Commits the authorities that clients' certificates are verified by.  Called for
 DeclareClientAuthorities.
 
-All of it is one record: brokers verify by what is committed.  An authority that is no longer named
-is removed by the next one, and clients that logged in by its certificates are cut off.
+One record states all authorities, and brokers verify certificates by it. An authority that the next
+record does not name is removed, and clients that logged in by its certificates are cut off.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Commits the issuers of trusted tokens, with their keys.  Called for DeclareTokenIssuers.
 
-All of it is one record: brokers verify by what is committed, and send no request.  A key that is no
-longer published is removed by the next one, and clients that logged in by it are cut off.
+One record states all issuers and keys, and brokers verify tokens by it, without a request to the
+issuer. A key that is no longer published is left out of the next record, and clients that logged in
+by it are cut off.
 """
 
 from __future__ import annotations

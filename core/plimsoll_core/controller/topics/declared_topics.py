@@ -58,8 +58,8 @@ def declare(turn: DecisionContext, request: DeclareTopic) -> Answer | Refusal:
 
 
 def detach(turn: DecisionContext, request: DetachTopic) -> Answer:
-    """Detach a topic from its Topic object, which may own it again later; no other object may. The
-    topic itself does not change."""
+    """Detach a topic from its Topic object. The topic itself does not change. From then on no other
+    object may declare it, but the same object may do so again."""
     topic = turn.image.topic_of(request.object)
     if topic is not None:
         turn.add(

@@ -1,4 +1,4 @@
-"""The placement of a new topic, and its creation: brokers, rows, records.
+"""Places a new topic's replicas on brokers, and adds the records of its creation.
 
 Called for topics of clients and for declared ones.  `topic_names` and `topic_limits` check the
 rest.  Source: the protocol's rules for topics; KIP-4.
@@ -59,7 +59,8 @@ def place_new(
     replication_factor: int,
     strategy: str = placement.ROUND_ROBIN,
 ) -> Assignment | Refusal:
-    """Return the replicas of all partitions of a new topic, or a Refusal."""
+    """Return the replicas of all partitions of a new topic. Return a Refusal if a number is out of
+    range or too few brokers can hold replicas."""
     refusal = check_partitions(turn, partitions)
     if refusal:
         return refusal
@@ -80,8 +81,8 @@ def place_more(
     turn: DecisionContext, topic: Topic, extra: int, replication_factor: int, strategy: str
 ) -> Assignment | Refusal:
     """Return the replicas of `extra` partitions that are added to a topic, or a Refusal. They
-    continue the topic's placement formula, which begins at the first replica of partition 0. A
-    topic without partitions, the creation of which was cut off, is placed as a new one."""
+    continue the placement formula from the first replica of partition 0. A topic without partitions
+    is placed as a new one: the controller stopped between the records of its creation."""
     if not topic.partitions:
         return place_new(turn, topic.name, extra, replication_factor, strategy)
     leader = turn.image.partitions[PartitionKey(topic.id, 0)].replicas[0]
@@ -102,8 +103,9 @@ def place_more(
 def among_pools(
     turn: DecisionContext, replication_factor: int, place: placement.Placer
 ) -> Assignment | Refusal:
-    """Return the placement that `place` makes, or a Refusal. It gets active and starting brokers
-    first, then active ones, and also fenced ones only if there are too few.
+    """Return the placement that `place` makes on the usable brokers, or a Refusal. `place` is
+    called with active and starting brokers first, then with active ones only, and with fenced ones
+    too only if there are too few others.
 
     A starting broker may come first in a row, since it will lead soon. But each row needs a broker
     that is active now: otherwise the partition would have no leader, and might never get one.

@@ -45,9 +45,10 @@ def refuse_mass_deletion(
 
 
 def most_vanished(image: ClusterImage, after_ms: int, now_ms: int) -> int:
-    """Return the greatest number of Topic objects that vanished within an hour of one that vanished
-    after `after_ms`, plus the topics removed in the last hour. Return 0 if none vanished after
-    `after_ms`."""
+    """Tell how many vanished Topic objects may count as one mass deletion. For each object that
+    vanished after `after_ms`, count the objects that vanished within an hour before or after it and
+    still have data. Return the greatest count plus the number of topics removed in the hour before
+    `now_ms`, or 0 if no object vanished after `after_ms`."""
     pending = _pending_since_ms(image)
     waiting = {since for since in pending if since > after_ms}
     if not waiting:
@@ -56,8 +57,8 @@ def most_vanished(image: ClusterImage, after_ms: int, now_ms: int) -> int:
 
 
 def _pending_since_ms(image: ClusterImage) -> list[int]:
-    """Return the instants (milliseconds) at which Topic objects vanished of which the data still
-    exists."""
+    """Return for each topic that is to be deleted the instant (milliseconds) at which its object
+    vanished."""
     return [t.pending_deletion.since_ms for t in image.topics.values() if t.pending_deletion]
 
 

@@ -109,8 +109,9 @@ def _most(turn: DecisionContext, broker_id: BrokerId) -> int | None:
 
 
 class PartitionRoom:
-    """The replicas that one client request may still create: limited by the brokers and by the
-    share of the principal that is charged. `behalf` is the client for which a broker asks."""
+    """The limits on the replicas that one client request may create: those of the brokers, and the
+    share of the principal to which they are charged. `behalf` is the client that sent the request
+    to its broker, None if the broker named none; then nothing is charged."""
 
     def __init__(self, turn: DecisionContext, behalf: OnBehalf | None) -> None:
         self._turn = turn
@@ -118,7 +119,7 @@ class PartitionRoom:
         self._pool: FairPool | None = None
 
     def refusal(self, rows: Assignment) -> Refusal | None:
-        """Return a refusal if the request may not create these partitions, or None."""
+        """Return a refusal if partitions with these replicas would exceed a limit, or None."""
         if refusal := beyond_brokers(self._turn, rows):
             return refusal
         pool = self._pool = self._pool or _pool(self._turn)
