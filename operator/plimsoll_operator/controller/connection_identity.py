@@ -131,7 +131,8 @@ class Strangers:
             oldest.close("too many connections that named no broker")
 
     def left(self, connection: ClosableConnection) -> None:
-        """Remove a connection that is closed or has named its broker."""
+        """Remove a connection that is closed or has named its broker. Does nothing if it was
+        removed before."""
         self._held.pop(connection, None)
 
     def holds(self, connection: ClosableConnection, size: int) -> bool:

@@ -1,4 +1,4 @@
-"""Answers that need no commit: refusals of a controller, or of its metadata log."""
+"""Makes refusals of a controller that cannot decide, and futures of answers that need no commit."""
 
 from __future__ import annotations
 

@@ -160,12 +160,12 @@ class Lease:
 
     @property
     def timing(self) -> Timing:
-        """Return the durations that the calls of the last minute require."""
+        """Return the durations that apply now, longer if calls of the last minute were slow."""
         return self._pace.timing(_now_ms())
 
     @timing.setter
     def timing(self, base: Timing) -> None:
-        """Return the durations that apply now, longer if calls of the last minute were slow."""
+        """Set the durations that apply while calls are quick."""
         self._base, self._pace = base, LeasePace(base)
 
     async def acquire(self) -> Acquired:

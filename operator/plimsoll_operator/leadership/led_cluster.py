@@ -275,8 +275,8 @@ class LedCluster:
     # --- work -----------------------------------------------------------------------------------
 
     async def _look_at_restless(self) -> None:
-        """Mark topics with an unhealthy or moving partition every `RESTLESS_SECONDS`. Their status
-        changes without a commit, by what brokers report."""
+        """Mark topics with a partition that has no leader or is moving, every `RESTLESS_SECONDS`.
+        Their status changes without a commit, by what brokers report."""
         await self.controller.wait_active()
         while True:
             for topic_id in topics_of(self.term).unhealthy.restless_topics(self.term.image):

@@ -1,1 +1,1 @@
-"""The metadata log: one interface, one shell over files, one over the Kubernetes API."""
+"""The metadata log: one interface, one implementation over files, one over the Kubernetes API."""

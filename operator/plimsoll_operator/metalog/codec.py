@@ -36,8 +36,8 @@ stored."""
 
 _encoder = msgspec.json.Encoder(order="sorted")
 _FLOAT = re.compile(rb"[\[:,]\s*-?(?:\d+[.eE]|\d{19})")
-"""Matches wherever a number that is not an integer, or exceeds 64 bits, may stand; a match within a
-string is harmless."""
+"""Matches JSON that may contain a number that is not an integer or exceeds 64 bits. A match within
+a string is harmless."""
 _INTEGERS = range(-(2**63), 2**63)
 """Integers that an API server keeps; it turns any other into a float."""
 

@@ -42,7 +42,8 @@ ORDER: dict[Action, str] = {
     "FinalizeMetadata": "The cluster works as before.",
     "GrowVolume": "Its condition is `Stalled`: the row only names the volume.",
 }
-"""Every action, worst first, with the reason for its rank."""
+"""Kinds of actions in `status.blocked`, worst first. The value explains the rank to readers of this
+code."""
 
 _RANKS = {action: rank for rank, action in enumerate(ORDER)}
 

@@ -37,7 +37,7 @@ from plimsoll_operator.status.cluster_counts import (
 
 
 class JsonView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Base of all views; encoded as JSON."""
+    """Base class of all views; encoded as JSON."""
 
 
 class Affected(JsonView, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Access as a LogCluster declares it: authorization, quotas, and token issuers.
+"""Commits what a LogCluster declares about access: authorization, quotas, and token issuers.
 
 `declare_authorization` and `declare_quotas` commit what the spec states; `secure_condition` says if
 the cluster is secure. `reconcile` reads the keys of the token issuers with each reconcile of the
@@ -43,8 +43,8 @@ DISGUISE_BYTES = 32
 
 
 async def declare_authorization(term: Term, result: PassResult, cluster: LogCluster) -> None:
-    """Commit the authorization. A refusal is shown until the metadata version or the spec
-    changes."""
+    """Commit the authorization that the spec states, if it differs from the committed one. A
+    refusal stalls the LogCluster."""
     if "authorization" in term.missing:
         return  # the spec states it, but it is unreadable
     known = term.image.security.authorization
@@ -65,9 +65,10 @@ async def declare_authorization(term: Term, result: PassResult, cluster: LogClus
 
 
 def secure_condition(image: ClusterImage, waits: str = "") -> Condition | None:
-    """Return the condition on the widest opening, or None if the spec asks for no protection.
+    """Return the condition Secure. If the cluster is not secure, it names the first gap in a fixed
+    order, the widest first. Return None if the spec asks for no protection at all.
 
-    `waits`: why brokers and controllers are not in the declared mode.
+    `waits`: a sentence on why the declared mode of internal TLS is not reached yet, "" if it is.
     """
     found = _widest(image, waits)
     if found is None or found.status == "True" or not waits:
@@ -110,38 +111,40 @@ def _widest(image: ClusterImage, waits: str) -> Condition | None:
 
 LOOK_MS = 60_000
 WITHDRAWN_AFTER_MS = 2 * LOOK_MS
-"""How long the API server must not publish a key before it counts as withdrawn: while keys rotate,
-several API servers may publish different ones."""
+"""For how long the API server must not have published a committed key before the key counts as
+withdrawn: while keys rotate, several API servers may publish different ones."""
 NO_KEYS = "TokenKeysMissing"
 REFUSED = Reason.InvalidRequest.name
 KEPT = "; brokers keep using the last valid keys, if any."
 
 
 _Place = tuple[str, str]
-"""A ConfigMap, and the key in it."""
+"""(name of a ConfigMap, key in it) from which an issuer's keys are read."""
 
 
 class _KeyPlaces(dict[str, _Place]):
-    """Origin of the committed keys of each issuer, by its name."""
+    """Where the committed keys of each issuer were read from, by the issuer's name."""
 
 
 class _MissingSince(dict[TokenKey, int]):
-    """Time (monotonic, ms) since which committed ServiceAccount keys are not published."""
+    """Time (monotonic, ms) since which each committed key for ServiceAccount tokens is no longer
+    published."""
 
 
 class _NoKeys(Exception):
-    """Raised with a sentence about keys that cannot be read."""
+    """Raised if the keys of an issuer cannot be read. Its text is a sentence."""
 
 
 def audiences_of(term: Term) -> tuple[str, ...]:
     """Return the audiences that a ServiceAccount's token may have. The first is known before the
-    LogCluster is created."""
+    LogCluster is created, the second contains the cluster id."""
     namespace, name = term.key
     return f"plimsoll:{namespace}/{name}", f"plimsoll:{kafka_id(term.cluster_id)}"
 
 
 async def reconcile(term: Term, result: PassResult, cluster: LogCluster) -> None:
-    """Commit the keys of all issuers. Raises Unavailable."""
+    """Read the keys of all token issuers and commit them. Faults stall the LogCluster. Raise
+    Unavailable if the API server does not answer."""
     known = {one.name: one for one in term.image.security.issuers}
     asks = {login for one in cluster.listeners for login in one.authentication or ()}
     declared = cluster.spec.token_issuers or ()
@@ -173,8 +176,8 @@ async def reconcile(term: Term, result: PassResult, cluster: LogCluster) -> None
 
 
 def _comes_by_itself(cluster: LogCluster, answer: Refused) -> bool:
-    """Return True if the refusal is only about the metadata version: a pass follows its
-    finalisation."""
+    """Return True if the refusal is only about the metadata version and the spec does not pin that.
+    Another pass follows once the version is finalised."""
     unpinned = cluster.spec.metadata_version is None
     return unpinned and answer.known_reason is Reason.MetadataTooOld
 
@@ -204,7 +207,8 @@ async def _add(
 
 
 def _kept(term: Term, known: TokenIssuer, declared: DeclaredIssuer | None) -> TokenIssuer | None:
-    """Return the known keys with the present declaration, or None if they are not that issuer's."""
+    """Return the committed keys of an issuer with its present declaration, for an issuer of which
+    the keys cannot be read now. Return None if they are of another issuer or another ConfigMap."""
     if declared is None:
         return known
     place = _place(declared)
@@ -216,7 +220,7 @@ def _kept(term: Term, known: TokenIssuer, declared: DeclaredIssuer | None) -> To
 
 
 def _note_places(term: Term, declared: tuple[DeclaredIssuer, ...]) -> None:
-    """Note the origin of the committed keys; keys from elsewhere were left out."""
+    """Remember where the keys that were just committed were read from."""
     places = term.kept(_KeyPlaces, _KeyPlaces)
     places.clear()
     places.update({one.name: _place(one) for one in declared})
@@ -227,13 +231,15 @@ def _place(declared: DeclaredIssuer) -> _Place:
 
 
 def _twin(one: DeclaredIssuer, before: tuple[DeclaredIssuer, ...]) -> str | None:
-    """Return an earlier issuer with the same name or issuer: a token could be of either."""
+    """Return the name of an earlier issuer with the same name or issuer URL, or None. A token could
+    be of either."""
     same = (other.name for other in before if one.name == other.name or one.issuer == other.issuer)
     return next(same, None)
 
 
 async def _accounts(term: Term) -> TokenIssuer:
-    """Return the API server as an issuer: it signs ServiceAccount tokens."""
+    """Return the API server as a token issuer, with its keys: it signs ServiceAccount tokens. Raise
+    `_NoKeys` if it publishes none."""
     try:
         configuration = await term.kube.document(OPENID_CONFIGURATION)
         keys = keys_of(await term.kube.document(OPENID_KEYS))
@@ -256,7 +262,8 @@ async def _accounts(term: Term) -> TokenIssuer:
 def _lately_published(
     term: Term, issuer: str, published: tuple[TokenKey, ...]
 ) -> tuple[TokenKey, ...]:
-    """Return the published keys, then those missing for at most two reads."""
+    """Return the keys that the API server publishes, and committed ones that have been missing for
+    less than `WITHDRAWN_AFTER_MS`, sorted by key id, at most `KEYS_MAX`."""
     now_ms, missing = term.monotonic_ms(), term.kept(_MissingSince, _MissingSince)
     mine = (SERVICE_ACCOUNTS, issuer)
     issuers = (one for one in term.image.security.issuers if (one.name, one.issuer) == mine)
@@ -300,7 +307,8 @@ def _stated(declared: DeclaredIssuer, keys: tuple[TokenKey, ...]) -> TokenIssuer
 
 
 async def declare_quotas(term: Term, result: PassResult, cluster: LogCluster) -> None:
-    """Commit the quotas. A refusal is shown until the metadata version or the spec changes."""
+    """Commit the quotas that the spec states, if they differ from the committed ones. A refusal
+    stalls the LogCluster."""
     if "quotas" in term.missing:
         return  # the spec states them, but they are unreadable
     wanted = rows_of(cluster.spec.quotas)

@@ -1,15 +1,15 @@
-"""Certificate authorities of a cluster: their Secrets, and the CAs that clients may use.
+"""Certificate authorities (CAs) of a cluster: keeps them in Secrets, and commits the CAs of
+clients' certificates.
 
-`settled` keeps an authority in a Secret of the operator's namespace; the reconcilers of listeners,
-of clients and of the internal CA call it. An authority is stored before it signs. An unusable
-Secret is never overwritten and signs nothing: `Unreadable` states why, and only a person can repair
-it.
+`settled` keeps a CA in a Secret of the operator's namespace; the reconcilers of listeners, of
+clients and of the internal CA call it. A CA is stored before it signs. An unusable Secret is never
+overwritten and signs nothing: `Unreadable` states why, and only a person can repair it.
 
 `reconcile` commits the CAs of certificates that clients may log in with: the cluster's own and
 those named in the spec. It runs with each reconcile of the cluster, and once a minute while
 certificates are asked for. Removing a CA from the spec ends its clients' sessions at once. If a CA
-is unreadable, the last content of the same object stays. The own CA's key is kept for
-users' certificates (`certificate_signing`).
+is unreadable, the last content of the same object stays. The own CA's key is kept for users'
+certificates (`certificate_signing`).
 """
 
 from __future__ import annotations
@@ -59,8 +59,9 @@ logger = logging.getLogger("plimsoll.authorities")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthoritySecret:
-    """Description of an authority's Secret. `name`: of the Secret; `component`: its label; `signs`:
-    named in the certificate; `kind`: metric label."""
+    """Describes the Secret of a CA. `name`: the Secret's name. `component`: its component label.
+    `signs`: what the CA signs, a part of its certificate's common name. `kind`: label of the CA in
+    metrics."""
 
     name: str
     component: str
@@ -69,7 +70,7 @@ class AuthoritySecret:
 
 
 def certificate_times(term: Term) -> CertificateTimes:
-    """Return the expiry of certificates as this term last saw them."""
+    """Return the expiry times of certificates, as this term last saw them."""
     return term.kept(CertificateTimes, CertificateTimes)
 
 
@@ -80,11 +81,13 @@ async def settled(
     step: Callable[[Authorities | None, str], Authorities],
     show: Callable[[bytes], Awaitable[None]] | None = None,
 ) -> Authorities:
-    """Return the present authorities, after storing any change.
+    """Return the CA and the ones before and after it, as `step` makes them from the stored ones. A
+    change is stored before this returns.
 
-    `step` maps the known authorities and a common name to the next ones. `show` is called with the
-    trusted ones (PEM) before they are stored. Raises Unreadable, Retry, and the API server's
-    errors.
+    `step` takes the stored CAs (None if there are none) and a common name, and returns those to
+    store. `show` is called with the trusted certificates (PEM) before they are stored. Raise
+    `Unreadable` if the Secret or a CA is unusable, Retry after a concurrent change, and the API
+    server's errors.
     """
     namespace = context.operator_namespace or context.namespace
     found, known = await read_authorities(term, namespace, secret.name)
@@ -109,7 +112,7 @@ async def settled(
 
 
 def _said(known: Authorities | None, now: Authorities) -> str:
-    """Return the change as text for people."""
+    """Return what has changed between `known` and `now`, as text for the log."""
     if known is None:
         return "created a CA"
     if replace(known, served=now.served) == now:
@@ -122,8 +125,8 @@ def _said(known: Authorities | None, now: Authorities) -> str:
 async def read_authorities(
     term: Term, namespace: str, name: str
 ) -> tuple[Object | None, Authorities | None]:
-    """Return a Secret and the authorities in it, or (None, None) if there is none. Raises
-    Unreadable, and the API server's errors."""
+    """Return a Secret and the CAs in it, or (None, None) if there is none. Raise `Unreadable` if
+    this operator did not write its content, and the API server's errors."""
     try:
         secret = await term.kube.get(SECRETS, namespace, name)
     except NotFound:
@@ -135,7 +138,8 @@ async def read_authorities(
 
 
 async def write_secret(term: Term, secret: Object | None, wanted: Object) -> None:
-    """Create the Secret, or replace the one read, by its resourceVersion."""
+    """Create the Secret `wanted` if `secret` is None. Otherwise replace `secret` as it was read.
+    Raise Retry if another client changed it meanwhile."""
     try:
         if secret is None:
             await term.kube.create(SECRETS, wanted)
@@ -151,9 +155,9 @@ async def write_secret(term: Term, secret: Object | None, wanted: Object) -> Non
 LOOK_MS = 60_000
 MISSING = "ClientCaMissing"
 CLIENT_CA = "client-ca"
-"""Component label."""
+"""Component label of the Secret with the clients' CA."""
 KIND: AuthorityKind = "clients-authority"
-"""Metric label."""
+"""Label of the clients' CA in metrics."""
 KEPT = "; brokers keep using its last valid version, if any."
 MENDS = (
     "Restore its content, or delete it: then a new CA is created, and only certificates that it "
@@ -163,7 +167,9 @@ MENDS = (
 
 @dataclass(slots=True)
 class _WantedAuthorities:
-    """CAs to commit, sentences about unavailable ones, and the signing key or why there is none."""
+    """CAs to commit for clients' certificates. `problems`: sentences on unavailable ones. `signs`:
+    the key pair of the cluster's own CA, None if not needed or unusable. `unusable`: a sentence on
+    why it is unusable, "" if it is not."""
 
     wanted: list[ClientAuthority] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -203,7 +209,8 @@ async def _sought(
 
 
 async def reconcile(term: Term, result: PassResult, cluster: LogCluster, context: Context) -> None:
-    """Commit the CAs of clients. Raises the API server's errors."""
+    """Commit the CAs of clients' certificates, and set the CA that signs users' certificates.
+    Faults stall the LogCluster. Raises Retry and the API server's errors."""
     sought = await _sought(term, result, cluster, context)
     wanted, problems, signs = sought.wanted, sought.problems, sought.signs
     reason = MISSING
@@ -225,21 +232,22 @@ async def reconcile(term: Term, result: PassResult, cluster: LogCluster, context
 
 
 def _is_believed(term: Term, signs: KeyPair) -> bool:
-    """Return True if the CA's certificate is committed."""
+    """Return True if the CA's certificate is committed, so that brokers trust it."""
     committed = {der for one in term.image.security.authorities for der in one.certificates}
     return committed.issuperset(authority_certificates(signs.certificate))
 
 
 def _comes_by_itself(cluster: LogCluster, answer: Refused) -> bool:
-    """Return True if the refusal is only about the metadata version: a pass follows its
-    finalisation."""
+    """Return True if the refusal is only about the metadata version and the spec does not pin that.
+    Another pass follows once the version is finalised."""
     unpinned = cluster.spec.metadata_version is None
     return unpinned and answer.known_reason is Reason.MetadataTooOld
 
 
 async def _own(term: Term, result: PassResult, context: Context) -> rotation.Authorities:
-    """Return the own authorities: created, announced and replaced when due; brokers trust one
-    before it signs. Raises Unreadable, Retry, and the API server's errors."""
+    """Return the cluster's own CA for clients' certificates, with the ones before and after it. It
+    is created, announced and replaced when due; brokers trust a CA before it signs. Raises
+    Unreadable, Retry, and the API server's errors."""
 
     def step(known: rotation.Authorities | None, common_name: str) -> rotation.Authorities:
         former_ms = rotation.CLIENT_OVERLAP_MS
@@ -260,7 +268,7 @@ def _named(cluster: LogCluster) -> tuple[ExternalCa, ...]:
 
 
 def _source(declared: ExternalCa) -> str:
-    """Return the object and the key in it, as text."""
+    """Return the object that a CA is read from and the key in it, as text."""
     place, kind = declared.config_map, "ConfigMap"
     if place is None:
         place, kind = declared.secret, "Secret"
@@ -268,13 +276,14 @@ def _source(declared: ExternalCa) -> str:
 
 
 def _kept(declared: ExternalCa, known: dict[str, ClientAuthority]) -> ClientAuthority | None:
-    """Return the CA as last read from the same object."""
+    """Return the committed CA of that name if it was read from the same object, else None."""
     before = known.get(declared.name)
     return before if before is not None and before.source == _source(declared) else None
 
 
 async def _read(term: Term, declared: ExternalCa) -> ClientAuthority | str:
-    """Return the authority, or a sentence on why it is unavailable."""
+    """Return a CA that the spec names, read from its object, or a sentence on why it is
+    unavailable."""
     source = _source(declared)
     place = declared.config_map or declared.secret
     begun = f"Clients CA {declared.name}: {source}"

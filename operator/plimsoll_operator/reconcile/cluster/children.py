@@ -1,8 +1,9 @@
-"""A LogCluster's children: which objects it requires, creating them, and restoring them.
+"""The children of a LogCluster: lists the objects that it requires, creates them, and restores
+them.
 
 `children` is pure. `apply_child` creates a child, and restores one that another client deleted or
-changed; `reconcile_pod_monitor` does so for the PodMonitor that spec.podMonitor asks for.
-Called by `reconcile`.
+changed; `reconcile_pod_monitor` does so for the PodMonitor that spec.podMonitor asks for. Called by
+`reconcile`.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from plimsoll_operator.status.events import Occurrence
 
 @dataclass(slots=True)
 class AppliedChildren:
-    """Children as this term applied them last, by kind and name."""
+    """Manifests of children as this term applied them last, by kind and name."""
 
     manifests: dict[tuple[str, str], Manifest] = field(default_factory=dict)
-    # resourceVersion of a child as this term applied it.
+    # resourceVersion of each child after this term applied it.
     versions: dict[tuple[str, str], str] = field(default_factory=dict)
 
 
@@ -43,8 +44,8 @@ def applied_children(term: Term) -> AppliedChildren:
 
 
 def children(context: Context, listeners: tuple[Listener, ...] = ()) -> list[Manifest]:
-    """Return the cluster's children besides brokers, in the order of creation. `listeners` are the
-    committed ones: brokers have those open, whatever the spec states by now."""
+    """Return the manifests of the cluster's children except brokers', in the order of creation.
+    `listeners` are the committed ones: brokers have those open, whatever the spec states by now."""
     return [
         service_account(context),
         brokers_service(context, listeners),
@@ -55,13 +56,14 @@ def children(context: Context, listeners: tuple[Listener, ...] = ()) -> list[Man
 
 
 def broker_sets(context: Context, broker_ids: Iterable[BrokerId]) -> list[Manifest]:
-    """Return the brokers' StatefulSets."""
+    """Return the manifests of the brokers' StatefulSets."""
     return [stateful_set(context, broker_id) for broker_id in sorted(broker_ids)]
 
 
 async def apply_child(term: Term, result: PassResult, manifest: Object) -> Object:
-    """Apply a child and return it. Skip it if it is unchanged since this term applied the same
-    manifest, or still belongs to an earlier object of that name."""
+    """Apply a child's manifest and return the stored object. Send nothing if this term applied the
+    same manifest and the object has not changed since. Write an Event if another client changed or
+    deleted it. Raise Retry while a child of a deleted LogCluster of that name exists."""
     before = await _check_owner(term, manifest)
     name = _name(manifest)
     if before is not None and (
@@ -81,7 +83,8 @@ async def apply_child(term: Term, result: PassResult, manifest: Object) -> Objec
 
 
 async def create_child(term: Term, result: PassResult, manifest: Object) -> None:
-    """Create a child. If it exists, only restore its labels."""
+    """Create a child. If it exists, restore its labels and nothing else. Raise Retry if it was
+    created concurrently, or while a child of a deleted LogCluster of that name exists."""
     found = await _check_owner(term, manifest)
     if found is not None:
         await _label(term, result, manifest, found)
@@ -97,7 +100,7 @@ async def create_child(term: Term, result: PassResult, manifest: Object) -> None
 
 
 async def _label(term: Term, result: PassResult, manifest: Object, found: Object) -> None:
-    """Restore a child's labels, by which children are found."""
+    """Restore the labels of a child if some are missing. Children are found by their labels."""
     wanted, shown = manifest["metadata"]["labels"], found["metadata"].get("labels") or {}
     if wanted.items() <= shown.items():
         return
@@ -108,8 +111,8 @@ async def _label(term: Term, result: PassResult, manifest: Object, found: Object
 
 
 def _made(term: Term, result: PassResult, manifest: Object, why: str) -> None:
-    """Note an applied child. One that this term had applied before was changed by another
-    client."""
+    """Remember the manifest of a child as applied. If this term had applied the same one before,
+    another client had changed or deleted the child (`why`), and an Event says so."""
     kind, name = _name(manifest)
     if applied_children(term).manifests.get((kind, name)) == manifest:
         text = f"{kind} {name} {why} by another client; the operator restored it."
@@ -128,8 +131,8 @@ def _name(manifest: Object) -> tuple[str, str]:
 
 
 async def _check_owner(term: Term, manifest: Object) -> Object | None:
-    """Return the child if it exists. Raises Retry while an earlier object's exists, which is never
-    adopted."""
+    """Return the child as stored, or None if it does not exist. Raise Retry if it is being deleted
+    or has another owner: it is never adopted."""
     meta = manifest["metadata"]
     try:
         found = await term.kube.get(kind_of(manifest), meta["namespace"], meta["name"])
@@ -148,8 +151,8 @@ DISABLED = (
 
 
 async def reconcile_pod_monitor(term: Term, result: PassResult, context: Context) -> None:
-    """Apply or remove the PodMonitor. Raises Unavailable; any other refusal is reported by an
-    Event."""
+    """Apply the PodMonitor if spec.podMonitor asks for it, else remove it. Raise Unavailable if the
+    API server does not answer; an Event reports any other refusal."""
     wanted = pod_monitor(context)
     if not term.options.pod_monitors:
         if wanted is not None:
@@ -168,7 +171,7 @@ async def reconcile_pod_monitor(term: Term, result: PassResult, context: Context
 
 
 async def _remove(term: Term, context: Context) -> None:
-    """Delete the PodMonitor if this LogCluster owns it; one of another owner stays."""
+    """Delete the PodMonitor if this LogCluster owns it. One of another owner stays."""
     name = pod_monitor_name(context)
     try:
         found = await term.kube.get(POD_MONITORS, context.namespace, name)

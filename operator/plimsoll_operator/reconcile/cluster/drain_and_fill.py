@@ -1,7 +1,8 @@
-"""Rebalances that the operator creates: a drain for leaving brokers, a fill for new ones.
+"""Rebalance objects that the operator creates itself: a drain, which empties leaving brokers, and a
+fill, which moves replicas to new ones.
 
-They work like any Rebalance. Here they are created once, recreated if they fail, deleted if the
-spec no longer wants them (which rolls back moves in progress), and pruned.
+They work like any Rebalance. This module creates them once, recreates them if they fail, deletes
+them if the spec no longer wants them (which rolls back moves in progress), and prunes old ones.
 """
 
 from __future__ import annotations
@@ -25,21 +26,22 @@ from plimsoll_operator.manifests.manifest_context import Context
 from plimsoll_operator.reconcile.reconcile_term import Term
 
 KEPT_MAX = 10
-"""Number of ended Rebalances kept as history."""
+"""Number of ended drains and fills that are kept for users to read."""
 AGAIN_MS = 60_000
 """Delay before a failed drain is recreated, in milliseconds."""
 SOON_MS = 10_000
-"""Delay before one is recreated that ended while others still moved its partitions, in
-milliseconds."""
+"""Delay before a drain is recreated that ended without emptying its brokers, because other moves
+had their partitions, in milliseconds."""
 TRIES = 5
-"""Attempts to delete one with a concurrently changing status."""
+"""Attempts to delete a fill of which the status is changed concurrently."""
 FINAL = frozenset({"Completed", "Cancelled", "Failed", "NothingToDo"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
-    """One of these Rebalances as last read. `phase`: the committed end phase, else the shown one.
-    `untouched`: not edited since its creation."""
+    """A drain or fill as last read. `purpose`: "drain" or "fill". `phase`: the committed phase if
+    it has ended, else the one in its status. `going`: it is being deleted. `untouched`: not edited
+    since its creation."""
 
     name: str
     uid: str
@@ -57,7 +59,8 @@ class Made:
 
 
 async def reconcile(term: Term, context: Context) -> list[BlockedAction]:
-    """Create what the committed members need. Return what the drains wait for."""
+    """Create, replace and delete drains and fills as the committed members require. Return the rows
+    of `status.blocked` that say what drains wait for."""
     made = await _read(term, context)
     rows = await _drain(term, context, [m for m in made if m.purpose == "drain"])
     await _fill(term, context, [m for m in made if m.purpose == "fill"])
@@ -136,8 +139,9 @@ async def _drain(term: Term, context: Context, made: list[Made]) -> list[Blocked
 
 
 def _is_over(one: Made, stay: frozenset[BrokerId], busy: Sequence[int], now_ms: int) -> bool:
-    """Return True if the spec no longer wants it, or if it ended with work left. A broker that is
-    empty first is removed first; the drain goes on until all its brokers are empty."""
+    """Return True if the drain must be deleted: the spec wants to keep one of its brokers, or it
+    ended some time ago without emptying all (`busy`: those of its brokers that still have
+    replicas)."""
     if not one.final:
         return not one.brokers.isdisjoint(stay)
     if not busy or one.phase == "Cancelled":
@@ -172,7 +176,7 @@ def blocked(
     until: str,
     action: Literal["Drain", "Start"] = "Drain",
 ) -> BlockedAction:
-    """Return a row of `status.blocked`."""
+    """Return a row of `status.blocked` about `broker_id`, which waits since now."""
     return BlockedAction(
         action=action,
         broker=broker_id,
@@ -218,8 +222,8 @@ async def _fill(term: Term, context: Context, made: list[Made]) -> None:
 
 
 def _is_open(one: Made, image: ClusterImage) -> bool:
-    """Return True if it may still be replaced by another: it has not been approved, edited or
-    begun."""
+    """Return True if the fill may still be replaced by another one: it has not been approved,
+    edited or begun."""
     stays = not one.final and not one.going and one.brokers <= set(image.members)
     return stays and one.untouched and one.uid not in image.rebalances
 
@@ -228,8 +232,8 @@ def _is_open(one: Made, image: ClusterImage) -> bool:
 
 
 async def _create(term: Term, context: Context, manifest: Manifest) -> bool:
-    """Create it, under another name if a foreign object has its name. Return False if one of this
-    cluster exists already; it is read at the next pass."""
+    """Create a drain or fill. If an object of another owner has its name, use another name. Return
+    False if one of this cluster has the name already; the next pass reads it."""
     if await _made_now(term, manifest):
         return True
     metadata = manifest["metadata"]
@@ -244,7 +248,7 @@ async def _create(term: Term, context: Context, manifest: Manifest) -> bool:
 
 
 async def _made_now(term: Term, manifest: Manifest) -> bool:
-    """Create it. Return False if the name is taken."""
+    """Create the object and return True. Return False if its name is taken."""
     try:
         await term.kube.create(REBALANCES, manifest)
     except Conflict:
@@ -253,7 +257,7 @@ async def _made_now(term: Term, manifest: Manifest) -> bool:
 
 
 async def _replaced(term: Term, one: Made) -> None:
-    """Delete it, unless it has been approved since it was read."""
+    """Delete a fill that another one replaces, unless it has been approved since it was read."""
     for _ in range(TRIES):
         try:
             item = await term.kube.get(REBALANCES, term.key[0], one.name)

@@ -1,4 +1,5 @@
-"""Listeners for clients outside: their Services and routes, and the address of each broker.
+"""Listeners for clients outside Kubernetes: keeps their Services and routes, and finds the address
+of each broker.
 
 Called before listeners are committed; their records carry the addresses to the brokers, which
 register them. Addresses are read from Services, nodes and Gateways. A found address stays until
@@ -55,12 +56,13 @@ class HostPort(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Return `host:port` in the form of Kafka clients."""
+        """Return the address as `host:port`, as Kafka clients expect it."""
         return host_and_port(self.host, self.port)
 
 
 def legal_host(text: object) -> str | None:
-    """Return a host name or address in the form of certificates, or None if it is neither."""
+    """Return `text` as a host name or IP address that a certificate can name, or None if it is
+    neither."""
     if not isinstance(text, str) or "%" in text:  # an IPv6 scope is valid on its own host only
         return None
     try:
@@ -70,7 +72,8 @@ def legal_host(text: object) -> str | None:
 
 
 def load_balancer_host(service: Object) -> str | None:
-    """Return the load balancer's host from the Service's status, a name rather than an address."""
+    """Return the load balancer's host from the Service's status, the host name if it has one, else
+    the IP address. Return None if there is neither yet."""
     shown = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
     for entry in shown:
         if (found := legal_host(entry.get("hostname")) or legal_host(entry.get("ip"))) is not None:
@@ -79,13 +82,14 @@ def load_balancer_host(service: Object) -> str | None:
 
 
 def node_port(service: Object) -> int | None:
-    """Return the node port of the Service's only port."""
+    """Return the node port of the Service's only port, or None if it has none yet."""
     ports = (service.get("spec") or {}).get("ports") or ()
     return next((one["nodePort"] for one in ports if one.get("nodePort")), None)
 
 
 def node_host(node: Object) -> str | None:
-    """Return the address by which external clients reach a node."""
+    """Return the address by which external clients reach a node, or None if it has no usable
+    one."""
     shown = (node.get("status") or {}).get("addresses") or ()
     for kind in NODE_ADDRESSES:
         for entry in shown:
@@ -98,8 +102,9 @@ def node_host(node: Object) -> str | None:
 
 
 def gateway_port(gateway: Object, parent: ParentRef, name: str) -> int | None:
-    """Return the port of the Gateway's listener for `name`, or None. It is the stated listener,
-    else the first possible one, and must pass TLS through."""
+    """Return the port of the Gateway's listener that passes TLS for the host `name` through. That
+    is the listener which the parentRef names, else the first that accepts the host. Return None if
+    there is none."""
     for entry in (gateway.get("spec") or {}).get("listeners") or ():
         passes_on = (entry.get("tls") or {}).get("mode") == "Passthrough"
         if entry.get("protocol") != "TLS" or not passes_on:
@@ -110,8 +115,8 @@ def gateway_port(gateway: Object, parent: ParentRef, name: str) -> int | None:
 
 
 def _covers(entry: Object, name: str) -> bool:
-    """Return True if a Gateway's listener accepts the name: exactly, by wildcard, or because it
-    accepts any."""
+    """Return True if the Gateway's listener `entry` accepts the host `name`: exactly, by a
+    wildcard, or because it accepts any."""
     own = str(entry.get("hostname") or "").lower()
     if own.startswith("*."):
         return name.lower().endswith(own[1:])
@@ -119,15 +124,16 @@ def _covers(entry: Object, name: str) -> bool:
 
 
 class NotPassedOn(NamedTuple):
-    """Cause as part of a sentence; `refused`: a Gateway's controller rejected the route as it
-    is."""
+    """Why a Gateway does not pass a route's traffic on, as part of a sentence. `refused` is True if
+    the Gateway's controller rejected the route, so that waiting does not help."""
 
     why: str
     refused: bool
 
 
 def not_passed_on(route: Object, parent: ParentRef, namespace: str) -> NotPassedOn | None:
-    """Return why a Gateway in `namespace` does not pass a TLSRoute's traffic on, or None.
+    """Return why the Gateway `parent` in `namespace` does not pass the TLSRoute's traffic on, or
+    None if it does.
 
     Only conditions about the route's present generation count.
     """
@@ -153,7 +159,8 @@ def not_passed_on(route: Object, parent: ParentRef, namespace: str) -> NotPassed
 
 
 def _is_of(shown: Object, parent: ParentRef, namespace: str, route: Object) -> bool:
-    """Return True if a route's status entry is about this parent, as stated in the route's spec."""
+    """Return True if `shown`, the parentRef in a route's status, is the one that the route's spec
+    states as `parent`."""
     own = (route.get("metadata") or {}).get("namespace")
     return (
         shown.get("name") == parent.name
@@ -164,12 +171,13 @@ def _is_of(shown: Object, parent: ParentRef, namespace: str, route: Object) -> b
 
 
 def _told(condition: Object) -> str:
-    """Return the message of another controller's condition."""
+    """Return the message of a condition that another controller wrote, else its reason."""
     return str(condition.get("message") or condition.get("reason"))[:TOLD_MAX]
 
 
 def bootstrap_servers(found: Iterable[HostPort]) -> str | None:
-    """Return bootstrap servers for clients, or None if there are none."""
+    """Return the first addresses as a comma-separated list for clients' bootstrap.servers, or None
+    if there are none."""
     texts = list(dict.fromkeys(one.text for one in found))[:BOOTSTRAP_MAX]
     return ",".join(texts) or None
 
@@ -187,8 +195,9 @@ NOT_INSTALLED = (
 
 
 class _NoAddress(Exception):
-    """Cause of a missing address, as part of a sentence. `refused`: a Gateway's controller rejected
-    the route, and only a person can fix that."""
+    """Raised if the address of a broker or of the bootstrap is not known. Its text is the cause as
+    part of a sentence. `refused` is True if a Gateway's controller rejected the route, so that only
+    a person can fix it."""
 
     def __init__(self, why: str, *, refused: bool = False) -> None:
         super().__init__(why)
@@ -197,20 +206,22 @@ class _NoAddress(Exception):
 
 @dataclass(slots=True)
 class OutsideObjects:
-    """Objects on the API server, by name."""
+    """Objects of external listeners as read in one pass, by name."""
 
     services: dict[str, Object] = field(default_factory=dict)
     routes: dict[str, Object] = field(default_factory=dict)
-    # Of the newest version that the API server serves.
+    # Kind of the routes, of the newest version that the API server serves.
     route_kind: Kind = TLS_ROUTES
-    # Only nodes with brokers' addresses.
+    # Nodes that run brokers, as far as their addresses were needed.
     nodes: dict[str, Object] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class OutsideAccess:
-    """Result of one pass. `names`: external names by listener and broker, bootstrap names included.
-    `refused`: sentences about faults that only a person can fix."""
+    """Result of one pass over external listeners. `outside`: the addresses to commit, by listener.
+    `names`: the external host names that a broker's certificate must name, by listener and broker,
+    bootstrap names included. `refused`: sentences on faults that only a person can fix. `objects`:
+    what was read."""
 
     outside: dict[str, Outside] = field(default_factory=dict)
     names: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
@@ -220,16 +231,17 @@ class OutsideAccess:
 
 @dataclass(slots=True)
 class _KeptAccess:
-    """State kept for one cluster and term."""
+    """What a term remembers of external access."""
 
-    # Why a listener lacks a broker's address, by the last pass.
+    # Why a listener lacks the address of a broker, by listener, as of the last pass.
     whys: dict[str, str] = field(default_factory=dict)
-    # True if the last pass left no unneeded object.
+    # True if the last pass left no object of a removed listener.
     swept: bool = False
 
 
 class _Sought(NamedTuple):
-    """Address to find; `broker_id` is None for the bootstrap address."""
+    """An address to find: that of a broker at a listener, or the listener's bootstrap address if
+    `broker_id` is None."""
 
     context: Context
     listener: DeclaredListener
@@ -241,14 +253,15 @@ class _Sought(NamedTuple):
 
 
 def external_whys(term: Term) -> Mapping[str, str]:
-    """Return why a listener lacks an address for a broker, by listener."""
+    """Return why listeners lack the address of a broker, by listener name, as of the last pass."""
     return term.kept(_KeptAccess, _KeptAccess).whys
 
 
 async def settle(
     term: Term, result: PassResult, cluster: LogCluster, context: Context
 ) -> OutsideAccess:
-    """Settle external access. Raises Unavailable; any other refusal concerns one listener only."""
+    """Apply the objects of external listeners and find the brokers' addresses. Raise Unavailable if
+    the API server does not answer; any other fault is reported for its listener."""
     kept, found = term.kept(_KeptAccess, _KeptAccess), OutsideAccess()
     declared = [one for one in cluster.listeners if one.external]
     if not declared and kept.swept:
@@ -272,8 +285,8 @@ async def settle(
 
 
 async def sweep(term: Term, cluster: LogCluster, context: Context, access: OutsideAccess) -> None:
-    """Remove objects that no listener needs, after the commit. `access` is the result of `settle`;
-    a failed removal is added to its `refused`."""
+    """Delete objects that no declared listener needs, after the listeners were committed. `access`
+    is the result of `settle`; a failed deletion is added to its `refused`."""
     kept = term.kept(_KeptAccess, _KeptAccess)
     declared = [one for one in cluster.listeners if one.external]
     if not declared and kept.swept:
@@ -296,7 +309,7 @@ async def sweep(term: Term, cluster: LogCluster, context: Context, access: Outsi
 
 
 def _brokers(term: Term) -> list[BrokerId]:
-    """Return the brokers that need addresses: members and leaving brokers."""
+    """Return the brokers that need addresses: members and other registered brokers."""
     return sorted({*term.image.members, *term.image.brokers})
 
 
@@ -308,7 +321,8 @@ async def _made(
     brokers: Sequence[int],
     objects: OutsideObjects,
 ) -> str:
-    """Apply its Services and routes. Return why that failed, in words, or ""."""
+    """Apply the Services and routes of a listener. Return why that failed, as part of a sentence,
+    or ""."""
     try:
         await applied(
             term, result, manifests.services(context, listener, brokers), objects.services
@@ -325,8 +339,8 @@ async def _made(
 
 
 async def _list_routes(term: Term, context: Context, objects: OutsideObjects) -> None:
-    """List the routes. List none if the kind is unknown or unreadable; `_apply_routes` then reports
-    it."""
+    """Read this cluster's TLSRoutes into `objects`. Reads none if the API server does not serve the
+    kind or refuses; `_apply_routes` then reports it."""
     for kind in TLS_ROUTE_KINDS:
         try:
             objects.routes.update(await listed(term, kind, context))
@@ -368,7 +382,8 @@ async def _find(
     brokers: Sequence[int],
     found: OutsideAccess,
 ) -> str:
-    """Add the listener's addresses to `found`. Return what is missing, in words."""
+    """Find the listener's addresses and add them to `found`. A committed address stays if none is
+    found. Return what is missing, as part of a sentence, "" if nothing is."""
     committed = next((one for one in term.image.listeners if one.name == listener.name), None)
     known: dict[int, HostPort] = {}
     objects = found.objects
@@ -409,7 +424,8 @@ async def _find(
 
 
 def _override(asked: _Sought) -> HostPort | None:
-    """Return the address that the spec states for this broker. Raises _NoAddress."""
+    """Return the address that the spec states for this broker, or None if it states none. Raise
+    `_NoAddress` if that is invalid."""
     stated = next(
         (one for one in asked.listener.advertised or () if one.id == asked.broker_id), None
     )
@@ -422,7 +438,8 @@ def _override(asked: _Sought) -> HostPort | None:
 
 
 async def _address(term: Term, asked: _Sought, objects: OutsideObjects) -> HostPort:
-    """Return the address. Raises _NoAddress, and Unavailable."""
+    """Return the address of a broker or of the bootstrap. Raise `_NoAddress` if it is not known
+    yet, Unavailable if the API server does not answer."""
     override = _override(asked)
     if override is not None:
         return override
@@ -451,8 +468,8 @@ async def _address(term: Term, asked: _Sought, objects: OutsideObjects) -> HostP
 
 
 async def _bootstrap(term: Term, asked: _Sought, objects: OutsideObjects) -> list[HostPort]:
-    """Return the bootstrap addresses of the listener's own Service; empty if clients start at
-    broker addresses."""
+    """Return the bootstrap addresses of a listener, from its own Service. Return [] if that has
+    none; clients then start at brokers' addresses."""
     nodes_answer = asked.listener.reach == "NodePort" and asked.listener.bootstrap_host is None
     if nodes_answer:
         port = node_port(objects.services.get(asked.name) or {})
@@ -465,7 +482,8 @@ async def _bootstrap(term: Term, asked: _Sought, objects: OutsideObjects) -> lis
 
 
 async def _node_host(term: Term, context: Context, broker_id: int, nodes: dict[str, Object]) -> str:
-    """Return the host of the node that runs the broker's pod."""
+    """Return the address of the node that runs the broker's pod. Raise `_NoAddress` if it is not
+    known."""
     pod_name = labels.broker_pod(context.name, broker_id)
     try:
         pod = await term.kube.get(PODS, context.namespace, pod_name)
@@ -491,7 +509,8 @@ async def _node_host(term: Term, context: Context, broker_id: int, nodes: dict[s
 async def _behind_gateway(
     term: Term, asked: _Sought, host: str | None, objects: OutsideObjects
 ) -> HostPort:
-    """Return the route's name at the port of the first Gateway that accepted the route."""
+    """Return `host`, the route's name, with the port of the first Gateway that accepted the route.
+    Raise `_NoAddress` if there is none."""
     assert host is not None, "the schema asks for hostTemplate and bootstrapHost"
     route = objects.routes.get(asked.name)
     if route is None:

@@ -1,4 +1,5 @@
-"""Certificates between brokers and the operator, and the way to the declared mode.
+"""TLS between brokers and the operator (internal TLS): the certificates, and the steps to the
+declared mode.
 
 `decide` says which mode is wanted: the stated one, else Required for a new cluster and the present
 one for a cluster that had brokers before. The choice is written to the status before anything is
@@ -76,8 +77,8 @@ NAMES: dict[InsideMode, ModeName] = {
 
 
 async def decide(term: Term, result: PassResult, cluster: LogCluster) -> InsideMode:
-    """Return the wanted mode; for a new cluster it is in the status before this returns. Raises
-    Retry."""
+    """Return the mode of internal TLS that the cluster shall have. For a new cluster it is stored
+    in the status before this returns. Raise Retry if that is not done yet."""
     stated, image = cluster.stated_inside, term.image
     choices = choices_of(term)
     if stated is not None:
@@ -117,7 +118,8 @@ def _is_kept(status: dict[str, object], pinned: InsideMode) -> bool:
 
 
 def certificates_status(term: Term) -> CertificatesStatus | None:
-    """Return None if nothing has been decided in this term."""
+    """Return the modes of internal TLS for the LogCluster's status: the committed one and the
+    wanted one. Return None if nothing has been decided in this term."""
     pinned = choices_of(term).inside
     if pinned is None:
         return None
@@ -127,21 +129,24 @@ def certificates_status(term: Term) -> CertificatesStatus | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldByBroker:
-    """A broker, its Secret, and the certificate figures of its last heartbeat."""
+    """Internal certificates of a broker: the Secret with their files, and what the broker reported
+    in its last heartbeat (`told`, None if nothing). `takes_part` is True if it is registered and
+    not fenced."""
 
     broker_id: BrokerId
     secret: Object | None
     files: dict[str, bytes]
     told: InsideFigures | None
     takes_part: bool
-    # Why its metadata copy on disk may still say Required; "" if it does not.
+    # Why the broker's metadata copy on disk may still say Required, as a sentence; "" if it does
+    # not.
     copy_closed: str
-    # Why its Secret is not written: it has another owner; "" if it is the cluster's.
+    # Why the Secret is not written, since it has another owner; "" if it may be.
     foreign: str
 
     @property
     def pair(self) -> KeyPair | None:
-        """Return the usable key pair, or None."""
+        """Return the key pair in the Secret, or None if there is none or it is unusable."""
         pair = KeyPair(certificate=self.files.get(CERTIFICATE, b""), key=self.files.get(KEY, b""))
         return None if why_unusable(pair) else pair
 
@@ -183,34 +188,38 @@ def _copy_closed(figures: BrokerFigures | None) -> str:
 
 UNDER_WAY_MS = 1_000
 AUTHORITY = "internal-ca"
-"""Component label."""
+"""Component label of the Secret with the internal CA."""
 KIND: AuthorityKind = "internal-authority"
-"""Metric label."""
+"""Label of the internal CA in metrics."""
 
 
 @dataclass(slots=True)
 class InsideProgress:
-    """State kept for a term. `waits`: why the declared mode is not reached yet. `keeps`: a broker
-    that keeps its certificate in mode Off, and why."""
+    """What a term remembers of internal TLS. `waits`: a sentence on why the declared mode is not
+    reached yet, "" if it is. `keeps`: a sentence on a broker that keeps its certificate in mode
+    Off, "" if none does."""
 
     waits: str = ""
     keeps: str = ""
-    # The controller's own certificate, and the authorities under which it was made.
+    # The controller's own certificate and key, and the CAs under which it was made; None before
+    # that.
     own: KeyPair | None = None
     authorities: Authorities | None = None
 
 
 def waits_of(term: Term) -> str:
-    """Return why the declared mode is not reached or the transition has not ended, "" if neither
-    waits."""
+    """Return a sentence on why the declared mode of internal TLS is not reached, or why a broker
+    keeps its certificate in mode Off. Return "" if neither is the case."""
     progress = term.kept(InsideProgress, InsideProgress)
     return progress.waits or progress.keeps
 
 
 async def show_at_once(term: Term) -> PassResult:
-    """Present the controller's certificate to brokers, from the authority's Secret.
+    """Present the controller's certificate to brokers, signed by the CA in its Secret. Does nothing
+    if it is presented already or the cluster never used internal TLS.
 
-    It does not wait for a valid spec: a broker that is shown none would reach no controller at all.
+    It does not wait for a valid spec: a broker that is shown no certificate would reach no
+    controller at all.
     """
     with PassResult() as result:
         await _show_at_once(term, result)
@@ -239,7 +248,8 @@ async def _show_at_once(term: Term, result: PassResult) -> None:
 async def reconcile(
     term: Term, result: PassResult, cluster: LogCluster, context: Context, wanted: InsideMode
 ) -> None:
-    """Take a step towards the mode `wanted`. Raises Retry, and the API server's errors."""
+    """Take one step towards the mode `wanted`, and renew certificates that are due. Raises Retry,
+    and the API server's errors."""
     progress = term.kept(InsideProgress, InsideProgress)
     before = term.image.inside.mode
     if wanted is InsideMode.OFF and _is_untouched(term):
@@ -262,7 +272,8 @@ async def reconcile(
 
 
 def _stop_at(term: Term, result: PassResult, progress: InsideProgress, cause: Cause) -> None:
-    """Stop issuing certificates and replacing authorities until a person has fixed `cause`."""
+    """Set the stall cause `cause`, which only a person can fix. Until then no certificate is issued
+    and no CA replaced."""
     if progress.waits != cause.message:
         progress.waits = cause.message
         result.mark_cluster()
@@ -281,7 +292,8 @@ async def _step(
     progress: InsideProgress,
     wanted: InsideMode,
 ) -> bool:
-    """Take one step towards the wanted mode. Return True if nothing stands in its way."""
+    """Ask the controller for the next mode on the way to `wanted`. Return False if it refuses.
+    Return True otherwise, also if that mode is reached."""
     mode = term.image.inside.mode
     before, progress.waits = progress.waits, ""
     if mode is not wanted:
@@ -324,7 +336,8 @@ def _refused(
 async def _certificates(
     term: Term, result: PassResult, cluster: LogCluster, context: Context, held: list[HeldByBroker]
 ) -> bool:
-    """Make every broker present a valid certificate. Return True if more is due soon."""
+    """Give every broker a valid certificate, or take it back in mode Off. Return True if more is to
+    be done within a second or two."""
     progress = term.kept(InsideProgress, InsideProgress)
     await _forget_removed(term)
     busy = False
@@ -353,11 +366,12 @@ async def _certificates(
 async def _take_back(
     term: Term, context: Context, progress: InsideProgress, held: list[HeldByBroker]
 ) -> tuple[list[HeldByBroker], bool]:
-    """Return the brokers that still need a certificate in mode Off, and True if others are about to
-    need none.
+    """Take back the certificates of brokers in mode Off. Return the brokers that still need theirs,
+    and True if others will not need theirs any more soon.
 
-    An absent broker knows only of Required. It keeps its certificate until it is back and reports
-    that its copy of the metadata states another mode; without one it could not connect to anything.
+    A broker that is absent knows only of Required. It keeps its certificate until it is back and
+    reports that its copy of the metadata states another mode; without one it could not connect to
+    anything.
     """
     kept, busy, progress.keeps = [], False, ""
     for one in held:
@@ -386,8 +400,9 @@ def _brokers(term: Term) -> list[BrokerId]:
 async def _authorities(
     term: Term, result: PassResult, cluster: LogCluster, context: Context, held: list[HeldByBroker]
 ) -> Authorities:
-    """Return the signing authorities: created, announced, replaced and retired once that is proven
-    safe. One is stored before it is trusted, and trusted before it signs."""
+    """Return the internal CA, with the ones before and after it. It is created, announced, replaced
+    and retired once that is proven safe: a CA is stored before it is trusted, and trusted before it
+    signs. Raise Retry if its Secret is unusable."""
     asked = (cluster.metadata.annotations or {}).get(ROTATE_INSIDE, "")
 
     def step(known: Authorities | None, common_name: str) -> Authorities:
@@ -437,8 +452,8 @@ def _is_renewed(term: Term, one: HeldByBroker, current: KeyPair) -> bool:
 def _show(
     term: Term, result: PassResult, progress: InsideProgress, authorities: Authorities
 ) -> None:
-    """Present the controller's own certificate; renew it before its end and after a change of
-    authorities. Raises Retry if an authority is unusable."""
+    """Present the controller's own certificate to brokers. It is renewed before its end and after a
+    change of the CAs. Raise Retry if the CA is unusable."""
     own = progress.own
     due = own is None or describe(own.certificate).validity.due_ms() <= certificate_ms(term, result)
     if not due and progress.authorities == authorities:
@@ -463,7 +478,9 @@ async def _broker(
     *,
     may_renew: bool,
 ) -> bool:
-    """Return True if the broker was given another certificate."""
+    """Write the broker's certificate and the trusted CAs into its Secret, after committing which
+    certificates it may show. Return True if it got another certificate, which `may_renew` must
+    permit."""
     pair, allowed = one.pair, term.image.inside.of(one.broker_id)
     told = one.told.sha256 if one.told is not None else ""
     # The one it shows now, as far as known, stays allowed.

@@ -1,4 +1,5 @@
-"""Objects that listeners need besides the cluster's children: Services, TLSRoutes, Certificates.
+"""Objects that listeners need besides the cluster's children: Services, TLSRoutes, and cert-manager
+Certificates.
 
 One list of a kind tells what exists; an object that is as it should be is not written again, and an
 object that belongs to no listener is removed. `ask` creates a Certificate for each listener with a
@@ -30,7 +31,8 @@ logger = logging.getLogger("plimsoll.listeners")
 
 
 async def listed(term: Term, kind: Kind, context: Context) -> dict[str, Object]:
-    """Return the listener objects of this LogCluster, by name. Raises ApiError."""
+    """Return the objects of `kind` that belong to listeners of this LogCluster, by name. Raises
+    ApiError."""
     selector = f"{labels.CLUSTER}={context.name},{labels.COMPONENT}={labels.LISTENER_COMPONENT}"
     found = await term.kube.list(kind, context.namespace, label_selector=selector)
     return {item["metadata"]["name"]: item for item in found.items}
@@ -39,8 +41,8 @@ async def listed(term: Term, kind: Kind, context: Context) -> dict[str, Object]:
 async def applied(
     term: Term, result: PassResult, manifests: Iterable[Object], there: dict[str, Object]
 ) -> None:
-    """Apply the manifests that differ from `there`, and update `there`. Raises ApiError and
-    Retry."""
+    """Apply the manifests that differ from the objects in `there`, and put the stored objects into
+    `there`. Raises ApiError, and Retry if an object has another owner."""
     for manifest in manifests:
         name = manifest["metadata"]["name"]
         found = there.get(name)
@@ -54,7 +56,8 @@ async def applied(
 async def remove_others(
     term: Term, kind: Kind, context: Context, there: dict[str, Object], kept: Collection[str]
 ) -> None:
-    """Delete this LogCluster's own objects of a kind, except `kept`."""
+    """Delete the objects of `kind` in `there` that this LogCluster owns, except those named in
+    `kept`."""
     for name in sorted(there.keys() - set(kept)):
         meta = there[name]["metadata"]
         owners = [owner["uid"] for owner in meta.get("ownerReferences") or ()]
@@ -69,7 +72,8 @@ async def remove_others(
 
 
 def states(found: object, stated: object) -> bool:
-    """Return True if an object has all that a manifest states, whatever other fields it has."""
+    """Return True if the object `found` has every field that the manifest `stated` has, with the
+    same value. Other fields of it do not matter."""
     if isinstance(stated, dict):
         return isinstance(found, dict) and all(
             key in found and states(found[key], value) for key, value in stated.items()
@@ -95,9 +99,9 @@ NOT_INSTALLED = (
 
 @dataclass(slots=True)
 class _KeptCertificates:
-    """State kept for one cluster and term."""
+    """What a term remembers of cert-manager Certificates."""
 
-    # True if the last pass left no Certificate.
+    # True if the last pass left no Certificate of a removed listener.
     swept: bool = False
 
 
@@ -108,9 +112,11 @@ async def ask(
     listeners: Collection[DeclaredListener],
     names: Mapping[str, tuple[str, ...]],
 ) -> dict[str, str]:
-    """Create a Certificate for each of these listeners with an issuer, and remove all others.
+    """Create a cert-manager Certificate for each of `listeners`, which have an issuer, and remove
+    all other Certificates of the cluster.
 
-    `names`: the certificate's names, by listener. Returns why each is not ready, by listener.
+    `names`: the host names that the certificate must have, by listener. Return why a Certificate is
+    not ready, by listener; listeners with a ready one are left out.
     """
     kept = term.kept(_KeptCertificates, _KeptCertificates)
     if not listeners and kept.swept:
@@ -144,7 +150,8 @@ async def _ask(
     names: tuple[str, ...],
     there: dict[str, Object],
 ) -> str:
-    """Return why the Certificate is not ready, "" if it is."""
+    """Apply the Certificate of a listener. Return why it is not ready, as part of a sentence, "" if
+    it is."""
     if not names:
         return "no external name is known yet to request a Certificate for"
     issuer = listener.tls.issuer_ref if listener.tls is not None else None
@@ -164,7 +171,7 @@ async def _ask(
 
 
 def _is_of(found: Object) -> bool:
-    """Return True if its conditions are about its present spec."""
+    """Return True if the Certificate's condition Ready is about its present spec."""
     generation = found["metadata"].get("generation", 0)
     shown = (found.get("status") or {}).get("conditions") or ()
     said = (one.get("observedGeneration") for one in shown if one.get("type") == "Ready")
@@ -172,7 +179,7 @@ def _is_of(found: Object) -> bool:
 
 
 def _told(found: Object) -> str:
-    """Return cert-manager's message."""
+    """Return cert-manager's message about the Certificate in parentheses, "" if there is none."""
     for one in (found.get("status") or {}).get("conditions") or ():
         if one.get("type") == "Ready" and one.get("message"):
             return f" ({str(one['message'])[:300].rstrip('.')})"

@@ -1,4 +1,5 @@
-"""The listeners of a LogCluster: certificates first, then the record that has brokers open them.
+"""Reconciles the listeners of a LogCluster: first the certificates, then the committed record on
+which brokers open them.
 
 Called with each pass over the cluster, and once a minute while a listener has TLS, so that
 certificates are renewed in time and a Secret that a user changed is copied. An unavailable
@@ -60,7 +61,7 @@ REFUSED = "ListenersRefused"
 NO_CERTIFICATE = "CertificateMissing"
 NO_SELECTOR = "InvalidRequest"
 KIND: AuthorityKind = "authority"
-"""Metric label."""
+"""Label of the listeners' CA in metrics."""
 FOREIGN = "SecretForeign"
 KEPT = "; brokers keep showing their previous certificate, if any."
 MENDS = "Restore its content, or delete it: then a new CA is created, which clients must trust."
@@ -68,8 +69,9 @@ MENDS = "Restore its content, or delete it: then a new CA is created, which clie
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sources:
-    """Sources of listeners' certificates: the cluster's own authority (None if absent or unusable),
-    or given key pairs. `outside`: external names by (listener, broker)."""
+    """Where the certificates of listeners come from. `authorities`: the cluster's own CA, None if
+    not needed or unusable. `given`: key pairs of users or of cert-manager, by listener. `outside`:
+    external host names to include, by (listener, broker)."""
 
     authorities: rotation.Authorities | None
     given: dict[str, KeyPair]
@@ -77,7 +79,8 @@ class _Sources:
 
 
 async def reconcile(term: Term, result: PassResult, cluster: LogCluster, context: Context) -> None:
-    """Reconcile the listeners. Raises Retry, and the API server's errors."""
+    """Write the listeners' certificates into the brokers' Secrets, and commit the listeners. Faults
+    stall the LogCluster. Raises Retry, and the API server's errors."""
     with_tls = [one for one in cluster.listeners if one.tls is not None]
     access = await _outside(term, result, cluster, context)
     problems, foreign = await _certificates(term, result, context, with_tls, access)
@@ -116,14 +119,15 @@ async def reconcile(term: Term, result: PassResult, cluster: LogCluster, context
 async def _outside(
     term: Term, result: PassResult, cluster: LogCluster, context: Context
 ) -> OutsideAccess:
-    """Settle external access; create nothing for listeners that cannot be committed yet."""
+    """Return the result of `external_access.settle`, or an empty one while the metadata version is
+    too old to commit external listeners."""
     if term.image.metadata_version < SINCE:
         return OutsideAccess()
     return await external_access.settle(term, result, cluster, context)
 
 
 def _is_own(listener: DeclaredListener) -> bool:
-    """Return True if the cluster's own authority signs the listener's certificate."""
+    """Return True if the cluster's own CA signs the listener's certificate."""
     given = listener.tls is None or listener.tls.certificate_secret or listener.tls.issuer_ref
     return not given
 
@@ -133,8 +137,8 @@ def _issuer(listener: DeclaredListener) -> IssuerRef | None:
 
 
 def _no_selectors(cluster: LogCluster) -> list[str]:
-    """Return a sentence for each invalid allowedNamespaces selector; `manifests.networkpolicy`
-    leaves it out."""
+    """Return a sentence for each listener with an invalid allowedNamespaces selector.
+    `manifests.networkpolicy` ignores such a selector."""
     selectors = (
         (one.name, one.allowed_namespaces.selector)
         for one in cluster.listeners
@@ -150,8 +154,8 @@ def _no_selectors(cluster: LogCluster) -> list[str]:
 
 
 def _comes_by_itself(cluster: LogCluster, answer: Refused) -> bool:
-    """Return True if the refusal is only about the metadata version: a pass follows its
-    finalisation."""
+    """Return True if the refusal is only about the metadata version and the spec does not pin that.
+    Another pass follows once the version is finalised."""
     unpinned = cluster.spec.metadata_version is None
     return unpinned and answer.known_reason is Reason.MetadataTooOld
 
@@ -163,8 +167,9 @@ async def _certificates(
     listeners: list[DeclaredListener],
     access: OutsideAccess,
 ) -> tuple[list[str], list[str]]:
-    """Write every broker's Secret with its listeners' certificates. Return sentences about faults,
-    and the Secrets with another owner."""
+    """Write the certificates of all listeners with TLS into every broker's Secret. Return two lists
+    of sentences: on missing certificates, and on Secrets that were not written since they have
+    another owner."""
     brokers = sorted({*term.image.members, *term.image.brokers})
     problems = await _ask_issuers(term, result, context, listeners, brokers, access)
     if not listeners:
@@ -205,8 +210,9 @@ async def _ask_issuers(
 
 
 async def _given(term: Term, context: Context, listener: DeclaredListener) -> KeyPair | str | None:
-    """Return the key pair of a user or of cert-manager, or a sentence on why it is missing. Return
-    None if no pair is to be given, or if cert-manager's fault is reported already."""
+    """Return the key pair that a user or cert-manager provides for the listener, or a sentence on
+    why it is missing. Return None if the cluster's own CA signs instead, or if cert-manager's fault
+    is reported already."""
     name = listener.tls.certificate_secret if listener.tls is not None else None
     issued = _issuer(listener) is not None
     if issued:
@@ -230,16 +236,17 @@ async def _given(term: Term, context: Context, listener: DeclaredListener) -> Ke
 
 
 async def _authorities(term: Term, result: PassResult, context: Context) -> rotation.Authorities:
-    """Return the signing authorities: created, announced and replaced when due, and shown to
-    clients. Raises Unreadable, Retry, and the API server's errors."""
+    """Return the listeners' CA, with the ones before and after it. It is created, announced,
+    replaced when due, and published to clients in a ConfigMap. Raises Unreadable, Retry, and the
+    API server's errors."""
 
     def step(known: rotation.Authorities | None, common_name: str) -> rotation.Authorities:
         asked = (context.cluster.metadata.annotations or {}).get(labels.ROTATE_LISTENERS, "")
         return rotation.step(known, common_name, certificate_ms(term, result), asked=asked)
 
     async def show(trusted: bytes) -> None:
-        """Publish the CA: clients trust it before it is stored, and it is stored before it
-        signs."""
+        """Publish the trusted CAs in a ConfigMap before they are stored, so that clients trust a CA
+        before it signs."""
         await apply_child(term, result, manifests.authority_config_map(context, trusted))
 
     name = labels.listener_authority(term.cluster_id)
@@ -258,7 +265,8 @@ async def _broker(
     listeners: list[DeclaredListener],
     sources: _Sources,
 ) -> str:
-    """Return why the broker's Secret is not written, "" if it is up to date."""
+    """Write the broker's Secret if it is not up to date. Return why it may not be written, as a
+    sentence, "" if it is up to date now."""
     name = labels.broker_tls(context.name, broker_id)
     try:
         secret: Object | None = await term.kube.get(SECRETS, context.namespace, name)
@@ -296,7 +304,8 @@ def _kind(listener: DeclaredListener) -> CertificateKind:
 def _own(
     held: KeyPair | None, names: tuple[str, ...], authorities: rotation.Authorities, now_ms: int
 ) -> KeyPair:
-    """Return the held key pair while it is valid, else a new one."""
+    """Return the held key pair if it is valid, has these names and is signed by the present CA.
+    Return a new one otherwise."""
     if held is not None and not why_unusable(held):
         found = describe(held.certificate)
         signed = signed_by(held.certificate, authorities.current.certificate)

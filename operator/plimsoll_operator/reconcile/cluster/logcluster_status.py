@@ -1,4 +1,5 @@
-"""Status of a LogCluster, and which condition prevails: a roll, an unsettled edit, a stall.
+"""Status of a LogCluster. Decides which condition prevails if several apply: a rolling restart, an
+edit that waits, a stall.
 
 Called by the status writer; computed from the committed image and the reconcilers' results.
 """
@@ -64,7 +65,8 @@ def cluster_memory(term: Term) -> ClusterMemory:
 
 
 def render(term: Term, key: Key) -> StatusDraft | None:
-    """Return None if the LogCluster is deleted or being deleted."""
+    """Return the status of the LogCluster. Return None if it is deleted or being deleted, or if the
+    metadata log was not read and there is nothing to report."""
     found = term.cluster
     if found is None:
         return None
@@ -113,8 +115,8 @@ def render(term: Term, key: Key) -> StatusDraft | None:
 
 
 def _observed(term: Term, key: Key) -> int:
-    """Return the generation of the spec followed last, in this term or under the previous
-    operator."""
+    """Return the generation of the spec that was followed last: in this term, else by the
+    conditions that the previous operator wrote, else 0."""
     known = cluster_memory(term).observed
     if known is not None:
         return known
@@ -123,7 +125,8 @@ def _observed(term: Term, key: Key) -> int:
 
 
 def _told_groups(term: Term) -> Iterator[int | None]:
-    """Yield the group counts of active brokers; a dead one's groups have moved to another."""
+    """Yield the number of groups that each active broker reports (None if it reports none). Groups
+    of a dead broker have moved to another."""
     heard = term.controller.soft.contacts
     for broker_id, broker in term.image.brokers.items():
         if broker.active and broker_id in heard:
@@ -131,7 +134,8 @@ def _told_groups(term: Term) -> Iterator[int | None]:
 
 
 def _without_log(term: Term, found: LogCluster) -> StatusDraft | None:
-    """Return the status before the log was read: only why the cluster is not led."""
+    """Return the status before the metadata log was read, which only says why the cluster is not
+    led. Return None if there is nothing to say."""
     if not term.shown.notes:
         return None
     led = None if term.controller.stalled is None else kafka_id(term.cluster_id)
@@ -146,7 +150,8 @@ def _without_log(term: Term, found: LogCluster) -> StatusDraft | None:
 
 
 def with_choices(term: Term, key: Key, status: LogClusterStatus) -> LogClusterStatus:
-    """Add the operator's stored choices to a status that is made of little else."""
+    """Return the status with the stored choices of the operator (release, mode of internal TLS)
+    kept. Used for a status that contains little else."""
     return msgspec.structs.replace(
         status,
         versions=_versions_before(term, key),
@@ -155,8 +160,8 @@ def with_choices(term: Term, key: Key, status: LogClusterStatus) -> LogClusterSt
 
 
 def _versions_before(term: Term, key: Key) -> Versions | None:
-    """Return the versions as shown: a status without them would erase what the next term relies
-    on."""
+    """Return the versions that the status shows now, or None. A status without them would erase the
+    pinned release, on which the next term relies."""
     return part_of(term.objects.clusters.choices(key), "versions", Versions)
 
 
@@ -169,7 +174,8 @@ def _blocked(term: Term) -> list[BlockedAction]:
 
 
 def _notes(term: Term) -> list[Condition]:
-    """Return the conditions that are always shown, and those of the reconcilers."""
+    """Return the conditions that do not follow from the image: Blocked, Stalled, UncleanRecovery,
+    Secure if it applies, and those that reconcilers set."""
     notes = {
         "Blocked": condition("Blocked", False, "NothingWaits", "No voluntary action is waiting."),
         "Stalled": condition("Stalled", False, "NothingToDo", NOTHING_TO_DO),

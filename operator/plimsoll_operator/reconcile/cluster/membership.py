@@ -1,8 +1,9 @@
-"""Members of a cluster, which follow spec.brokers step by step.
+"""Changes the committed members of a cluster step by step, until they are those that spec.brokers
+asks for.
 
-An edit of the count or the exclusions counts once it has settled: ten seconds without another edit.
-`settle` declares new members, drains leaving brokers, and removes them once they are empty. The
-remains of a removed broker are its pods, its registration and, if asked for, its volume.
+An edit of the count or the exclusions is followed once it has settled: ten seconds without another
+edit. `settle` declares new members, drains leaving brokers, and removes them once they are empty.
+`remove_remains` then removes a removed broker's pod, registration and, if asked for, volume.
 """
 
 from __future__ import annotations
@@ -42,13 +43,14 @@ Ids = tuple[BrokerId, ...]
 
 LOOK_MS = 2_000
 POD_LATE_MS = 30_000
-"""Time after its grace from which a pod counts as stuck, in milliseconds."""
+"""For how long after its deletion time a pod may still be terminating before it is reported, in
+milliseconds."""
 
 
 @dataclass(slots=True)
 class SettlingEdit:
-    """Members that the spec asks for now, and since when (`monotonic_ms`); None if the edit has
-    been followed."""
+    """The edit that waits to settle: the members that the spec asks for, and since when
+    (`monotonic_ms`). None if the spec is followed."""
 
     edit: tuple[Ids, int] | None = None
 
@@ -58,8 +60,8 @@ def settling_of(term: Term) -> SettlingEdit:
 
 
 def is_settled(term: Term, result: PassResult, wanted: Ids) -> bool:
-    """Return True if the spec has asked for these members long enough; members already committed
-    need no time."""
+    """Return True if the spec has asked for the members `wanted` for `SETTLE_MS`, or if they need
+    no change. Otherwise queue another pass for that time."""
     image, settling = term.image, settling_of(term)
     going = [b for b in image.members if b not in wanted]
     if set(wanted) <= set(image.members) and going == [b for b in image.leaving if b in going]:
@@ -74,8 +76,8 @@ def is_settled(term: Term, result: PassResult, wanted: Ids) -> bool:
 
 
 def unsettled(term: Term, cluster: LogCluster) -> Condition | None:
-    """Return the condition shown while the members differ from the spec without being on the way
-    there, else None.
+    """Return the condition Reconciling for an edit that waits to settle or is blocked. Return None
+    if the committed members are those of the spec, or are on the way there.
 
     An edit that cannot be followed at all never reaches `is_settled`, so the state kept there may
     be of an earlier edit.
@@ -97,7 +99,7 @@ def unsettled(term: Term, cluster: LogCluster) -> Condition | None:
 
 
 def settling_condition(wanted: Ids) -> Condition:
-    """Return the condition of an edit that is about to count: edits often come in several."""
+    """Return the condition for an edit that waits to settle, since edits often come in several."""
     text = (
         f"The spec asks for {brokers_text(wanted)}; the change starts when the spec has not "
         "been edited for some seconds."
@@ -106,7 +108,9 @@ def settling_condition(wanted: Ids) -> Condition:
 
 
 async def settle(term: Term, result: PassResult, cluster: LogCluster) -> list[BlockedAction]:
-    """Commit the members, before anything is created for them."""
+    """Commit the next step towards the members that the spec asks for. Members are committed before
+    anything is created for them. Return the rows of `status.blocked` that say what a step waits
+    for, [] if none waits."""
     wanted = next_members(term.image.members, cluster.count, cluster.excluded_ids)
     if not term.image.members:
         await _set_members(term, wanted)
@@ -131,7 +135,8 @@ async def settle(term: Term, result: PassResult, cluster: LogCluster) -> list[Bl
 async def follow(
     term: Term, result: PassResult, context: Context, rows: list[BlockedAction]
 ) -> None:
-    """Create and remove objects as the committed members require; `rows`: waits found before."""
+    """Create and remove objects as the committed members require: drains, fills, and what removed
+    brokers left. `rows` is the result of `settle`; all rows are shown in `status.blocked`."""
     rows = [*rows, *await drain_and_fill.reconcile(term, context)]
     rows += await remove_remains(term, context.cluster)
     result.block("Members", rows)
@@ -145,7 +150,8 @@ async def _set_members(term: Term, wanted: Ids) -> Refused | None:
 
 
 async def _set_leaving(term: Term, wanted: Ids) -> list[BlockedAction]:
-    """Commit leaving members once the joining ones have joined; cancel a leave at once."""
+    """Commit the leaving members, as soon as all joining ones are active; a leave that is no longer
+    wanted is cancelled at once. Return a row of `status.blocked` for each broker that waits."""
     image = term.image
     going = tuple(b for b in image.members if b not in wanted)
     former = tuple(b for b in image.leaving if b not in image.members)
@@ -164,7 +170,7 @@ async def _set_leaving(term: Term, wanted: Ids) -> list[BlockedAction]:
 
 
 def _absent(image: ClusterImage) -> Ids:
-    """Return newcomers that are not active yet."""
+    """Return the newcomers that are not active yet."""
     brokers = image.brokers
     return tuple(b for b in image.newcomers if b not in brokers or not brokers[b].active)
 
@@ -180,7 +186,8 @@ async def _commit_leaving(term: Term, leaving: Ids) -> Refused | None:
 
 
 async def remove_remains(term: Term, cluster: LogCluster) -> list[BlockedAction]:
-    """Advance the removal of each removed broker by one step. Return what they wait for."""
+    """Take the next step in the removal of each removed broker: StatefulSet, registration, volume.
+    Return a row of `status.blocked` for each pod that does not end."""
     standing = await _remove_sets(term, cluster)
     rows: list[BlockedAction] = []
     for broker_id in sorted(set(term.image.brokers) - set(term.image.members)):
@@ -196,12 +203,13 @@ async def remove_remains(term: Term, cluster: LogCluster) -> list[BlockedAction]
 
 
 def removal_unfinished(term: Term) -> bool:
-    """Return True if a removal needs another pass soon."""
+    """Return True if a removed broker is still registered or a volume is still to be deleted."""
     return bool(set(term.image.brokers) - set(term.image.members)) or bool(term.image.released)
 
 
 async def _remove_sets(term: Term, cluster: LogCluster) -> set[BrokerId]:
-    """Delete the removed brokers' StatefulSets. Return the brokers that still have one."""
+    """Delete the StatefulSets of removed brokers. Return all brokers for which a StatefulSet was
+    found, members included."""
     namespace, name = cluster.key
     found = await term.kube.list(
         STATEFUL_SETS, namespace, label_selector=f"{labels.CLUSTER}={name}"
@@ -222,7 +230,8 @@ async def _remove_sets(term: Term, cluster: LogCluster) -> set[BrokerId]:
 
 
 def _stuck(term: Term, broker_id: BrokerId, pod: Object) -> Iterator[BlockedAction]:
-    """Yield a row for a pod that does not terminate: on a lost node it never will by itself."""
+    """Yield a row of `status.blocked` if the pod should have terminated: on a lost node it never
+    will by itself."""
     deleted = pod["metadata"].get("deletionTimestamp")
     if deleted is None or term.server_ms() < milliseconds(deleted) + POD_LATE_MS:
         return
@@ -249,19 +258,20 @@ async def _unregister(term: Term, cluster: LogCluster, broker_id: BrokerId) -> N
 
 
 def claim_name(cluster: LogCluster, broker_id: BrokerId) -> str:
-    """Return the name that the StatefulSet controller gives the claim."""
+    """Return the name of the broker's volume claim, as the StatefulSet controller makes it."""
     return f"data-{labels.broker_pod(cluster.key[1], broker_id)}"
 
 
 def _is_ours(term: Term, claim: Object) -> bool:
-    """Return True unless an earlier cluster of the same name left the claim."""
+    """Return True if the volume claim is of this cluster, by its label. An earlier cluster of the
+    same name may have left it."""
     found = claim["metadata"].get("labels") or {}
     return found.get(labels.CLUSTER_ID) == labels.short_id(term.cluster_id)
 
 
 async def _remove_volumes(term: Term, cluster: LogCluster) -> None:
-    """Delete released volumes, by their uids; a successor operator continues from what is
-    committed."""
+    """Delete the volume claims that are committed as released, by their uids, and report to the
+    controller those that no longer exist. Another operator can continue."""
     for pvc_uid, broker_id in sorted(term.image.released.items()):
         name = claim_name(cluster, broker_id)
         claim = await _read(term, VOLUME_CLAIMS, name)

@@ -1,4 +1,5 @@
-"""Restores deleted objects of the metadata log: the leading operator still knows their content.
+"""Restores objects of the metadata log that another client deleted. The leading operator still
+knows their content.
 
 A snapshot makes the log whole again at once. Otherwise no other process could lead after this one,
 and that might be noticed only months later.
@@ -21,7 +22,8 @@ NAMES_MAX = 5
 
 
 async def reconcile(term: Term, _: Key) -> PassResult:
-    """Check the log and restore it; the cluster is stalled until that has succeeded."""
+    """Restore deleted objects of the metadata log, and report them in an Event. The LogCluster is
+    stalled while that fails."""
     with PassResult() as result:
         await _reconcile(term, result)
     return result

@@ -1,4 +1,4 @@
-"""A LogCluster: the objects that run its members.
+"""Reconciles a LogCluster: commits its members and settings, and creates the objects that run them.
 
 Members are committed (`membership`) before anything is created for them. StatefulSets are created
 here and changed by `reconcile.restarts` alone, because a changed template would reach whichever pod
@@ -63,7 +63,8 @@ MEMBERSHIP = (
     RestartEnded,
     MetadataVersionFinalized,
 )
-"""Records after which a change of membership may take its next step."""
+"""Records after which the LogCluster is reconciled, since a change of members or of the metadata
+version may take its next step."""
 
 
 async def reconcile(term: Term, _: Key) -> PassResult:
@@ -120,7 +121,8 @@ async def _reconcile(term: Term, result: PassResult) -> None:
 
 
 def _say_unread(term: Term, result: PassResult) -> None:
-    """Stall a cluster with an unreadable spec; it is still led by the spec as last read."""
+    """Set the stall cause about a spec that cannot be read, or clear it. The cluster is then led by
+    the spec as last read."""
     unread = term.objects.clusters.unread(term.key)
     if unread is None:
         result.unstall(StallSource.SPEC)
@@ -131,7 +133,8 @@ def _say_unread(term: Term, result: PassResult) -> None:
 
 
 def _check_configs(term: Term, result: PassResult, cluster: LogCluster) -> bool:
-    """Return True if brokers can run with the configs. Otherwise nothing is changed."""
+    """Return True if the brokers' configs are valid. Otherwise set a stall cause and return False;
+    the caller then changes nothing."""
     found = broker_configs_of(cluster)
     if isinstance(found, Refusal):
         why = Cause(reason=found.reason.name, message=found.message, serves=False)
@@ -142,7 +145,8 @@ def _check_configs(term: Term, result: PassResult, cluster: LogCluster) -> bool:
 
 
 async def _limit_movement(term: Term, cluster: LogCluster) -> None:
-    """Commit the limit of moves; brokers read it from the metadata."""
+    """Commit the limit of the bytes that moves may copy per second, if it changed. Brokers read it
+    from the metadata."""
     wanted = bytes_per_second(cluster.movement_bytes_per_second)
     if wanted == term.image.movement_bytes_per_second:
         return
@@ -152,13 +156,14 @@ async def _limit_movement(term: Term, cluster: LogCluster) -> None:
 
 
 class _Granted:
-    """The LogCluster's statement on Users at the last pass."""
+    """What the LogCluster's spec stated about Users at the last pass."""
 
     users: ClusterUsers | None = None
 
 
 def follow_grants(term: Term, result: PassResult, cluster: LogCluster) -> None:
-    """Queue all users of other namespaces once the LogCluster's statement on them changes."""
+    """Queue all Users of other namespaces if what the LogCluster's spec states about Users has
+    changed since the last pass."""
     known = term.kept(_Granted, _Granted)
     if known.users == cluster.spec.users:
         return

@@ -1,8 +1,9 @@
-"""Release of a cluster's brokers, and the metadata version of its log.
+"""Reports what stands in the way of the brokers' release and of the metadata version that a spec
+asks for.
 
 The release is `spec.version`, else the previous one (`pinned_choices`). So another operator changes
 no broker until `spec.version` changes. The controller decides the metadata version
-(`metadata_finalization` of the core); this reports it to the owner.
+(`metadata_finalization` of the core); this module only reports it.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ NOT_UNDERSTOOD = "BrokerMetadataUnknown"
 
 
 def review(term: Term, result: PassResult, cluster: LogCluster) -> bool:
-    """Report obstacles to the versions that the spec asks for. Return False if no broker may be
-    changed."""
+    """Set or clear the stall causes about the versions that the spec asks for. Return False if the
+    brokers' release must not run, so that nothing of them may be changed."""
     _review_metadata(term, result, cluster)
     _review_brokers(term, result)
     choices = choices_of(term)
@@ -102,7 +103,8 @@ def _review_metadata(term: Term, result: PassResult, cluster: LogCluster) -> Non
 
 
 def _review_brokers(term: Term, result: PassResult) -> None:
-    """Report brokers with heartbeats that state metadata of a newer release."""
+    """Set the stall cause about brokers that report metadata of a newer release, which they cannot
+    apply. Clear it if there are none."""
     heard = term.controller.soft.contacts
     told = {b: heard[b].unknown_metadata for b in sorted(term.image.brokers) if b in heard}
     text = " ".join(
@@ -122,7 +124,8 @@ def _review_brokers(term: Term, result: PassResult) -> None:
 
 
 def look(term: Term) -> Finalization:
-    """Return the finalised metadata version, the possible one, and what that waits for."""
+    """Return the finalised metadata version, the newest that could be finalised, and which brokers
+    stand in the way of the wanted one."""
     controller = term.controller
     turn = DecisionContext(
         image=controller.image,
@@ -134,8 +137,8 @@ def look(term: Term) -> Finalization:
 
 
 def versions(term: Term) -> Versions:
-    """Return the versions as shown. The release of a broker without a heartbeat in this term is
-    unknown, so the broker is not counted."""
+    """Return the versions for the LogCluster's status. A broker without a heartbeat in this term is
+    not counted, since its release is unknown."""
     found = look(term)
     heard = term.controller.soft.contacts
     told = [heard[b].release for b in term.image.brokers if b in heard]

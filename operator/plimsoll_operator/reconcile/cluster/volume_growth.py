@@ -1,8 +1,9 @@
-"""Volumes grow when `storage.size` does; they are never shrunk, recreated or deleted here.
+"""Grows the brokers' volumes when `storage.size` grows, and reports claims that were deleted by
+hand. Never shrinks, recreates or deletes a volume.
 
-A claim that cannot grow stalls: no waiting changes a StorageClass. The size may go back to that of
-the volumes, which the status shows. A claim deleted by hand disappears with its broker's pod, and
-is reported before that.
+A claim that cannot grow stalls the LogCluster: no waiting changes a StorageClass. The size may be
+set back to that of the volumes, which the status shows. A claim deleted by hand disappears with its
+broker's pod, and is reported before that.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ GROW: Final = "GrowVolume"
 
 
 async def reconcile(term: Term, result: PassResult, cluster: LogCluster) -> None:
-    """Enlarge claims smaller than the spec's size, and report faulty claims."""
+    """Grow the claims that are smaller than the spec's size. Report those that cannot grow or were
+    deleted."""
     namespace, name = cluster.key
     short = labels.short_id(term.cluster_id)
     selector = f"{labels.CLUSTER}={name},{labels.CLUSTER_ID}={short}"
@@ -46,8 +48,8 @@ async def reconcile(term: Term, result: PassResult, cluster: LogCluster) -> None
 
 
 async def _grow(term: Term, cluster: LogCluster, claim: Object) -> str:
-    """Return the API server's reason for refusing to grow the claim, "" if it grows or is large
-    enough."""
+    """Grow the claim if it is too small. Return why the API server refuses, "" if it grows or is
+    large enough."""
     wanted = cluster.spec.storage.size
     if amount(_asked(claim)) >= amount(wanted):
         return ""
@@ -106,7 +108,8 @@ def _say_deleted(term: Term, result: PassResult, deleted: list[Object]) -> None:
 
 
 def _broker(claim: Object) -> BrokerId:
-    """Return the broker of a claim by its name, `data-<pod>`, or -1."""
+    """Return the id of the broker that a claim belongs to, by the claim's name `data-<pod>`. Return
+    -1 if the name is of another form."""
     meta = claim["metadata"]
     stateful_set = meta["name"].removeprefix("data-").removesuffix("-0")
     number = labels.broker_of(meta["labels"][labels.CLUSTER], stateful_set)

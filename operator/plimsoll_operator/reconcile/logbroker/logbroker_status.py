@@ -1,8 +1,8 @@
-"""Status of a LogBroker: figures, its node, since when it is fenced.
+"""Status of a LogBroker: state, figures, its node, and since when it is fenced.
 
-Rendered from the committed image and what a term remembers of the broker. Figures are taken now and
-then (`look`), not whenever a status is rendered, so that written figures change no more often than
-that.
+Rendered from the committed image and from what a term remembers of the broker. Figures (sizes,
+lags) are taken at intervals by `look`, not whenever a status is rendered, so that a written status
+changes no more often than that.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ OF_ONE = (
     RestartGranted,
     RestartEnded,
 )
-"""Records that change one broker's state."""
+"""Records that change the state of one broker."""
 OF_SEVERAL = (MembersChanged, BrokersLeaving, BrokerUnregistered)
 
 
@@ -59,15 +59,16 @@ class _ShownBroker(msgspec.Struct):
 
 @dataclass(slots=True)
 class BrokerMemory:
-    """State of one term."""
+    """What a term remembers of the cluster's brokers for their LogBrokers."""
 
-    # Time and cause of a broker's fencing, as far as known.
+    # Since when and why each fenced broker is fenced, as far as known.
     fenced: dict[BrokerId, FencedStatus] = field(default_factory=dict)
-    # Figures that its object shows until the next `look`.
+    # Figures that each LogBroker shows until the next `look`.
     views: dict[BrokerId, ShownBroker] = field(default_factory=dict)
 
     def happened(self, records: Iterable[Record], now_ms: int) -> set[BrokerId]:
-        """Apply records; return the brokers with a changed state."""
+        """Note the fencings in `records`, committed at the wall-clock time `now_ms`. Return the
+        brokers of which the records changed the state."""
         changed: set[BrokerId] = set()
         for record in records:
             if not isinstance(record, OF_ONE):
@@ -88,7 +89,7 @@ class BrokerMemory:
         self.fenced[broker_id] = FencedStatus(since=since, why=why[:WHY_LENGTH_MAX])
 
     def look(self, term: Term, broker_id: BrokerId) -> None:
-        """Take a broker's present figures."""
+        """Take the present figures of a broker, for its LogBroker to show until the next call."""
         if broker_id not in self.fenced and (known := self._shown(term, broker_id)):
             self.fenced[broker_id] = known
         if not is_away(term.image, broker_id):
@@ -96,8 +97,8 @@ class BrokerMemory:
         self.views[broker_id] = view_of(term.controller, broker_id)
 
     def _shown(self, term: Term, broker_id: BrokerId) -> FencedStatus | None:
-        """Return the fencing that an earlier term wrote into the status; nothing else remembers
-        it."""
+        """Return since when the broker is fenced, from its LogBroker's status, which an earlier
+        term wrote. Return None if it states none. Nothing else remembers it."""
         namespace, name = term.key
         key = namespace, labels.log_broker(name, broker_id)
         found = term.objects.log_brokers.get(key)
@@ -107,25 +108,26 @@ class BrokerMemory:
             return None
 
     def forget_others(self, image: ClusterImage) -> None:
-        """Forget removed brokers."""
+        """Forget the brokers that are neither members nor registered."""
         for memory in (self.fenced, self.views):
             for broker_id in [b for b in memory if b not in {*image.members, *image.brokers}]:
                 memory.pop(broker_id, None)
 
 
 def is_away(image: ClusterImage, broker_id: BrokerId) -> bool:
-    """Return True if a registered broker is fenced."""
+    """Return True if the broker is registered and fenced."""
     broker = image.brokers.get(broker_id)
     return broker is not None and broker.fenced
 
 
 def brokers_of(term: Term) -> BrokerMemory:
-    """Return this term's memory."""
+    """Return this term's memory of brokers."""
     return term.kept(BrokerMemory, BrokerMemory)
 
 
 def render(term: Term, key: Key) -> StatusDraft | None:
-    """Return None if the broker or its object does not exist."""
+    """Return the status of the LogBroker `key`, or None if the broker or its object does not exist
+    or the metadata log has not been read."""
     shelf = term.objects.log_brokers
     found, broker_id = shelf.get(key), wanted(term).get(key)
     if found is None or broker_id is None or not term.image.controller_epoch:
@@ -153,8 +155,8 @@ def _seen(term: Term, broker_id: BrokerId) -> BrokerSeen:
 
 
 def _held_back(controller: Controller, broker_id: BrokerId) -> HoldBack | None:
-    """Return the hold-back, or None, also if the process has sent no heartbeat since its last
-    fencing."""
+    """Return why the broker may not join ISRs yet, or None if it may. Also return None if its
+    process has sent no heartbeat since its last fencing."""
     held = held_back(controller.soft, broker_id, controller.now_ms, controller.settings)
     contact = controller.soft.contacts.get(broker_id)
     return None if held is None or contact is None or contact.last_ms < held.last_ms else held

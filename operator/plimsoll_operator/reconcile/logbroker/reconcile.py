@@ -1,4 +1,5 @@
-"""One LogBroker per broker: created and removed with it, and recreated if deleted by hand.
+"""Keeps one LogBroker object per broker: created and removed with the broker, and recreated if
+deleted by hand.
 
 A LogBroker holds no state: all it shows is in the image or can be read again. So it has no
 finalizer, and is deleted with its LogCluster.
@@ -26,7 +27,7 @@ logger = logging.getLogger("plimsoll.logbroker")
 
 
 async def reconcile(term: Term, key: Key) -> PassResult:
-    """Reconcile one broker's object."""
+    """Create, remove or keep the LogBroker `key`, as the committed image requires."""
     with PassResult() as result:
         await _reconcile(term, result, key)
     return result
@@ -53,14 +54,16 @@ async def _reconcile(term: Term, result: PassResult, key: Key) -> None:
 
 
 def wanted(term: Term) -> dict[Key, BrokerId]:
-    """Return the objects that must exist: of members and of other registered brokers."""
+    """Return the key of each LogBroker that must exist, with its broker's id: one for each member
+    and each other registered broker."""
     namespace, name = term.key
     ids = sorted({*term.image.members, *term.image.brokers})
     return {(namespace, labels.log_broker(name, broker_id)): broker_id for broker_id in ids}
 
 
 def missing(term: Term) -> Iterator[Work]:
-    """Yield work for brokers without an object of this cluster, as far as known."""
+    """Yield work for each broker without a LogBroker of this cluster, as far as the watches have
+    seen."""
     for key, broker_id in wanted(term).items():
         found = term.objects.log_brokers.get(key)
         if found is None or not _is_as_made(term, found, broker_id):
@@ -68,7 +71,7 @@ def missing(term: Term) -> Iterator[Work]:
 
 
 def all_work(term: Term) -> Iterator[Work]:
-    """Yield the LogBrokers to create or remove after a change of members."""
+    """Yield work for each LogBroker that must be created or removed after a change of members."""
     yield from missing(term)
     there = wanted(term)
     for found in term.objects.log_brokers:
@@ -104,7 +107,8 @@ async def _remove(term: Term, key: Key, uid: str) -> None:
 
 
 def manifest(term: Term, cluster: LogCluster, broker_id: BrokerId) -> Object:
-    """Return the object as created; it is deleted with its LogCluster."""
+    """Return the manifest of a broker's LogBroker. The LogCluster owns it, so it is deleted with
+    it."""
     meta = cluster.metadata
     own = labels.labels(meta.name, term.cluster_id, "broker") | {labels.BROKER_ID: str(broker_id)}
     return {

@@ -1,1 +1,1 @@
-"""Reassignments."""
+"""Reassignments: moves of replicas that users declare, run by the controller and shown here."""

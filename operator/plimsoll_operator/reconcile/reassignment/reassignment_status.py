@@ -19,13 +19,13 @@ from plimsoll_operator.api.reassignment import Phase, Reassignment, Reassignment
 from plimsoll_operator.status.copy_meter import Copies, Meter, MoveProgress, copied
 
 FINAL: frozenset[Phase] = frozenset({"Completed", "Cancelled", "Failed"})
-"""Final phases."""
+"""Phases in which a Reassignment has ended."""
 
 ACTIVE_MAX = 20
 
 
 def moving_of(image: ClusterImage, row: Row) -> list[Partition]:
-    """Return the partitions that it still moves."""
+    """Return the partitions that the Reassignment is still moving."""
     found = (image.partitions.get(key) for key in row.named())
     return [p for p in found if p is not None and p.moving]
 
@@ -38,7 +38,8 @@ def status_of(
     copies: Copies,
     now_ms: int,
 ) -> ReassignmentStatus:
-    """Return the status. `copies`: copy sizes that brokers reported, as of `now_ms` (monotonic)."""
+    """Return the status of a Reassignment. `answer` is the controller's at this pass, `copies` are
+    the sizes that brokers reported at `now_ms` (monotonic)."""
     row = image.reassignments.get(found.metadata.uid)
     if row is None:
         return _not_begun(found, answer)
@@ -110,8 +111,8 @@ def _why(
 def _conditions(
     phase: Phase, reason: str, message: str, *, waits: bool = False
 ) -> tuple[Condition, ...]:
-    """Return the conditions. Ready mirrors Complete, for clients that read only Ready. `waits`: it
-    cannot begin yet."""
+    """Return the conditions of a phase. Ready is the same as Complete, for clients that read only
+    Ready. `waits` is True if the Reassignment cannot begin yet, which counts as Blocked."""
     done = phase == "Completed"
     blocked = phase == "Blocked" or waits
     failed = phase in ("Failed", "Cancelled")
@@ -136,7 +137,8 @@ def _not(type_: str, message: str) -> Condition:
 def partition_counts(
     total: int, moving: Iterable[Partition], copies: Copies, rolled_back: int = 0
 ) -> api.PartitionCounts:
-    """Count partitions by state. A moving partition is pending until a new replica holds data."""
+    """Return the numbers of partitions by state. A moving partition is pending until a new replica
+    holds data, and copying afterwards."""
     pending = under_way = 0
     for partition in moving:
         sizes = copies.get(partition.key, {})
@@ -166,7 +168,8 @@ def byte_counts(progress: MoveProgress) -> api.ByteCounts:
 def active(
     image: ClusterImage, moving: Iterable[Partition], copies: Copies
 ) -> tuple[api.ActiveMove, ...] | None:
-    """Return the first moving partitions, one by one."""
+    """Return rows about the first `ACTIVE_MAX` moving partitions, by topic and index, or None if
+    none is moving."""
     rows = []
     for partition in sorted(moving, key=lambda p: (image.topics[p.topic_id].name, p.index)):
         known = copied(partition, copies.get(partition.key, {}))

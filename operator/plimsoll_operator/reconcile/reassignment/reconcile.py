@@ -1,10 +1,10 @@
-"""A Reassignment: begun by the controller, followed to its end, rolled back if its object is
-deleted.
+"""Reconciles a Reassignment: has the controller begin it, follows it to its end, and rolls it back
+if its object is deleted.
 
 All state is in the metadata log: the objects that were begun, and the progress of each partition.
-So it continues after a restart of the operator, and a deleted object is found by its row. A fresh
-read proves the deletion. If no user wanted it (the CRD was deleted, say), the move is rolled back,
-and nothing is lost.
+So it continues after a restart of the operator, and a deleted object is found by its committed row.
+A fresh read proves the deletion. If no user wanted it (the CRD was deleted, say), the move is
+rolled back, and nothing is lost.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ REFUSED_MS = 5_000
 
 
 class _Meters(dict[str, Meter]):
-    """Copy rates of Reassignments, by the uids of their objects."""
+    """Progress of the copies of each Reassignment, by its object's uid."""
 
 
 def meters_of(term: Term) -> dict[str, Meter]:
@@ -79,7 +79,7 @@ async def _reconcile(term: Term, result: PassResult, key: Key) -> None:
 
 
 def abandoned(term: Term) -> list[Key]:
-    """Return the objects with a row that are not among those last seen."""
+    """Return the keys of committed Reassignments with an object that the watches no longer see."""
     keys = [(row.object.namespace, row.object.name) for row in term.image.reassignments.values()]
     return [key for key in keys if term.objects.reassignments.get(key) is None]
 
@@ -90,7 +90,8 @@ def _rows(term: Term, key: Key) -> list[Row]:
 
 
 async def _forget(term: Term, row: Row) -> None:
-    """Roll back the moves of a row and forget it, once its object is deleted."""
+    """Have the controller roll back and forget a committed Reassignment, if a read proves that its
+    object is deleted."""
     if await _exists(term, row):
         return
     answer = await term.ask(ReassignmentObjectGone(object=row.object, wall_ms=term.now_ms()))
@@ -100,7 +101,8 @@ async def _forget(term: Term, row: Row) -> None:
 
 
 async def _exists(term: Term, row: Row) -> bool:
-    """Return True if the very object, by uid, exists and is not being deleted."""
+    """Return True if the object with this uid exists and is not being deleted. Raise Retry if it
+    cannot be read."""
     try:
         found = await term.kube.get(REASSIGNMENTS, row.object.namespace, row.object.name)
     except NotFound:
@@ -112,7 +114,8 @@ async def _exists(term: Term, row: Row) -> bool:
 
 
 def run_request(found: Reassignment, wall_ms: int, server_ms: int) -> RunReassignment:
-    """Return the request. `server_ms` is on the clock of the object's creation time."""
+    """Return the request to begin or continue the Reassignment by its spec. `wall_ms` is the host's
+    clock; `server_ms` is the API server's, which also made the object's creation time."""
     spec, made = found.spec, found.metadata.creation_timestamp
     return RunReassignment(
         object=object_of(found),
@@ -128,7 +131,7 @@ def run_request(found: Reassignment, wall_ms: int, server_ms: int) -> RunReassig
 
 
 def object_of(found: Reassignment) -> ReassignmentObject:
-    """Return the object's reference in the metadata log."""
+    """Return the reference to the object for the metadata log."""
     meta = found.metadata
     return ReassignmentObject(namespace=meta.namespace, name=meta.name, uid=meta.uid)
 

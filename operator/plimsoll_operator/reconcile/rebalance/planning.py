@@ -1,8 +1,8 @@
-"""One pass over a Rebalance: plan it, begin the plan once it is approved, or continue it.
+"""One pass over a Rebalance: makes its plan, begins the plan once it is approved, or continues it.
 
 Called by the reconciler at each pass. Planning takes seconds in a large cluster, so it runs in a
 thread, on an immutable image; the controller checks that the plan still holds when it begins. A
-plan is memory: it is computed again after a change of the cluster, and by the next leading
+plan is kept in memory only: it is made again after a change of the cluster, and by the next leading
 operator. No plan begins without approval: the spec's `approval: Automatic`, or exactly its hash in
 `approvedPlan`.
 """
@@ -36,16 +36,19 @@ from plimsoll_operator.api.quantities import amount, bytes_per_second
 from plimsoll_operator.api.rebalance import Rebalance
 
 REPLAN_MS = 10_000
-"""Minimum age, in milliseconds, before a waiting plan is computed again after a change of
-placement."""
+"""Minimum age of a plan that waits for approval before it is made again after a change of the
+placement, in milliseconds."""
 REFRESH_MS = 300_000
-"""Maximum age of a plan in milliseconds: sizes grow, and with them the risk."""
+"""Maximum age of a plan that waits for approval, in milliseconds: sizes grow, and with them the
+risk."""
 ATTEMPTS_MAX = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sketch:
-    """A plan or its refusal, with its image and time of creation (wall clock)."""
+    """A plan that has not begun, or why there is none (`planned`). `image` is the image it was made
+    from, `away` the brokers that were regarded as lost, `made_ms` its wall-clock time, `generation`
+    that of the spec."""
 
     planned: Planned | Refusal
     image: ClusterImage
@@ -54,7 +57,8 @@ class Sketch:
     generation: int
 
     def holds(self, image: ClusterImage, away: frozenset[BrokerId], found: Rebalance) -> bool:
-        """Return True if planning again would give the same plan. Placement counts, ISRs do not."""
+        """Return True if planning again, from `image`, would give the same plan. Members, racks,
+        strategies and replicas are compared; ISRs do not matter."""
         if not isinstance(self.planned, Planned) or self.generation != found.metadata.generation:
             return False
         return self.away == away and _same_placement(self.image, image)
@@ -86,8 +90,8 @@ def _strategies(image: ClusterImage) -> dict[UUID, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deciding:
-    """The parts of a controller that planning needs. `now_ms`: its decision clock; `wall_ms`: the
-    host's."""
+    """The parts of a controller that planning uses. `now_ms` is the controller's clock of
+    decisions, `wall_ms` the host's wall clock."""
 
     image: Callable[[], ClusterImage]
     soft: Callable[[], VolatileState]
@@ -99,14 +103,16 @@ class Deciding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebalancePass:
-    """Result of a pass. `answer` is None if the plan waits for approval or is `paused`."""
+    """Result of a pass. `answer` is the controller's, None if the plan waits for approval or the
+    Rebalance is paused before it began. `sketch` is the plan if it has not begun."""
 
     answer: RebalanceState | Refused | None
     sketch: Sketch | None
 
 
 class RebalancePlanning:
-    """Rebalances of one cluster; `sketches` by the uids of their objects."""
+    """Plans and runs the Rebalances of one cluster. `sketches` holds the plans by the uids of their
+    objects."""
 
     def __init__(self, controller: Deciding) -> None:
         self._controller = controller
@@ -126,7 +132,7 @@ class RebalancePlanning:
         )
 
     def forget(self, uid: str) -> None:
-        """Forget the plan of a deleted or ended object."""
+        """Forget the plan of an object that was deleted or has ended."""
         self.sketches.pop(uid, None)
 
     async def _begin(self, found: Rebalance) -> RebalancePass:
@@ -146,7 +152,8 @@ class RebalancePlanning:
         return RebalancePass(answer=answer, sketch=sketch)
 
     async def _plan(self, found: Rebalance, *, again: bool) -> Sketch:
-        """Return the known plan, or a new one if the cluster has changed since."""
+        """Return the plan made before if it is still usable, else make a new one. With `again`,
+        make a new one in any case."""
         controller, uid = self._controller, found.metadata.uid
         image, known = controller.image(), self.sketches.get(uid)
         away = self._away(image)
@@ -169,7 +176,8 @@ class RebalancePlanning:
     def _still(
         self, known: Sketch, found: Rebalance, image: ClusterImage, away: frozenset[BrokerId]
     ) -> bool:
-        """Return True if the known plan is still usable."""
+        """Return True if the plan made before is still usable: it is approved, young, or a new one
+        would be the same."""
         if not isinstance(known.planned, Planned):
             return False
         if is_approved(found, known.planned):
@@ -180,7 +188,8 @@ class RebalancePlanning:
         return age_ms < REFRESH_MS and known.holds(image, away, found)
 
     def _away(self, image: ClusterImage) -> frozenset[BrokerId]:
-        """Return the brokers that were inactive for so long that others are chosen."""
+        """Return the registered brokers that have been inactive for so long that their replicas are
+        placed elsewhere."""
         controller = self._controller
         now_ms, limit_ms = controller.now_ms(), controller.settings().target_lost_ms
         since = controller.soft().away_ms
@@ -197,7 +206,8 @@ def _refused(refusal: Refusal) -> Refused:
 
 
 def is_approved(found: Rebalance, planned: Planned) -> bool:
-    """Return True if exactly this plan may be carried out."""
+    """Return True if exactly this plan may be carried out: it moves nothing, its hash is approved,
+    or approval is Automatic."""
     if planned.plan.nothing_to_do:
         return True
     return found.spec.approval == "Automatic" or found.spec.approved_plan == planned.hash
@@ -206,8 +216,8 @@ def is_approved(found: Rebalance, planned: Planned) -> bool:
 def approval_reason(
     found: Rebalance, name: str, image: ClusterImage, shown: Collection[str]
 ) -> tuple[str, str]:
-    """Return reason and sentence for a plan that has not begun. `name`: the present plan's hash.
-    `shown`: hashes shown in this term."""
+    """Return (reason, sentence) of the conditions of a plan that has not begun. `name` is the
+    present plan's hash, `shown` are the hashes of the plans shown in this term."""
     ask = f"Set spec.approvedPlan to {name} to carry out the plan in status.plan."
     if any(p.moving for p in image.partitions.values()):
         ask += " Other moves are in progress and change the plan: approve it when they are done."
@@ -223,7 +233,7 @@ def approval_reason(
 
 
 def object_of(found: Rebalance) -> RebalanceObject:
-    """Return the object's reference in the metadata log."""
+    """Return the reference to the object for the metadata log."""
     meta = found.metadata
     return RebalanceObject(namespace=meta.namespace, name=meta.name, uid=meta.uid)
 
@@ -235,7 +245,7 @@ def wish_of(
     sizes: Mapping[PartitionKey, int],
     disks: Mapping[BrokerId, DiskRoom],
 ) -> PlanRequest:
-    """Return the planner request."""
+    """Return the planner's input for this Rebalance."""
     return PlanRequest(
         mode=found.spec.mode,
         brokers=_brokers(found),
@@ -248,8 +258,8 @@ def wish_of(
 
 
 def begin_request(found: Rebalance, planned: Planned | None, wall_ms: int) -> BeginRebalance:
-    """Return the request to begin the plan; without one, to record a Rebalance cancelled before it
-    began."""
+    """Return the request to begin the plan. If `planned` is None, return the request to record that
+    the Rebalance was cancelled before it began."""
     return BeginRebalance(
         object=object_of(found),
         mode=found.spec.mode,
@@ -264,7 +274,7 @@ def begin_request(found: Rebalance, planned: Planned | None, wall_ms: int) -> Be
 
 
 def run_request(found: Rebalance, wall_ms: int) -> RunRebalance:
-    """Return the request to continue, by the object's present spec."""
+    """Return the request to continue a Rebalance that has begun, by the object's present spec."""
     return RunRebalance(
         object=object_of(found),
         limits=limits_of(found),
@@ -276,7 +286,7 @@ def run_request(found: Rebalance, wall_ms: int) -> RunRebalance:
 
 
 def limits_of(found: Rebalance) -> MoveLimits:
-    """Return the limits, with defaults."""
+    """Return the limits that the spec states, with defaults for the others."""
     limits = found.spec.limits
     if limits is None:
         return MoveLimits()

@@ -32,16 +32,17 @@ from plimsoll_operator.reconcile.rebalance.planning import approval_reason
 from plimsoll_operator.status.copy_meter import Copies, Meter
 
 FINAL: frozenset[Phase] = frozenset({"Completed", "Cancelled", "Failed", "NothingToDo"})
-"""Final phases."""
+"""Phases in which a Rebalance has ended."""
 
 Answer = RebalanceState | Refused | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """Input of a status. `plan`: the plan as shown, of any term. `planned`: the plan itself, if
-    this term made it. `seen`: the copy sizes that brokers reported, and when (monotonic). `shown`:
-    hashes shown in this term."""
+    """Input of a Rebalance's status. `answer`: the controller's at this pass. `plan`: the plan as
+    shown, which an earlier term may have made; None if there is none. `planned`: the plan itself,
+    None if this term did not make it. `seen`: the sizes that brokers reported, and the time
+    (monotonic). `shown`: hashes of the plans shown in this term. `wall_ms`: the wall clock."""
 
     image: ClusterImage
     answer: Answer
@@ -127,7 +128,8 @@ def _done(row: Row | None) -> str:
 
 
 def _conditions(phase: Phase, reason: str, message: str, view: View) -> tuple[Condition, ...]:
-    """Return the conditions. Ready mirrors Complete, for clients that read only Ready."""
+    """Return the conditions of a phase. Ready is the same as Complete, for clients that read only
+    Ready."""
     done = phase in ("Completed", "NothingToDo")
     failed = phase in ("Failed", "Cancelled")
     blocked = phase == "Blocked"
@@ -149,7 +151,8 @@ def _conditions(phase: Phase, reason: str, message: str, view: View) -> tuple[Co
 
 
 def _planned(view: View) -> Condition | None:
-    """Return the condition Planned: the plan's result and the limits it could not keep."""
+    """Return the condition Planned: the plan's result and the limits that it could not keep, or why
+    there is no plan. Return None if no plan was made yet."""
     planned = view.planned
     if isinstance(planned, Refusal):
         return condition("Planned", False, planned.reason.name, planned.message)
@@ -180,7 +183,8 @@ def _planned(view: View) -> Condition | None:
 
 
 def _progress(row: Row, view: View, phase: Phase) -> Progress:
-    """Return the progress; without an ETA while the Rebalance is blocked."""
+    """Return the progress of a Rebalance that has begun, without an estimated end while it is
+    blocked."""
     copies, now_ms = view.seen
     found = progress_of(row, view.image, view.meter, copies, now_ms, view.wall_ms)
     return found if phase != "Blocked" else replace(found, eta_seconds=None)
@@ -189,8 +193,8 @@ def _progress(row: Row, view: View, phase: Phase) -> Progress:
 def progress_of(
     row: Row, image: ClusterImage, meter: Meter, copies: Copies, now_ms: int, wall_ms: int
 ) -> Progress:
-    """Return the progress. `copies`: copy sizes that brokers reported, as of `now_ms`
-    (monotonic)."""
+    """Return the progress of a Rebalance that has begun. `copies` are the sizes that brokers
+    reported at `now_ms` (monotonic)."""
     rest = image.rebalance_rests.get(row.object.uid)
     if rest is None:
         return Progress(
@@ -213,10 +217,10 @@ def progress_of(
 
 
 def eta_seconds(row: Row, wall_ms: int, left: int, rate: int | None) -> int | None:
-    """Estimate by bytes and by partitions and return the longer: many small partitions cost rounds,
-    not bytes.
+    """Return the estimated seconds until the end, None if unknown: the longer of two estimates, by
+    bytes and by partitions, since many small partitions cost rounds, not bytes.
 
-    `left`: bytes; `rate`: bytes a second, None if unknown.
+    `left`: bytes to copy. `rate`: bytes a second, None if unknown.
     """
     found = [-(-left // rate)] if rate else []
     elapsed_ms = wall_ms - row.started_ms

@@ -1,8 +1,10 @@
-"""A Rebalance: planned and shown, begun once approved, followed to its end.
+"""Reconciles a Rebalance: plans it, shows the plan, begins it once approved, and follows it to its
+end.
 
-The begun plan and its remaining moves are in the metadata log. So it continues after a restart of
-the operator, and a deleted object is found by its row. A fresh read proves the deletion. Only the
-plan is memory: until it is approved, it is computed again whenever the cluster has changed.
+A plan that has begun and its remaining moves are in the metadata log. So it continues after a
+restart of the operator, and a deleted object is found by its committed row. A fresh read proves the
+deletion. A plan that has not begun is in memory only, and is made again whenever the cluster has
+changed.
 """
 
 from __future__ import annotations
@@ -45,22 +47,23 @@ LOOK_MS = 1_000
 AWAIT_MS = 15_000
 REFUSED_MS = 5_000
 HASHES_MAX = 100
-"""Number of shown plan hashes kept per Rebalance, to tell an outdated plan from a typing error."""
+"""Number of hashes of shown plans that are kept for each Rebalance, to tell an outdated approval
+from a typing error."""
 
 
 @dataclass(slots=True)
 class RebalanceMemory:
-    """What a term remembers of Rebalances, by the uids of their objects."""
+    """What a term remembers of the cluster's Rebalances, by the uids of their objects."""
 
     rebalancing: RebalancePlanning
-    # The plan that is shown, and the hashes of all plans that were shown.
+    # The plan that the status shows, and the hashes of the plans that were shown.
     plans: dict[str, PlanStatus] = field(default_factory=dict)
     hashes: dict[str, deque[str]] = field(default_factory=dict)
-    # Copy rates.
+    # Progress of the copies.
     meters: dict[str, Meter] = field(default_factory=dict)
 
     def forget(self, uid: str) -> None:
-        """Forget a deleted object."""
+        """Forget everything about a deleted object."""
         self.rebalancing.forget(uid)
         self.plans.pop(uid, None)
         self.hashes.pop(uid, None)
@@ -121,7 +124,7 @@ async def _reconcile(term: Term, result: PassResult, key: Key) -> None:
 
 
 def abandoned(term: Term) -> list[Key]:
-    """Return the objects with a row that are not among those last seen."""
+    """Return the keys of committed Rebalances with an object that the watches no longer see."""
     keys = [(row.object.namespace, row.object.name) for row in term.image.rebalances.values()]
     return [key for key in keys if term.objects.rebalances.get(key) is None]
 
@@ -129,7 +132,7 @@ def abandoned(term: Term) -> list[Key]:
 def _tell_who_approves(
     term: Term, result: PassResult, found: Rebalance, status: RebalanceStatus
 ) -> None:
-    """Write one Event for each plan that waits for approval: a growing cluster proposes plans
+    """Write one Event for each plan that waits for approval: a cluster that grows proposes plans
     unasked."""
     plan = status.plan
     if status.phase != "AwaitingApproval" or plan is None:
@@ -169,7 +172,8 @@ def _view(term: Term, found: Rebalance, seen: RebalancePass, plan: PlanStatus | 
 
 
 async def _plan(term: Term, found: Rebalance, sketch: Sketch | None) -> PlanStatus | None:
-    """Return this term's plan, else the shown plan if that is the one that was begun."""
+    """Return the plan to show in the status. That is the one in `sketch`, else the shown one if it
+    has begun. Return None if there is neither."""
     uid, memory = found.metadata.uid, rebalances_of(term)
     shown = memory.plans.get(uid)
     planned = sketch.planned if sketch is not None else None
@@ -198,8 +202,8 @@ async def _plan(term: Term, found: Rebalance, sketch: Sketch | None) -> PlanStat
 
 
 async def _hashes(term: Term, found: Rebalance) -> deque[str]:
-    """Return the hashes of the plans shown in this term, and the last of the previous term, which
-    may have been approved meanwhile."""
+    """Return the hashes of the plans shown in this term, and the last one of the previous term,
+    which may have been approved meanwhile."""
     shown = rebalances_of(term).hashes
     hashes = shown.get(found.metadata.uid)
     if hashes is None:
@@ -210,8 +214,8 @@ async def _hashes(term: Term, found: Rebalance) -> deque[str]:
 
 
 async def _shown_before(term: Term, found: Rebalance) -> PlanStatus | None:
-    """Return the plan that the previous term showed, to keep showing it and to recognise its
-    approval."""
+    """Return the plan in the object's stored status, which the previous term wrote, or None. It
+    stays shown, and its approval is recognised."""
     try:
         body = await term.kube.get(REBALANCES, *found.key)
         return msgspec.convert((body.get("status") or {}).get("plan"), PlanStatus)
@@ -220,7 +224,9 @@ async def _shown_before(term: Term, found: Rebalance) -> PlanStatus | None:
 
 
 async def _write_details(term: Term, found: Rebalance, planned: Planned) -> str | None:
-    """Write the ConfigMap; one of another owner is not overwritten."""
+    """Write the ConfigMap with the plan's rows and return its name. Return None if the plan moves
+    nothing, or the ConfigMap has another owner and is not overwritten. Raise Retry if the API
+    server fails."""
     meta = found.metadata
     name = config_map_name(meta.name)
     if planned.plan.nothing_to_do:
@@ -248,7 +254,7 @@ def _owned(body: dict[str, object], uid: str) -> bool:
 
 
 def _prune(term: Term) -> None:
-    """Drop plans of objects that were deleted before they began."""
+    """Forget plans of objects that were deleted before their plan began."""
     memory = rebalances_of(term)
     known = {found.metadata.uid for found in term.objects.rebalances}
     for uid in [uid for uid in memory.rebalancing.sketches if uid not in known]:
@@ -261,7 +267,8 @@ def _rows(term: Term, key: Key) -> list[Row]:
 
 
 async def _forget(term: Term, row: Row) -> None:
-    """Roll back the moves of a row and forget it, once its object is deleted."""
+    """Have the controller roll back and forget a committed Rebalance, if a read proves that its
+    object is deleted."""
     if await _exists(term, row):
         return
     answer = await term.ask(RebalanceObjectGone(object=row.object, wall_ms=term.now_ms()))
@@ -271,7 +278,8 @@ async def _forget(term: Term, row: Row) -> None:
 
 
 async def _exists(term: Term, row: Row) -> bool:
-    """Return True if the very object, by uid, exists and is not being deleted."""
+    """Return True if the object with this uid exists and is not being deleted. Raise Retry if it
+    cannot be read."""
     try:
         found = await term.kube.get(REBALANCES, row.object.namespace, row.object.name)
     except NotFound:

@@ -1,4 +1,5 @@
-"""A Rebalance's plan as it is shown: a summary in the status, and every row in a ConfigMap. Pure.
+"""Makes what is shown of a Rebalance's plan: a summary for the status, and a ConfigMap with every
+row. Pure.
 
 The summary states moves, load, risk, and expected duration; the rows are too long for a status.
 Called by the Rebalance reconciler, once for each plan.
@@ -30,13 +31,15 @@ LOOK_SECONDS = 1
 
 FILE = "plan.csv"
 BYTES_MAX = 900_000
-"""Maximum size in bytes: an object of the API server has about a million."""
+"""Maximum size of the rows in bytes; an object of the API server can have about a million."""
 
 
 def plan_status(
     image: ClusterImage, planned: Planned, rate: int, made_ms: int, details: str | None
 ) -> PlanStatus:
-    """Return the shown plan. `rate`: bytes a second that each broker takes in."""
+    """Return the summary of a plan. `rate`: bytes a second that each broker may copy. `made_ms`:
+    wall-clock time of the plan. `details`: name of the ConfigMap with its rows, None if there is
+    none."""
     plan = planned.plan
     return PlanStatus(
         hash=planned.hash,
@@ -77,7 +80,8 @@ def plan_status(
 
 
 def estimated_seconds(plan: Plan, waves: int, rate: int) -> int:
-    """Estimate by the broker with the most incoming bytes at its limit, plus a pause per wave."""
+    """Return the estimated duration of a plan: that of the broker with the most bytes to copy at
+    `rate`, or a pause per wave if that is longer."""
     incoming: dict[int, int] = {}
     for move in plan.moves:
         for broker in move.adding:
@@ -96,7 +100,8 @@ def config_map_name(rebalance: str) -> str:
 
 
 def config_map(owner: ObjectMeta, image: ClusterImage, planned: Planned) -> Manifest:
-    """Return the ConfigMap; the Rebalance owns it, so it is deleted with it."""
+    """Return the manifest of the ConfigMap with the plan's rows. The Rebalance owns it, so it is
+    deleted with it."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",

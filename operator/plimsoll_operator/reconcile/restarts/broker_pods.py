@@ -1,8 +1,8 @@
-"""State of brokers' pods, and the replacement of pods on unreachable nodes.
+"""State of brokers' pods, and replacement of pods on unreachable nodes.
 
-Called by the restart reconciler. `PodState` is what a StatefulSet and its pod say about a restart.
-A pod on a node that is deleted or tainted out-of-service is deleted by force, so that another can
-start: it must certainly no longer run, and its broker must be fenced.
+Called by the restart reconciler. `PodState` holds the StatefulSet and the pod of a broker. A pod on
+a node that is deleted or tainted out-of-service is deleted by force, so that another can start: it
+must certainly no longer run, and its broker must be fenced.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ logger = logging.getLogger("plimsoll.restarts")
 FAILED_CREATE = "FailedCreate"
 REPLACE: Final = "ReplacePod"
 STUCK_MS = 30_000
-"""Time after its grace from which a terminating pod has an unresponsive kubelet, in
-milliseconds."""
+"""For how long after its deletion time a pod may still be terminating before its node's kubelet
+counts as unresponsive, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodState:
-    """A broker on the API server: its StatefulSet and its pod, if any."""
+    """The StatefulSet (`owner`) and the pod of a broker, as just read from the API server. `pod` is
+    None if it does not exist."""
 
     broker_id: BrokerId
     owner: Object
@@ -58,8 +59,8 @@ class PodState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """A StatefulSet found correct. `now`: its generation, and the revision wanted then; `template`
-    is of `revision`."""
+    """A StatefulSet that was found to match its manifest. `now`: its generation, and the revision
+    that was wanted then. `template` is the pod template it had, of `revision`."""
 
     now: tuple[int, str]
     revision: str
@@ -67,13 +68,15 @@ class Compared:
 
 
 def revision_of(body: Object) -> str:
-    """Return the revision of a pod or template, "" for one made before revisions existed."""
+    """Return the revision that a pod or template states in its annotation. Return "" if it states
+    none, as those made by early releases."""
     annotations = (body.get("metadata") or {}).get("annotations") or {}
     return str(annotations.get(labels.REVISION, ""))
 
 
 def trouble(pod: Object | None) -> str:
-    """Return why a pod does not start, in Kubernetes' words, "" if nothing is wrong yet."""
+    """Return why the pod does not start, in Kubernetes' words. Return "" if there is no pod or
+    nothing is wrong yet."""
     if pod is None:
         return ""
     status = pod.get("status") or {}
@@ -88,7 +91,8 @@ def trouble(pod: Object | None) -> str:
 
 
 def not_created(events: Sequence[Object]) -> str:
-    """Return why a StatefulSet creates no pod, by its newest Event about that."""
+    """Return why a StatefulSet could not create its pod, by the newest of `events`, "" without
+    events."""
     newest = max(events, key=lambda e: str(e.get("lastTimestamp") or ""), default=None)
     if newest is None:
         return ""
@@ -108,15 +112,17 @@ def is_stuck(pod: Object, now_ms: int) -> bool:
 
 
 def is_out_of_service(node: Object) -> bool:
-    """Return True if an administrator vouches that nothing runs on the node any more."""
+    """Return True if the node has the taint by which an administrator states that nothing runs on
+    it."""
     taints = (node.get("spec") or {}).get("taints") or ()
     return any(taint.get("key") == labels.OUT_OF_SERVICE for taint in taints)
 
 
 async def replace_pod(term: Term, broker_id: BrokerId, pod: Object) -> BlockedAction | None:
-    """Delete a certainly dead pod and return None, or return what that waits for.
+    """Force the deletion of a stuck pod if it is certainly dead, and return None. Otherwise return
+    the row of `status.blocked` that says what that waits for.
 
-    Its volume stays attached until an administrator declares the node dead.
+    The pod's volume stays attached until an administrator declares the node dead.
     """
     node_name = str((pod.get("spec") or {}).get("nodeName") or "")
     vouched = await _is_gone(term, node_name)

@@ -1,10 +1,10 @@
-"""Restarts of brokers for changes of their pods' template: image, config, resources and others.
+"""Restarts brokers after changes of their pods' template: image, config, resources and others.
 
 A pod with another revision than the spec's waits for the controller's grant. The leading operator
 carries out a grant, as often as it takes: it writes the template under the resourceVersion that it
 read and deletes the pod by its uid, so that a late write of a frozen or deposed operator has no
 effect. This module does not decide which broker may restart, and never touches a pod without a
-grant, except one that is certainly dead (`unreachable_nodes`).
+grant, except one that is certainly dead (`replace_pod`).
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ async def _reconcile(term: Term, result: PassResult) -> None:
 
 
 class RestartReconciler:
-    """One pass over all brokers."""
+    """One pass of the restart reconciler over all brokers of a cluster: continues the granted
+    restarts, requests others, and replaces pods on lost nodes."""
 
     def __init__(self, term: Term, result: PassResult, context: Context) -> None:
         self.term = term
@@ -123,7 +124,8 @@ class RestartReconciler:
             await self._sweep(seen)
 
     async def _look(self) -> list[PodState]:
-        """Read all brokers afresh: evidence, not a cache."""
+        """Read all StatefulSets and pods of brokers from the API server, not from a cache. Return
+        those of members, in order of their ids."""
         namespace, name = self.term.key
         ours = f"{labels.CLUSTER}={name},{labels.COMPONENT}=broker"
         sets = await self.term.kube.list(STATEFUL_SETS, namespace, label_selector=ours)
@@ -146,7 +148,7 @@ class RestartReconciler:
         return sorted(seen, key=lambda one: one.broker_id)
 
     def _note_node(self, broker_id: BrokerId, pod: Object | None) -> None:
-        """Note the node of a broker's pod as just read."""
+        """Remember the node of a broker's pod for its LogBroker, or forget it if there is none."""
         nodes = rolls_of(self.term).nodes
         node = "" if pod is None else (pod.get("spec") or {}).get("nodeName") or ""
         if node:
@@ -193,8 +195,9 @@ class RestartReconciler:
         return answer.granted
 
     async def _go_on(self, one: PodState, grant: Grant) -> None:
-        """Continue a grant. It may get another revision, or another pod that is stuck with a bad
-        one."""
+        """Continue a granted restart. If the spec's revision has changed, or the new pod is stuck
+        with an earlier one, request a grant for the wanted revision first. Withdraw a grant that is
+        not needed."""
         if self._is_needless(one, grant):
             await self._withdraw(one, grant)
             return
@@ -206,8 +209,9 @@ class RestartReconciler:
         await self._carry_out(one, self.term.image.grants.get(one.broker_id))
 
     def _is_needless(self, one: PodState, grant: Grant) -> bool:
-        """Return True if the pod runs the wanted revision and no operator can have begun to restart
-        it. A begun restart needs its grant: the pod's deletion may be on its way."""
+        """Return True if the granted restart is not needed: the pod runs the wanted revision, and
+        no operator can have begun to restart it. A restart that was begun needs its grant, since
+        the pod's deletion may be on its way."""
         if one.pod_uid != grant.pod_uid or one.pod_revision != self.wanted or one.terminating:
             return False
         begun = stateful_set_repair.has_begun(self.term, one, self.wanted)
@@ -233,7 +237,7 @@ class RestartReconciler:
             await self.term.kube.delete(PODS, namespace, name, uid=str(grant.pod_uid))
 
     async def _withdraw(self, one: PodState, grant: Grant) -> None:
-        """Withdraw a grant that is no longer wanted and with a pod that was never deleted.
+        """Withdraw a grant that is no longer needed. The pod was never deleted under it.
 
         The StatefulSet gets another resourceVersion first, so that an operator suspended just
         before it writes the granted template has no effect when it resumes.
@@ -249,7 +253,8 @@ class RestartReconciler:
     # --- what is told, and what is left over ------------------------------------------------------
 
     async def _find_troubles(self, seen: list[PodState]) -> None:
-        """Find out why brokers that are fenced or being restarted do not start."""
+        """Find out why the pods of brokers that are inactive or being restarted do not start, for
+        statuses."""
         term = self.term
         self.absent = [one.broker_id for one in seen if not self._active(one.broker_id)]
         found = {}
@@ -261,7 +266,8 @@ class RestartReconciler:
         rolls_of(term).troubles = found
 
     async def _not_created(self, one: PodState) -> str:
-        """Return why the StatefulSet cannot create the pod (a quota, a policy), by its Event."""
+        """Return why the StatefulSet cannot create the pod (a quota, a policy) by its Events, "" if
+        unknown."""
         meta = one.owner["metadata"]
         selector = f"involvedObject.uid={meta['uid']},reason={FAILED_CREATE}"
         try:
@@ -295,7 +301,7 @@ class RestartReconciler:
         )
 
     async def _sweep(self, seen: list[PodState]) -> None:
-        """Delete ConfigMaps that no pod refers to any more."""
+        """Delete the brokers' ConfigMaps that no StatefulSet or pod refers to any more."""
         namespace, name = self.term.key
         used = {config_map_name(self.context)}
         used |= {n for one in seen for n in _configs(one.owner["spec"]["template"])}
@@ -312,8 +318,8 @@ class RestartReconciler:
 
 
 def _worst_first(rows: list[BlockedAction]) -> list[BlockedAction]:
-    """Order rows so that every broker's worst comes before any second one; keep as many as are
-    shown."""
+    """Return at most `BLOCKED_MAX` rows, ordered so that the first row of each broker comes before
+    the second row of any."""
     rank: Counter[int | None] = Counter()
     ranked = []
     for row in rows:
@@ -323,6 +329,6 @@ def _worst_first(rows: list[BlockedAction]) -> list[BlockedAction]:
 
 
 def _configs(body: Object) -> list[str]:
-    """Return the ConfigMaps that a pod or template mounts."""
+    """Return the names of the ConfigMaps that a pod or template mounts."""
     volumes = (body.get("spec") or {}).get("volumes") or ()
     return [v["configMap"]["name"] for v in volumes if v.get("configMap")]

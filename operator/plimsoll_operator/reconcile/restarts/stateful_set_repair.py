@@ -1,7 +1,9 @@
-"""Restores a broker's StatefulSet after a change by another client. Called by `reconcile`.
+"""Restores a broker's StatefulSet after another client changed it. Called by the restart
+reconciler.
 
-With `OnDelete`, writing the template back restarts no broker. A dry run yields the manifest with
-the API server's defaults; it is made only for a StatefulSet generation that was not compared yet.
+With the update strategy `OnDelete`, writing the template back restarts no broker. A dry run yields
+the manifest with the API server's defaults; it is made only for a StatefulSet generation that was
+not compared yet.
 """
 
 from __future__ import annotations
@@ -21,11 +23,12 @@ from plimsoll_operator.status.events import Occurrence
 logger = logging.getLogger("plimsoll.repairs")
 
 IMMUTABLE = frozenset({"selector", "serviceName", "podManagementPolicy", "volumeClaimTemplates"})
-"""Fields that the API server never lets change; claims differ once `storage.size` has grown."""
+"""Fields of a StatefulSet that the API server never lets change, so they are not compared. Volume
+claims differ once `storage.size` has grown."""
 
 
 class _ComparedSets(dict[str, Compared]):
-    """StatefulSets, by uid, as last found correct in this term."""
+    """StatefulSets as last found correct in this term, by uid."""
 
 
 def compared_sets(term: Term) -> dict[str, Compared]:
@@ -33,7 +36,8 @@ def compared_sets(term: Term) -> dict[str, Compared]:
 
 
 async def restore(term: Term, result: PassResult, context: Context, one: PodState) -> PodState:
-    """Restore the StatefulSet; return the broker with it."""
+    """Restore the broker's StatefulSet if it differs from its manifest. Return the broker's state
+    with the StatefulSet as it is then."""
     meta = one.owner["metadata"]
     wanted = revision(context)
     now = (meta["generation"], wanted)
@@ -65,21 +69,22 @@ async def restore(term: Term, result: PassResult, context: Context, one: PodStat
 
 
 def has_begun(term: Term, one: PodState, wanted: str) -> bool:
-    """Return True if a restart into an unwanted revision has reached the template: the operator
-    that wrote it deletes the pod next, however late."""
+    """Return True if the template already has the granted revision, which is not the wanted one any
+    more. The operator that wrote it deletes the pod next, however late."""
     grant = term.image.grants.get(one.broker_id)
     return grant is not None and grant.revision == one.template_revision != wanted
 
 
 def with_spec(one: PodState, **spec: object) -> Object:
-    """Return the StatefulSet with these fields of its spec, under the resourceVersion that was
-    read."""
+    """Return the StatefulSet with these fields of its spec replaced, to be written under the
+    resourceVersion that was read."""
     kind = {"apiVersion": STATEFUL_SETS.api_version, "kind": STATEFUL_SETS.kind}
     return {**kind, **one.owner, "spec": {**one.owner["spec"], **spec}}
 
 
 def marked(one: PodState, annotation: str, value: str) -> Object:
-    """Return the StatefulSet with an annotation, under the resourceVersion that was read."""
+    """Return the StatefulSet with the annotation set, to be written under the resourceVersion that
+    was read."""
     meta = one.owner["metadata"]
     annotations = {**(meta.get("annotations") or {}), annotation: value}
     return {**with_spec(one), "metadata": {**meta, "annotations": annotations}}

@@ -1,6 +1,7 @@
-"""What the restart reconciler last found: the roll in progress, and the brokers' pods.
+"""What the restart reconciler found at its last pass: the rolling restart in progress, and the
+state of the brokers' pods.
 
-It alone writes this; the statuses of the LogCluster and of LogBrokers show it.
+Only that reconciler writes it; the statuses of the LogCluster and of LogBrokers show it.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from plimsoll_operator.reconcile.reconcile_term import Term
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rolling:
-    """A roll in progress: the number of brokers back with the wanted revision, and the brokers that
-    are away for it, each with the cause if its pod does not start."""
+    """A rolling restart in progress, into `revision` of the pods' template. `current` of `total`
+    brokers are back with that revision. `away` are the brokers being restarted: (broker id, why its
+    pod does not start, "" if unknown)."""
 
     revision: str
     current: int
@@ -27,9 +29,9 @@ class Rolling:
 
 @dataclass(slots=True)
 class BrokerRolls:
-    """State of one term."""
+    """The rolling restart and the brokers' pods of one cluster, as one term knows them."""
 
-    # The roll in progress.
+    # The rolling restart in progress, None if there is none.
     rolling: Rolling | None = None
     # Why a broker's pod does not start.
     troubles: dict[BrokerId, str] = field(default_factory=dict)
@@ -49,5 +51,5 @@ def rolls_condition(rolling: Rolling) -> Condition:
 
 
 def troubles_text(troubles: Mapping[BrokerId, str]) -> str:
-    """Return why brokers' pods do not start, "" if all do."""
+    """Return a sentence for each broker with a pod that does not start, "" if there is none."""
     return " ".join(f"Broker {b}: {why.rstrip('.')}." for b, why in sorted(troubles.items()))

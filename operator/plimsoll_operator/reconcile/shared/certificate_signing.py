@@ -1,11 +1,11 @@
-"""Time by which certificates are made, and the authority that signs users' certificates.
+"""The clock by which certificates are made, and the CA that signs users' certificates.
 
-A host with a clock years ahead would take every authority for expired and replace it at once, and
-clients would trust no certificate shown to them. So a host's clock ahead of the API server's last
-answer is ignored. Called wherever certificates are signed.
+A host with a clock years ahead would take every CA for expired and replace it at once, and clients
+would trust no certificate shown to them. So a host's clock ahead of the API server's last answer is
+ignored. Called wherever certificates are signed.
 
-`reconcile.cluster.authorities` sets the authority that signs users' certificates, once brokers
-trust its certificates; the User's reconciler reads it.
+`reconcile.cluster.authorities` sets the CA that signs users' certificates, once brokers trust its
+certificates; the User's reconciler reads it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 
 APART_MS = 300_000
-"""Tolerated difference of the clocks plus age of an answer, in milliseconds."""
+"""By how much the host's clock may be ahead of the API server's time at its last answer, in
+milliseconds. Includes the age of that answer."""
 CLOCK_AHEAD = "ClockAhead"
 _SAID = (
     "The leading operator's clock is more than 5 minutes ahead of the API server's; certificate "
@@ -29,8 +30,10 @@ _SAID = (
 
 
 def certificate_ms(term: Term, result: PassResult) -> int:
-    """Return milliseconds since 1970. If the host's clock is ahead of the API server's, use the
-    latter and report it in the LogCluster. The caller has just read an object."""
+    """Return the time for making and checking certificates, in milliseconds since 1970. That is the
+    host's clock. If it is too far ahead of the API server's, return the API server's time instead
+    and report that in the LogCluster. The caller has just read an object, so that the API server's
+    time is known."""
     now_ms, server_ms = term.now_ms(), term.kube.answered_ms
     if server_ms is None or now_ms - server_ms <= APART_MS:
         result.unstall(StallSource.CLOCK)
@@ -41,11 +44,12 @@ def certificate_ms(term: Term, result: PassResult) -> int:
 
 @dataclass(slots=True)
 class ClientSigning:
-    """The authority that signs users' certificates, as this term knows it."""
+    """The CA that signs users' certificates, as this term knows it."""
 
-    # None if not known yet, or not needed.
+    # The CA's certificate and key; None if not known yet, not needed or unusable.
     authority: KeyPair | None = None
-    # Why there is none, and the remedy; "" if it will be known soon.
+    # A sentence on why there is no CA, with the remedy; "" if there is one or it will be known
+    # soon.
     unusable: str = ""
 
 
@@ -54,5 +58,5 @@ def client_signing(term: Term) -> ClientSigning:
 
 
 def clients_show_certificates(cluster: LogCluster) -> bool:
-    """Return True if a listener asks for certificates."""
+    """Return True if a listener of the cluster lets clients log in by certificate."""
     return any(TLS_LOGIN in (one.authentication or ()) for one in cluster.listeners)

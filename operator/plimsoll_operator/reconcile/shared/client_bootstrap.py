@@ -1,7 +1,8 @@
-"""Logins of a user, and the addresses at which its clients start.
+"""Finds the listener and the addresses at which a user's clients start, and the ways in which a
+user can log in.
 
-Those are of the listeners that ask for a login that the user has. Called by the reconcilers of
-Users and of Verifications: a driver logs in as a User.
+A listener fits if it asks for a login that the user has. Called by the reconcilers of Users and of
+Verifications: a Verification's driver logs in as a User.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ BROKERS_MAX = 3
 
 
 class Bootstrap(NamedTuple):
-    """Bootstrap of one listener. `servers`: some brokers' endpoints, if any. `tls`: True if they
-    speak TLS. `authority`: CA of their certificates as PEM, "" if it is not the cluster's own.
-    `listener`: its name."""
+    """A listener at which a client can start. `servers`: endpoints of some brokers as host:port,
+    empty if none is open. `tls`: True if they speak TLS. `authority`: CA of their certificates as
+    PEM, "" if it is not the cluster's own. `listener`: its name, "" if no listener fits."""
 
     servers: tuple[str, ...] = ()
     tls: bool = False
@@ -30,7 +31,8 @@ class Bootstrap(NamedTuple):
 
 
 def bootstrap_of(term: Term, logins: Sequence[str]) -> Bootstrap:
-    """Return the first listener that asks for one of `logins`, in the listeners' spelling."""
+    """Return the first listener that asks for one of `logins` (names as in a listener's
+    `authentication`), internal listeners first. Return an empty Bootstrap if there is none."""
     image = term.image
     # Users' Secrets are for pods: external listeners come last.
     for listener in sorted(image.listeners, key=lambda one: one.external):
@@ -43,14 +45,14 @@ def bootstrap_of(term: Term, logins: Sequence[str]) -> Bootstrap:
 
 
 def shows_own(term: Term, listener: str) -> bool:
-    """Return True if the cluster's own authority signs the listener's certificate."""
+    """Return True if the cluster's own CA signs the certificate of the listener with this name."""
     declared = term.cluster.listeners if term.cluster is not None else ()
     tls = next((one.tls for one in declared if one.name == listener), None)
     return tls is None or (tls.certificate_secret is None and tls.issuer_ref is None)
 
 
 def mechanisms_of(user: User) -> tuple[ScramMechanism, ...]:
-    """Return the mechanisms that the user may log in with, none without a password."""
+    """Return the SCRAM mechanisms by which the user may log in, () if it has no password."""
     if user.scram is None:
         return ()
     wanted = user.scram.mechanisms

@@ -1,10 +1,12 @@
-"""Facts that a proof of a deleted object needs: its CRD's age, its namespace.
+"""Facts needed to prove that a user deleted an object: since when its CRD exists, and the state of
+its namespace.
 
 Deleting a CRD deletes all its objects, and applying it again restores none; no user asked to delete
-their topics, or to cut users off. The CRD's uid is noted at the cluster's Lease, for the next
-operator; objects created before another CRD do not count. Until something is noted there, the Lease
-is deleted with its LogCluster. Called before an absence is believed, and once in each term, so that
-the CRD is noted before anything is absent.
+their topics, or to cut users off. The CRD's uid is therefore noted in an annotation of the
+cluster's Lease, for the next operator. If the CRD has another uid later, objects created before it
+do not count as deleted. Until something is noted there, the Lease is deleted with its LogCluster.
+Called before an absence is believed, and once in each term, so that the CRD is noted before
+anything is absent.
 """
 
 from __future__ import annotations
@@ -15,18 +17,20 @@ from plimsoll_operator.reconcile.reconcile_term import Term
 
 
 class _NotedCrds(set[str]):
-    """Those of the Lease's annotations that this term has read or written."""
+    """Names of the Lease's annotations that this term has read or written."""
 
 
 async def note(term: Term, crd_name: str, annotation: str) -> None:
-    """Note the CRD, once a term."""
+    """Note the uid of the CRD `crd_name` in the Lease's `annotation`, unless this term has done so
+    already."""
     if annotation not in term.kept(_NotedCrds, _NotedCrds):
         await counts_since(term, crd_name, annotation)
 
 
 async def counts_since(term: Term, crd_name: str, annotation: str) -> str | None:
-    """Return the creation time before which objects were deleted with their CRD, or None if the CRD
-    is being deleted."""
+    """Return the creation time of the present CRD if another one was noted before: objects created
+    before that time were deleted with the earlier CRD. Return "" if the CRD is the one noted, which
+    counts all objects, and note it if none is. Return None if the CRD is being deleted."""
     crd = await term.kube.get(CRDS, None, crd_name)
     uid = str(crd["metadata"]["uid"])
     if crd["metadata"].get("deletionTimestamp"):
@@ -44,7 +48,7 @@ async def counts_since(term: Term, crd_name: str, annotation: str) -> str | None
 
 
 async def namespace_stands(term: Term, namespace: str) -> bool:
-    """Return True if the namespace exists and is not being deleted with all its contents."""
+    """Return True if the namespace exists and is not being deleted."""
     try:
         found = await term.kube.get(NAMESPACES, None, namespace)
     except NotFound:

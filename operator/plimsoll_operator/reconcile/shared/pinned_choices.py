@@ -1,4 +1,5 @@
-"""Choices that a LogCluster's spec leaves open, as made so far: read once in each term.
+"""Choices that the operator once made where a LogCluster's spec states nothing. They are read from
+the status once in each term, and kept.
 
 The brokers' release is the one pinned in the status, else that of their StatefulSets, and for a new
 cluster the operator's own. The mode of internal certificates is the one pinned in the status, else
@@ -28,15 +29,17 @@ Shape = TypeVar("Shape")
 
 @dataclass(slots=True)
 class PinnedChoices:
-    """State of one term; the LogCluster's reconciler writes it."""
+    """The choices of one cluster, as one term knows them. The LogCluster's reconciler writes
+    them."""
 
-    # Release of the brokers if the spec states none.
+    # Release of the brokers if the spec states none; None until it was read.
     release: str | None = None
     # Mode of internal TLS: the spec's, else the one decided for a spec that states none.
     inside: InsideMode | None = None
     # True if the spec asks for a release that must not run.
     version_refused: bool = False
-    # Last input of the children; the LogCluster is never changed in place.
+    # The last result of `manifest_context`, reused while it fits. A LogCluster is never changed in
+    # place.
     context: Context | None = None
 
 
@@ -45,15 +48,17 @@ def choices_of(term: Term) -> PinnedChoices:
 
 
 def brokers_version(term: Term) -> str:
-    """Return the release for the brokers: the spec's, else the previous one."""
+    """Return the release that brokers shall run: the spec's, else the pinned one, else the
+    operator's own."""
     cluster = term.cluster
     stated = cluster.spec.version if cluster is not None else None
     return stated or choices_of(term).release or RELEASE
 
 
 def manifest_context(term: Term) -> Context | None:
-    """Return the input of the children's manifests, or None if the spec is incomplete or asks for a
-    refused version."""
+    """Return the input from which the manifests of the cluster's children are made. Return None if
+    the LogCluster is deleted, its spec is not readable as a whole, or the brokers' release is
+    refused or has no image."""
     cluster, choices, options = term.cluster, choices_of(term), term.options
     if cluster is None or term.missing or choices.version_refused:
         return None
@@ -80,7 +85,8 @@ def manifest_context(term: Term) -> Context | None:
 
 
 async def read(term: Term) -> None:
-    """Read the choices. Raises Retry."""
+    """Read the choices from the LogCluster's status, unless this term has done so already. Raise
+    Retry if the API server fails."""
     choices = choices_of(term)
     if choices.release is not None:
         return
@@ -97,7 +103,8 @@ async def read(term: Term) -> None:
 
 
 async def shown_status(term: Term) -> dict[str, Any]:
-    """Return the LogCluster's stored status. Raises the API server's errors."""
+    """Return the status of the LogCluster as stored in the API server, {} if there is none. Raises
+    the API server's errors."""
     namespace, name = term.key
     try:
         found = await term.kube.get(LOG_CLUSTERS, namespace, name)
@@ -107,7 +114,7 @@ async def shown_status(term: Term) -> dict[str, Any]:
 
 
 def part_of(status: dict[str, Any], field: str, shape: type[Shape]) -> Shape | None:
-    """Return None if the field is absent or unreadable."""
+    """Return the `field` of a status as a `shape`, or None if it is absent or cannot be read."""
     try:
         return msgspec.convert(status[field], shape) if field in status else None
     except msgspec.ValidationError:
@@ -115,7 +122,8 @@ def part_of(status: dict[str, Any], field: str, shape: type[Shape]) -> Shape | N
 
 
 async def _made(term: Term) -> str | None:
-    """Return the newest release among the brokers' StatefulSets; they differ during a roll."""
+    """Return the newest release among the brokers' StatefulSets, which differ during a rolling
+    upgrade. Return None if there are none."""
     namespace, name = term.key
     ours = f"{labels.CLUSTER}={name},{labels.COMPONENT}=broker"
     sets = await term.kube.list(STATEFUL_SETS, namespace, label_selector=ours)

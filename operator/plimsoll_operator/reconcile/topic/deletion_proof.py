@@ -1,4 +1,5 @@
-"""Topics with a deleted object: first the proof, then the controller's grace, and no surprise.
+"""Proves that the object of a committed topic was deleted, and reports that to the controller,
+which deletes the topic after a grace period.
 
 Absence is proven only if a read of the object itself answers 404 and a complete fresh list made
 after it lacks the object, while its LogCluster (the same object) and its namespace exist and are
@@ -63,7 +64,8 @@ NAMES_MAX = 5
 
 
 async def reconcile(term: Term, _: Key) -> PassResult:
-    """Check every committed topic with an object that is not among those last seen."""
+    """Check each committed topic with an object that the watches no longer see, and report proven
+    absences to the controller."""
     with PassResult() as result:
         await _reconcile(term, result)
     return result
@@ -109,8 +111,8 @@ async def _examine(term: Term, result: PassResult, suspects: list[Topic]) -> Non
 
 
 async def _absent(term: Term, suspects: list[Topic], since: str) -> list[Topic]:
-    """Return the topics with objects that a read of each does not find, in namespaces that
-    stand."""
+    """Return those of `suspects` for which a report is due and a read finds no object, in
+    namespaces that exist. `since` is the result of `counts_since`."""
     now_ms = term.server_ms()
     due = [topic for topic in suspects if _is_due(topic, now_ms)]
     found = []
@@ -131,13 +133,14 @@ async def _absent(term: Term, suspects: list[Topic], since: str) -> list[Topic]:
 
 
 def _is_due(topic: Topic, now_ms: int) -> bool:
-    """Return True if the controller needs the report now. During a grace no proof is made, since
-    each costs a read; it is made at the end."""
+    """Return True if the controller needs a proof of absence now: before the grace period begins,
+    and at its end. In between no proof is made, since each costs a read."""
     return topic.pending_deletion is None or now_ms >= topic.pending_deletion.until_ms
 
 
 async def _is_proven(term: Term, topic: Topic, holder: TopicObject, since: str) -> bool:
-    """Return True if the object was not deleted with its CRD and a last read does not find it."""
+    """Return True if the topic's object `holder` was created under the present CRD, so that it was
+    not deleted with an earlier one, and a read does not find it."""
     if term.seen_uids.get(holder.uid, "") < since:
         logger.warning(
             "topic %s kept: the Topic CRD was recreated since its object was seen", topic.name
@@ -149,7 +152,9 @@ async def _is_proven(term: Term, topic: Topic, holder: TopicObject, since: str) 
 async def _report(
     term: Term, result: PassResult, topic: Topic, server_ms: int, claims: TopicClaims
 ) -> list[str]:
-    """Report to the controller; return its refusals, for a person to act on."""
+    """Report the absence of the topic's object to the controller. Return the controller's refusal
+    for a mass deletion in a list of one, as a sentence that says how to acknowledge it. Return []
+    otherwise."""
     assert topic.object is not None
     cluster = term.cluster
     if cluster is None:
@@ -175,7 +180,8 @@ async def _report(
 
 
 def _limits(cluster: LogCluster) -> tuple[int, int]:
-    """Return the grace in seconds, and the maximum number of removals within an hour."""
+    """Return (grace period in seconds, maximum number of removals within an hour) of the
+    LogCluster's spec."""
     deletion = (cluster.spec.topics or Topics()).deletion or TopicDeletion()
     grace_s, per_hour = deletion.grace_seconds, deletion.max_per_hour
     return (
@@ -185,7 +191,8 @@ def _limits(cluster: LogCluster) -> tuple[int, int]:
 
 
 def _say(term: Term, result: PassResult, refusals: list[str], server_ms: int) -> None:
-    """Report a mass deletion when it happens, not at the end of the grace."""
+    """Set the stall cause about a mass deletion as soon as one happens, not at the end of the grace
+    period. Clear it if there is none."""
     cluster = term.cluster
     if cluster is None:
         return
@@ -206,8 +213,8 @@ def _no_mass_deletion(term: Term, result: PassResult) -> None:
 
 
 def _look_again(term: Term, result: PassResult) -> None:
-    """Queue another pass while a topic is pending: at the end of its grace, or soon if that is
-    earlier."""
+    """Queue another pass if a topic is pending deletion: after the grace period, at most after
+    `LOOK_AGAIN_MS_MAX`."""
     if any(t.pending_deletion for t in term.image.topics.values()):
         deletion = (
             term.cluster.spec.topics.deletion if term.cluster and term.cluster.spec.topics else None
@@ -227,8 +234,8 @@ def _is_seen(term: Term, topic: Topic) -> bool:
 
 
 def _stands_for(term: Term, found: Object | None, topic: Topic) -> bool:
-    """Return True if the object of that name is the one that declares the topic, or declares the
-    topic too, as far as it can be read."""
+    """Return True if `found`, the object under the name of the topic's object, is that object, or
+    another one that declares the topic too."""
     if found is None:
         return False
     if topic.object is None or found["metadata"]["uid"] == topic.object.uid:
@@ -237,7 +244,8 @@ def _stands_for(term: Term, found: Object | None, topic: Topic) -> bool:
 
 
 async def _cluster_stands(term: Term) -> bool:
-    """Return True if the same LogCluster exists and is not being deleted."""
+    """Return True if the LogCluster of this term exists with the same uid, and is not being
+    deleted."""
     cluster = term.cluster
     if cluster is None:
         return False
@@ -261,7 +269,8 @@ async def _is_absent(term: Term, topic: Topic, holder: TopicObject) -> bool:
 
 
 def declares(term: Term, found: Object, topic_name: str) -> bool:
-    """Return True if an object declares the topic in this cluster, as far as it can be read."""
+    """Return True if the object names this cluster and `topic_name`. Only these fields of its spec
+    are read."""
     meta, spec = found["metadata"], found.get("spec") or {}
     ref = spec.get("clusterRef") or {}
     cluster = (ref.get("namespace") or meta["namespace"], ref.get("name"))
@@ -269,16 +278,16 @@ def declares(term: Term, found: Object, topic_name: str) -> bool:
 
 
 class TopicClaims(NamedTuple):
-    """`heir`: the oldest object that takes the topic over; `any`: True if any object declares
-    it."""
+    """Objects that declare a topic of which the own object was deleted. `heir`: the oldest one that
+    takes the topic over, None if there is none. `any`: True if any object declares it."""
 
     heir: TopicObject | None
     any: bool
 
 
 async def claims_on(term: Term, topic: Topic, objects: Iterable[Object]) -> TopicClaims:
-    """Return the claims of those of `objects` that may declare the topic and are not being
-    deleted."""
+    """Return which of `objects` declare the topic. Objects that are being deleted, or that may not
+    declare topics here, are left out."""
     cluster = term.cluster
     if cluster is None:
         return TopicClaims(None, any=False)
@@ -307,7 +316,7 @@ def _age(found: Object) -> tuple[str, str, str]:
 
 
 def _identity(found: Object, cluster: LogCluster, topic_name: str) -> api.Topic:
-    """Return the object with its topic and cluster only."""
+    """Return the object as a Topic with only its metadata, its cluster and its topic's name."""
     namespace, name = cluster.key
     return api.Topic(
         metadata=msgspec.convert(found["metadata"], ObjectMeta),
@@ -322,8 +331,8 @@ def _identity(found: Object, cluster: LogCluster, topic_name: str) -> api.Topic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mass:
-    """A mass deletion: `count` objects vanished within an hour. `names` are the pending,
-    unacknowledged ones, the newest of them at `newest_ms`."""
+    """A mass deletion: `count` Topic objects vanished within an hour. `names` are the topics that
+    are pending deletion and not acknowledged, the newest of them since `newest_ms` (wall clock)."""
 
     count: int
     names: tuple[str, ...]
@@ -331,8 +340,9 @@ class Mass:
 
 
 def mass_deletion(image: ClusterImage, most: int, acknowledged_ms: int, now_ms: int) -> Mass | None:
-    """Return the deletion of more than `most` objects within an hour, as the controller counts
-    them, or None."""
+    """Return the mass deletion, if more than `most` objects vanished within an hour as the
+    controller counts them. Return None otherwise. Objects that vanished up to `acknowledged_ms` do
+    not count."""
     count = most_vanished(image, acknowledged_ms, now_ms)
     if count <= most:
         return None
@@ -349,7 +359,8 @@ def mass_deletion(image: ClusterImage, most: int, acknowledged_ms: int, now_ms: 
 
 
 def sentence(mass: Mass, cluster: LogCluster, most: int) -> str:
-    """Return the notice and its two remedies."""
+    """Return the sentence that reports a mass deletion and names both remedies: acknowledge it, or
+    raise the maximum `most`."""
     namespace, name = cluster.key
     names = ", ".join(mass.names[:NAMES_MAX])
     more = len(mass.names) - NAMES_MAX
@@ -363,8 +374,9 @@ def sentence(mass: Mass, cluster: LogCluster, most: int) -> str:
 
 
 def is_acknowledged(topic: Topic, cluster: LogCluster, now_ms: int) -> bool:
-    """Return True if the deletion is acknowledged. Without a pending deletion its time is unknown;
-    an acknowledgement within an hour of now then counts."""
+    """Return True if the LogCluster's annotation acknowledges the deletion of this topic's object.
+    If the topic is not pending deletion yet, the time of the deletion is unknown; an
+    acknowledgement of a time within an hour of `now_ms` then counts."""
     until_ms = acknowledged_until_ms(cluster)
     if topic.pending_deletion is None:
         return until_ms >= 0 and now_ms - HOUR_MS <= until_ms <= now_ms + HOUR_MS

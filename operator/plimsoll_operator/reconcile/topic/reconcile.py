@@ -1,4 +1,5 @@
-"""A Topic object: its request to the controller, and the refusal."""
+"""Reconciles a Topic object: turns its spec into a request to the controller, and shows the refusal
+if there is one."""
 
 from __future__ import annotations
 
@@ -62,7 +63,8 @@ async def _reconcile(term: Term, result: PassResult, key: Key) -> None:
 
 
 def _not_followed(term: Term, key: Key) -> str:
-    """Return why the object requests nothing: a part of the specs that it needs is unreadable."""
+    """Return a sentence on why the object's spec is not followed, "" if it is: a part of its own or
+    the LogCluster's spec cannot be read."""
     if term.objects.topics.missing(key):
         unread = term.objects.topics.unread(key)
         return unread.sentence if unread else ""
@@ -72,8 +74,8 @@ def _not_followed(term: Term, key: Key) -> str:
 
 
 async def _name_leaders(term: Term, result: PassResult, topic: Topic) -> None:
-    """Elect the named leaders. A refusal may be temporary (a broker has not reported its log yet),
-    so it is retried."""
+    """Ask the controller to elect the leaders that the spec names (unclean recovery). A refusal is
+    shown and retried, since it may be temporary: a broker has not reported its log yet."""
     request = named_leaders(topic)
     if request is None:
         return
@@ -88,7 +90,7 @@ async def _name_leaders(term: Term, result: PassResult, topic: Topic) -> None:
 
 
 def _refuse(term: Term, result: PassResult, topic: Topic, reason: str, message: str) -> None:
-    """Show why the object is not followed."""
+    """Show the refusal in the object's status, and write an Event if it is new."""
     refusals = topics_of(term).refusals
     before, said = refusals.get(topic.key), condition("Ready", False, reason, message)
     refusals[topic.key] = said
@@ -122,7 +124,8 @@ def _observe(term: Term, result: PassResult, topic: Topic) -> None:
 
 
 async def _detach(term: Term, result: PassResult, topic: Topic, refusal: Refusal) -> None:
-    """Detach the topics of a namespace that is no longer allowed; their data stays."""
+    """Detach the topic from its object if the object's namespace may no longer declare topics. The
+    topic and its data stay. Does nothing for any other `refusal`."""
     if refusal.reason is not Reason.NotAllowed:
         return
     bound = bound_topic(term, topic)

@@ -1,4 +1,5 @@
-"""Declaration of a Topic object to its cluster's controller, with every default.
+"""Turns a Topic object into the request that declares it to its cluster's controller, with every
+default filled in.
 
 Called by the Topic reconciler; pure but for the read of a namespace's labels. A namespace may
 declare topics if it is the cluster's own, or if `topics.allowedNamespaces` selects it;
@@ -44,7 +45,8 @@ OWN_FIELDS = {
     UNCLEAN_RECOVERY: "spec.uncleanRecovery.strategy",
     UNCLEAN_ENABLE: "spec.uncleanRecovery.strategy",
 }
-"""Kafka configs that have a field of their own in the spec: two places could contradict."""
+"""Kafka configs that have a field of their own in the spec. They are refused in `spec.config`,
+since the two places could contradict each other."""
 
 
 def declare(
@@ -53,10 +55,10 @@ def declare(
     namespace_labels: Mapping[str, str] | None = None,
     committed: Committed | None = None,
 ) -> DeclareTopic | Refusal:
-    """Return the request of `topic` to `cluster`'s controller.
+    """Return the request that declares `topic` to the controller of `cluster`, or a refusal.
 
     `namespace_labels` are those of the topic's namespace, needed if the cluster selects namespaces
-    by label. `committed`: the topic of that name, if there is one.
+    by label. `committed` is the topic that has this name now, None if there is none.
     """
     if refusal := namespace_refusal(topic, cluster, namespace_labels or {}):
         return refusal
@@ -97,7 +99,7 @@ def declare(
 
 
 class _Unstated(NamedTuple):
-    """Values for fields that the object does not state."""
+    """Values that apply to the fields of a spec that the object does not state."""
 
     partitions: int
     replication_factor: int
@@ -106,7 +108,7 @@ class _Unstated(NamedTuple):
 
 
 def _unstated(cluster: LogCluster) -> _Unstated:
-    """Return the values for a topic created now."""
+    """Return the values for a new topic: the cluster's defaults."""
     defaults = (cluster.spec.topics or Topics()).defaults or TopicDefaults()
     return _Unstated(
         partitions=defaults.partitions or PARTITIONS_DEFAULT,
@@ -117,8 +119,8 @@ def _unstated(cluster: LogCluster) -> _Unstated:
 
 
 def _as_decided(committed: Committed) -> _Unstated:
-    """Return the committed values. An Explicit strategy needs rows, so new partitions get the
-    default strategy."""
+    """Return the values of an existing topic, as committed. The strategy Explicit needs rows for
+    new partitions, which an object that does not state it lacks; RoundRobin then applies."""
     return _Unstated(
         partitions=committed.partitions,
         replication_factor=committed.replication_factor,
@@ -128,8 +130,8 @@ def _as_decided(committed: Committed) -> _Unstated:
 
 
 def _configs(topic: Topic) -> dict[str, str]:
-    """Return the stated configs. An unstated recovery strategy follows the cluster's at any
-    time."""
+    """Return the configs that the spec states. A recovery strategy that it does not state is left
+    out, so that it follows the cluster's setting at any time."""
     configs = config_strings(topic.spec.config or {})
     recovery = topic.spec.unclean_recovery
     if recovery is not None and recovery.strategy is not None:
@@ -138,13 +140,13 @@ def _configs(topic: Topic) -> dict[str, str]:
 
 
 def object_of(topic: Topic) -> TopicObject:
-    """Return the object's reference in the metadata log."""
+    """Return the reference to the object for the metadata log."""
     meta = topic.metadata
     return TopicObject(namespace=meta.namespace, name=meta.name, uid=meta.uid)
 
 
 def named_leaders(topic: Topic) -> NameLeaders | None:
-    """Return the request to elect the leaders that the object names, or None."""
+    """Return the request to elect the leaders that the spec names, or None if it names none."""
     recovery = topic.spec.unclean_recovery
     if recovery is None or not recovery.elect:
         return None
@@ -222,8 +224,8 @@ def namespace_refusal(
 
 
 def _name_refusal(topic: Topic, cluster: LogCluster) -> Refusal | None:
-    """Return why the topic's name is refused, or None; the cluster's own namespace may use every
-    name."""
+    """Return a refusal if the topic's name lacks the prefix required in its namespace, else None.
+    The cluster's own namespace may use every name."""
     stated = cluster.spec.topics.prefix if cluster.spec.topics else None
     namespace = topic.metadata.namespace
     if stated is None or namespace == cluster.metadata.namespace:
@@ -239,7 +241,8 @@ def _name_refusal(topic: Topic, cluster: LogCluster) -> Refusal | None:
 
 
 async def namespace_labels(term: Term, topic: Topic, cluster: LogCluster) -> dict[str, str]:
-    """Return the labels of the topic's namespace, if they matter. Raises Retry."""
+    """Return the labels of the topic's namespace if the cluster selects namespaces by label, else
+    {}. Raise Retry if they cannot be read."""
     namespace = topic.metadata.namespace
     allowed = cluster.spec.topics.allowed_namespaces if cluster.spec.topics else None
     if namespace == cluster.metadata.namespace or allowed is None or allowed.from_ != "Selector":

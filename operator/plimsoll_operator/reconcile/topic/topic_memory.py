@@ -19,15 +19,15 @@ from plimsoll_operator.status.unhealthy_since import Unhealthy
 
 @dataclass(slots=True)
 class TopicMemory:
-    """State of one term."""
+    """What a term remembers of the cluster's Topic objects and topics."""
 
-    # Condition of a refused Topic, by the object's key.
+    # Condition Ready of each refused Topic, by the object's key.
     refusals: dict[Key, Condition] = field(default_factory=dict)
-    # Generation of the spec that was reconciled last.
+    # Generation of the spec that was reconciled last, by the object's key.
     observed: dict[Key, int] = field(default_factory=dict)
-    # Copy rates of moving topics.
+    # Progress of each topic that is moving, by the topic's id.
     meters: dict[UUID, Meter] = field(default_factory=dict)
-    # Partitions in less than full health.
+    # Unhealthy partitions of the cluster, and since when.
     unhealthy: Unhealthy = field(default_factory=Unhealthy)
 
 
@@ -36,13 +36,14 @@ def topics_of(term: Term) -> TopicMemory:
 
 
 def topic_named(term: Term, name: str) -> Committed | None:
-    """Return the committed topic of that name, whatever object declares it."""
+    """Return the committed topic of that name, whatever object declares it. Return None if there is
+    none."""
     topic_id = term.image.topic_ids.get(name)
     return None if topic_id is None else term.image.topics.get(topic_id)
 
 
 def bound_topic(term: Term, found: Topic) -> Committed | None:
-    """Return the committed topic that this very object declares."""
+    """Return the committed topic that this very object (namespace, name, uid) declares, or None."""
     topic = topic_named(term, found.topic_name)
     holder = topic.object if topic else None
     if holder is None or holder.uid != found.metadata.uid:

@@ -1,4 +1,5 @@
-"""Status of a Topic: its readiness, its partitions' health, and the place of its replicas.
+"""Status of a Topic: readiness, the health of its partitions, moves, and which partitions have
+drifted from the placement formula.
 
 Called by the status writer. Leaders are left out on purpose: they change with every failure, and
 the status must stay small. Only the least healthy partitions are listed one by one. Moves of any
@@ -40,7 +41,8 @@ UNHEALTHY_MAX = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
-    """Facts outside the image: what an unhealthy partition waits for, and since when it is
+    """Facts about unhealthy partitions that are not in the image. `outlook` returns the cause and
+    the brokers that the partition waits for, `since_ms` the wall-clock time since which it is
     unhealthy."""
 
     outlook: Callable[[Partition], Outlook]
@@ -48,7 +50,8 @@ class Sight:
 
 
 def render(term: Term, key: Key) -> StatusDraft | None:
-    """Return None before the Topic's first reconcile, and for a Topic of another cluster."""
+    """Return the status of the Topic `key`. Return None if it does not exist, belongs to another
+    cluster, or was not reconciled in this term yet."""
     found, memory = term.objects.topics.get(key), topics_of(term)
     if found is None or found.cluster_key != term.key or key not in memory.observed:
         return None
@@ -71,7 +74,7 @@ def render(term: Term, key: Key) -> StatusDraft | None:
 
 
 def _with_place(term: Term, bound: Topic, status: api.TopicStatus) -> api.TopicStatus:
-    """Add the present and the target place of the replicas."""
+    """Return the status with the topic's moves and drift added, and the conditions about them."""
     image, meters = term.image, topics_of(term).meters
     partitions = partitions_of(image, bound)
     moving = [p for p in partitions if p.moving]
@@ -93,7 +96,8 @@ def _with_place(term: Term, bound: Topic, status: api.TopicStatus) -> api.TopicS
 def topic_status(
     image: ClusterImage, topic: Topic, sight: Sight, refusal: Condition | None = None
 ) -> api.TopicStatus:
-    """Return the status of the object that declares `topic`; `refusal`: of its latest request."""
+    """Return the status of the object that declares `topic`. `refusal` is the condition Ready of
+    its latest request if that was refused; None otherwise."""
     partitions = partitions_of(image, topic)
     unhealthy = sorted((p for p in partitions if not is_healthy(p)), key=_badness)
     return api.TopicStatus(
@@ -111,7 +115,7 @@ def topic_status(
 
 
 def _badness(partition: Partition) -> tuple[bool, int, int]:
-    """Sort key that puts the least healthy first."""
+    """Return a sort key that puts the least healthy partition first."""
     return partition.leader is not None, margin(partition), partition.index
 
 
@@ -150,7 +154,7 @@ def _unhealthy(partition: Partition, sight: Sight) -> api.UnhealthyPartition:
 
 
 def _serving(partitions: list[Partition], sight: Sight) -> Condition:
-    """Return the condition Ready by the state of the partitions alone."""
+    """Return the condition Ready, by the health of the partitions alone."""
     offline = [p for p in partitions if p.leader is None]
     under = sum(p.leader is not None and margin(p) < 0 for p in partitions)
     if offline:
@@ -185,7 +189,8 @@ def _serving(partitions: list[Partition], sight: Sight) -> Condition:
 def move(
     moving: list[Partition], meter: Meter, copies: Copies, now_ms: int
 ) -> api.TopicMove | None:
-    """Return the move. `copies`: copy sizes that brokers reported, as of `now_ms` (monotonic)."""
+    """Return the progress of the topic's moves, or None if no partition is moving. `copies` are the
+    sizes that brokers reported, `now_ms` the time on a monotonic clock."""
     if not moving:
         return None
     progress = meter.read(moving, copies, now_ms)
@@ -211,7 +216,8 @@ def reconciling(moving: list[Partition]) -> Condition:
 def drifted(
     image: ClusterImage, topic: Topic, partitions: list[Partition], policy: RackPolicy
 ) -> int:
-    """Return how many partitions the formula would place differently on the present brokers."""
+    """Return the number of partitions that the formula would place differently on the present
+    brokers. Return 0 for strategy Explicit, or with fewer brokers than replicas."""
     if topic.strategy == EXPLICIT:
         return 0
     members = [image.brokers[b] for b in image.members if b in image.brokers]

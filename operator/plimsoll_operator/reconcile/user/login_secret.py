@@ -1,5 +1,5 @@
-"""A user's own Secret: its content, and what the metadata log keeps of it. Pure but for the random
-bytes of a new password, salt and key.
+"""Makes the content of a User's Secret, and the credentials and certificates that the metadata log
+keeps of it. Pure but for the random bytes of a new password, salt and key.
 
 The Secret belongs to its User and is deleted with it. It contains complete client files, without
 paths, so that a client needs nothing else.
@@ -54,12 +54,14 @@ PASSWORD_KEY = "password"
 PASSWORD_BYTES = 32
 PASSWORD_CHARACTERS_MAX = 1024
 NAMESAKE_LOOK_MS = 1_000
-"""Delay while the Secret of a deleted User of the same name still exists, in milliseconds."""
+"""Delay before the next look while the Secret of a deleted User of the same name still exists, in
+milliseconds."""
 
 
 CERTIFICATE_KEY, PRIVATE_KEY = "tls.crt", "tls.key"
 FORMER_KEY = "former-certificates"
-"""Key of the fingerprints of former certificates, which are valid until their ends."""
+"""Key in the Secret with the fingerprints of former certificates, which are valid until their
+ends."""
 
 
 def new_password() -> str:
@@ -68,7 +70,7 @@ def new_password() -> str:
 
 
 def password_in(secret: Object, key: str = PASSWORD_KEY) -> str | None:
-    """Return the password in a Secret, or None if it holds no valid one."""
+    """Return the password in a Secret, or None if it is missing, empty, too long or not UTF-8."""
     text = _text(secret, key)
     return text if text is not None and 0 < len(text) <= PASSWORD_CHARACTERS_MAX else None
 
@@ -84,29 +86,29 @@ def _text(secret: Object, key: str) -> str | None:
 
 
 def is_of(secret: Object, user: User) -> bool:
-    """Return True if the Secret belongs to this very object."""
+    """Return True if this very User, by its uid, owns the Secret."""
     owners = secret["metadata"].get("ownerReferences") or []
     return any(owner.get("uid") == user.metadata.uid for owner in owners)
 
 
 def is_of_namesake(secret: Object, user: User) -> bool:
-    """Return True if the Secret belongs to an earlier User of this name: the garbage collector
-    deletes it soon."""
+    """Return True if a User of this name owns the Secret, which may be an earlier one; the garbage
+    collector then deletes it soon."""
     owners = secret["metadata"].get("ownerReferences") or []
     mine = ("User", user.metadata.name)
     return any((owner.get("kind"), owner.get("name")) == mine for owner in owners)
 
 
 class Owner(NamedTuple):
-    """The User that an ownerReference names."""
+    """The User object that owns a Secret, by its ownerReference."""
 
     name: str
     uid: str
 
 
 def left_by(secret: Object, user: User) -> Owner | None:
-    """Return the other User that owns the Secret, if it holds the login of the user that `user`
-    declares."""
+    """Return the User that owns the Secret, if the Secret holds a login of the user name that
+    `user` declares. Return None otherwise."""
     if secret.get("type") != USER_LOGIN or _text(secret, "username") != user.user_name:
         return None
     owners = secret["metadata"].get("ownerReferences") or []
@@ -115,8 +117,8 @@ def left_by(secret: Object, user: User) -> Owner | None:
 
 
 def login_secret(user: User, password: str | None, bootstrap: Bootstrap) -> Object:
-    """Return the Secret. `password` is None if the user supplied its own in another Secret; it is
-    not copied."""
+    """Return the manifest of the Secret for a user with a password. `password` is None if the user
+    stores it in a Secret of its own; it is not copied."""
     mechanisms, files = mechanisms_of(user), {}
     if password is not None and mechanisms:
         files = _files(user.user_name, password, mechanisms[-1], bootstrap)
@@ -126,7 +128,8 @@ def login_secret(user: User, password: str | None, bootstrap: Bootstrap) -> Obje
 def certificate_secret(
     user: User, pair: KeyPair, former: Sequence[str], bootstrap: Bootstrap
 ) -> Object:
-    """Return the Secret. `former`: fingerprints of earlier certificates that are still valid."""
+    """Return the manifest of the Secret for a user with a certificate. `former`: fingerprints of
+    earlier certificates that are still valid."""
     chain, key = pair.certificate.decode(), pair.key.decode()
     common = {"bootstrap.servers": ",".join(bootstrap.servers), "security.protocol": "SSL"}
     java = {
@@ -205,12 +208,13 @@ def _truststore(bootstrap: Bootstrap) -> dict[str, str]:
 
 
 def _quoted(text: str) -> str:
-    """Escape text for the quotes of a JAAS line: users may choose their passwords."""
+    """Return the text escaped for the quotes of a JAAS line, since users may choose their
+    passwords."""
     return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _binding(user_name: str, common: dict[str, str], bootstrap: Bootstrap) -> dict[str, str]:
-    """Return the keys that frameworks read in a mounted Secret: those of the Service Binding
+    """Return the entries that frameworks read from a mounted Secret: those of the Service Binding
     specification, and of its Kafka bindings in Quarkus (`bootstrapServers`, …) and Spring."""
     first = bootstrap.servers[0] if bootstrap.servers else ""
     host, port = split_address(first) if first else ("", None)
@@ -238,7 +242,7 @@ def _lines(values: dict[str, str]) -> str:
 
 
 def _properties(values: dict[str, str]) -> str:
-    """Return a file for `java.util.Properties`, which reads ISO 8859-1."""
+    """Return the content of a file for `java.util.Properties`, which reads ISO 8859-1."""
     return _lines({name: _escaped(value) for name, value in values.items()})
 
 
@@ -254,11 +258,11 @@ def _escaped(value: str) -> str:
 def kept(
     user: User, password: str, known: dict[Any, ScramCredential], now_ms: int, left_ms: int
 ) -> tuple[ScramCredential, ...]:
-    """Return the credentials to commit for the password, one per mechanism; keep a committed one
-    that matches it.
+    """Return the credentials to commit for `password`, one per SCRAM mechanism. A committed
+    credential (`known`, by mechanism) that matches the password is returned unchanged.
 
-    `left_ms`: how long another password at least stays valid if the object did not set it but took
-    it over with the user.
+    If the password differs, the previous one stays valid for the overlap that the spec states. If
+    another User set it and this one took the user over, it stays valid for at least `left_ms`.
     """
     found = []
     for mechanism in mechanisms_of(user):
@@ -278,8 +282,8 @@ def _kept(
     known: ScramCredential | None,
     until_ms: int | None,
 ) -> ScramCredential:
-    """Return the credential. A new password keeps the previous salt, so that one challenge fits
-    both during their overlap."""
+    """Return the credential of one mechanism. A new password keeps the previous salt, so that one
+    challenge fits both during their overlap, which ends at `until_ms` (None: no overlap)."""
     salt = salt_of(secrets.token_bytes(32)) if known is None else known.salt
     iterations = ITERATIONS_MIN if known is None else known.iterations
     salted = salted_password(mechanism, password, salt, iterations)
@@ -305,7 +309,8 @@ def _kept(
 
 
 class UserPair(NamedTuple):
-    """Content of the Secret, and the certificates to commit, newest first."""
+    """Certificate and key to store in a User's Secret, fingerprints of former certificates to list
+    there, and the certificates to commit, newest first."""
 
     pair: KeyPair
     former: tuple[str, ...]
@@ -320,8 +325,9 @@ def settled(
     known: Sequence[UserCertificate],
     now_ms: int,
 ) -> UserPair:
-    """Return the pair to store and the certificates to commit. `found`: the user's Secret; `known`:
-    committed certificates. Raises Unreadable."""
+    """Return the key pair to store and the certificates to commit. The stored pair stays until it
+    is due. `found` is the user's Secret (None if there is none), `known` the committed
+    certificates. Raise Unreadable if the CA is unusable."""
     identity = user_identity(cluster_id, user.user_name, user.metadata.uid)
     data = {} if found is None else data_of(found)
     held = _held(data, identity)
@@ -343,7 +349,8 @@ def settled(
 
 
 def _held(data: dict[str, bytes], identity: str) -> KeyPair | None:
-    """Return the key pair of a Secret, or None if it holds none of this very user."""
+    """Return the key pair in a Secret's data, or None if it is missing, unusable or not of this
+    very user (`identity`)."""
     certificate, key = data.get(CERTIFICATE_KEY), data.get(PRIVATE_KEY)
     if certificate is None or key is None:
         return None
@@ -356,6 +363,6 @@ def _held(data: dict[str, bytes], identity: str) -> KeyPair | None:
 
 
 def _is_due(pair: KeyPair, authority: KeyPair, now_ms: int) -> bool:
-    """Return True if the certificate must be replaced, also after a change of the authority."""
+    """Return True if the certificate must be replaced: it ends soon, or another CA signs now."""
     signed = signed_by(pair.certificate, authority.certificate)
     return not signed or describe(pair.certificate).validity.due_ms() <= now_ms

@@ -1,8 +1,8 @@
-"""A User object: its Secret first, then its committed rights, then its status.
+"""Reconciles a User object: first its Secret, then its committed login and rights, then its status.
 
 In that order a crash loses nothing: the next leader finds the Secret and commits its content. The
 operator reads Secrets by name alone, so another password is noticed within a minute. A user with a
-proven absent object may no longer log in after a grace, unless another object declares it
+proven absent object may no longer log in after a grace period, unless another object declares it
 (`user_deletion`). `tenants` limits an object of another namespace than the LogCluster's.
 Revocations are committed before anything that could be refused.
 """
@@ -91,7 +91,8 @@ async def _reconcile(term: Term, result: PassResult, key: Key) -> None:
 async def _settled(
     term: Term, result: PassResult, user: User, cluster: LogCluster
 ) -> Condition | None:
-    """Reconcile a User. Return its condition, or None if there is nothing to show."""
+    """Follow a User's spec. Return its condition Ready, or None if there is nothing to show: it is
+    being deleted, or its spec cannot be read."""
     if term.objects.users.missing(user.key):
         await _hold(term, user.key, cluster)
         return None  # the spec states more, but that is unreadable
@@ -106,14 +107,16 @@ async def _settled(
 
 
 def abandoned(term: Term) -> list[Key]:
-    """Return the objects that declared a user and are not among those last seen."""
+    """Return the keys of objects that declared a committed user and that the watches no longer
+    see."""
     rows = (row.object for row in term.image.security.users.values())
     keys = [(one.namespace, one.name) for one in rows if one.uid != NO_OBJECT]
     return [key for key in keys if term.objects.users.get(key) is None]
 
 
 async def _hold(term: Term, key: Key, cluster: LogCluster) -> None:
-    """Cut off users that are no longer allowed, whatever the object states."""
+    """Cut off the users of an object with an unreadable spec, if its namespace may no longer have
+    them."""
     for row in rows_of(term, key):
         if not tenants.may_still(cluster, row, await tenants.labels_around(term, row)):
             await tenants.cut_off(term, row)
@@ -151,7 +154,9 @@ def _malformed(user: User) -> str | None:
 
 
 async def _take_away(term: Term, user: User, cluster: LogCluster) -> tuple[Ruling, QuotaValues]:
-    """Revoke what the object may not have or no longer states. Return what it may have."""
+    """Commit the loss of every right and quota that the object may not have or no longer states.
+    Return the rules and quotas that it may have. Raise `NotFollowed` if it may not declare the user
+    at all."""
     labels = await tenants.labels_for(term, user, cluster)
     row = next((one for one in rows_of(term, user.key) if one.object == object_of(user)), None)
     if why := tenants.refusal(user, cluster, labels):
@@ -207,8 +212,8 @@ def _ready(term: Term, user: User) -> Condition:
 
 
 async def wait_for_newest(term: Term, user: User | None) -> None:
-    """Raise Retry while the object as last seen would enable a disabled user and is not the
-    newest."""
+    """Raise Retry if the committed user is disabled, the object as last seen would enable it, and a
+    newer version of the object exists."""
     if user is None or user.spec.disabled:
         return
     row = term.image.security.users.get(user.user_name)

@@ -1,7 +1,9 @@
-"""A user's login as its Secrets hold it: read, created and written before it is committed.
+"""Reads, creates and writes a User's Secret with its login, and returns what is to be committed of
+it.
 
-The operator reads Secrets by name alone. A Secret of another owner is never overwritten. Called by
-the User's reconciler; `login_secret` is the content.
+A Secret is written before its content is committed. The operator reads Secrets by name alone. A
+Secret of another owner is never overwritten. Called by the User's reconciler; `login_secret` makes
+the content.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ from plimsoll_operator.reconcile.work_queue import Retry
 
 
 class NotFollowed(Exception):
-    """The object is not followed now; with a reason and a sentence."""
+    """Raised if a User's spec cannot be followed now. `reason` and text are those of its condition
+    Ready."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -48,7 +51,8 @@ class NotFollowed(Exception):
 async def wanted_credentials(
     term: Term, result: PassResult, user: User
 ) -> tuple[ScramCredential, ...] | None:
-    """Return the credentials to commit, or None to keep the committed ones."""
+    """Return the SCRAM credentials to commit, after writing the user's Secret. Return None to keep
+    the committed ones. Raise `NotFollowed` if a Secret is missing or has another owner."""
     if mechanisms_of(user):
         return None if user.spec.disabled else await _credentials(term, result, user)
     rows = term.image.security.credentials.items()
@@ -60,7 +64,8 @@ async def wanted_credentials(
 async def wanted_certificates(
     term: Term, result: PassResult, user: User, cluster: LogCluster
 ) -> tuple[UserCertificate, ...] | None:
-    """Return the certificates to commit, or None to keep the committed ones."""
+    """Return the certificates to commit, after writing the user's Secret. Return None to keep the
+    committed ones. Raise `NotFollowed` if the CA is unusable, Retry if it is not known yet."""
     row = term.image.security.certificates.get(user.user_name)
     if user.certificate is None:
         return () if row is not None and row.owner == user.metadata.uid else None
@@ -102,7 +107,8 @@ async def _own_secret(term: Term, result: PassResult, user: User) -> Object | No
 
 
 async def _credentials(term: Term, result: PassResult, user: User) -> tuple[ScramCredential, ...]:
-    """Return credentials for the password in its Secret, which is created if absent."""
+    """Return the SCRAM credentials for the user's password, which is in its own Secret or in one
+    that the spec names. Its own Secret is created if absent."""
     own = None if user.scram is None else user.scram.password_secret
     found = await _own_secret(term, result, user)
     if own is not None:
@@ -129,8 +135,9 @@ async def _credentials(term: Term, result: PassResult, user: User) -> tuple[Scra
 
 
 async def _password_of_holder(term: Term, user: User) -> str | None:
-    """Return the password of the object that declares the user now, if this one is its heir. That
-    object's Secret is deleted with it, so the heir's must hold the password before."""
+    """Return the password of the User object that declares this user now, if `user` is another
+    object that takes it over. Return None otherwise. The earlier object's Secret is deleted with
+    it, so the new one must hold the password before."""
     row = term.image.security.users.get(user.user_name)
     if row is None or row.object == object_of(user):
         return None
@@ -144,8 +151,8 @@ async def _password_of_holder(term: Term, user: User) -> str | None:
 
 
 async def _is_left(term: Term, secret: Object, user: User) -> bool:
-    """Return True if the Secret holds this user's login and belonged to a deleted User. It is kept,
-    and the garbage collector keeps it too once it has another owner."""
+    """Return True if the Secret holds this user's login and belonged to a User that was deleted. It
+    is then reused; the garbage collector keeps it once it has another owner."""
     owner = logins.left_by(secret, user)
     if owner is None:
         return False
@@ -164,7 +171,8 @@ async def _read(term: Term, namespace: str, name: str) -> Object | None:
 
 
 async def _write(term: Term, user: User, found: Object | None, password: str | None) -> None:
-    """Write the Secret, before its content is committed."""
+    """Write the user's Secret, before its content is committed. `password` is None if it is in
+    another Secret."""
     bootstrap = await _bootstrap(term, [SPEC_NAMES[one] for one in mechanisms_of(user)])
     await _put(term, user, found, logins.login_secret(user, password, bootstrap))
 
@@ -188,7 +196,8 @@ async def _put(term: Term, user: User, found: Object | None, wanted: Object) -> 
 
 
 async def _authority(term: Term) -> str:
-    """Return the CA of the listeners' certificates, "" if they are all users' own."""
+    """Return the CA of the listeners' certificates as PEM, "" if the cluster has none of its
+    own."""
     try:
         found = await term.kube.get(CONFIG_MAPS, term.key[0], listener_authority_map(term.key[1]))
     except NotFound:

@@ -1,7 +1,8 @@
-"""Users of other namespaces than their LogCluster's, and what users may have at present.
+"""Limits of Users in other namespaces than their LogCluster's (tenants), and the rights that a user
+keeps at present.
 
-`api.tenancy` decides; this reads its inputs. What a namespace may no longer have is revoked: its
-users are cut off, and keep their passwords for when it is allowed again.
+`api.tenancy` decides; this module reads its inputs. What a namespace may no longer have is revoked:
+its users are cut off, and keep their passwords for when it is allowed again.
 
 Rights that a user keeps if its object states fewer (`left_of`) are committed before the rights that
 the object adds, which may be refused for their number or for a missing Secret. So a fault in an
@@ -46,11 +47,11 @@ from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.work_queue import Retry
 
 KEPT_MAX = 1_000
-"""Maximum number of users of a cluster before those with deleted namespaces are dropped."""
+"""Number of users of a cluster above which those with deleted namespaces are removed."""
 
 
 class NotAllowed(NamedTuple):
-    """A reason and a sentence."""
+    """Why an object may not have a user, as reason and sentence of a condition."""
 
     reason: str
     message: str
@@ -68,8 +69,8 @@ async def labels_of(term: Term, namespace: str) -> dict[str, str] | None:
 
 
 async def labels_for(term: Term, user: User, cluster: LogCluster) -> dict[str, str] | None:
-    """Return the labels of the user's namespace, {} if they do not matter. Return None if it is
-    deleted or being deleted."""
+    """Return the labels of the user's namespace if they decide what it may have, else {}. Return
+    None if the namespace does not exist or is being deleted."""
     going = user.metadata.deletion_timestamp is not None
     if not is_tenant(user) or not (going or needs_labels(cluster)):
         return {}
@@ -77,8 +78,8 @@ async def labels_for(term: Term, user: User, cluster: LogCluster) -> dict[str, s
 
 
 def refusal(user: User, cluster: LogCluster, labels: Mapping[str, str] | None) -> NotAllowed | None:
-    """Return why the object may not have a user here, or None. `labels` is None if its namespace is
-    deleted or being deleted."""
+    """Return why the object may not declare a user in this cluster, or None if it may. `labels` are
+    its namespace's, None if that does not exist or is being deleted."""
     if labels is None:
         text = f"Namespace {user.metadata.namespace} is gone, or is being deleted."
         return NotAllowed("NotAllowed", text)
@@ -90,7 +91,7 @@ def refusal(user: User, cluster: LogCluster, labels: Mapping[str, str] | None) -
 
 
 def taken_name(user: User, security: Security) -> NotAllowed | None:
-    """Return why an object may not begin to declare the user, or None.
+    """Return why an object of a tenant may not begin to declare the user, or None if it may.
 
     A person outside its namespace may own the name already. The name of a ServiceAccount contains
     its own namespace, so it is always free.
@@ -111,7 +112,8 @@ def taken_name(user: User, security: Security) -> NotAllowed | None:
 
 
 async def cut_off(term: Term, row: DeclaredUser) -> None:
-    """Revoke login, rules and quotas; the committed password stays."""
+    """Commit that the user is disabled and has no rules and quotas. Its committed password
+    stays."""
     answer = await term.ask(
         DeclareUser(object=row.object, user_name=row.user_name, disabled=True, acls=())
     )
@@ -120,7 +122,8 @@ async def cut_off(term: Term, row: DeclaredUser) -> None:
 
 
 async def labels_around(term: Term, row: DeclaredUser) -> dict[str, str] | None:
-    """Return the labels of a tenant's namespace, or None if it is deleted or being deleted.
+    """Return the labels of the namespace of the user's object, {} for the LogCluster's own. Return
+    None if it does not exist or is being deleted.
 
     The LogCluster's own namespace is not a tenant's: users deleted with it stay.
     """
@@ -129,14 +132,14 @@ async def labels_around(term: Term, row: DeclaredUser) -> dict[str, str] | None:
 
 
 def may_still(cluster: LogCluster, row: DeclaredUser, labels: dict[str, str] | None) -> bool:
-    """Return True if a user may remain although its object is deleted or replaced: its namespace
-    with these labels exists and may have it."""
+    """Return True if a committed user may remain although its object is deleted or replaced: its
+    namespace exists and may have it. `labels` is the result of `labels_around`."""
     own = row.object.namespace == cluster.key[0]
     return own or refusal(_stated_by(row, cluster), cluster, labels) is None
 
 
 def _stated_by(row: DeclaredUser, cluster: LogCluster) -> User:
-    """Return the object as far as it is committed."""
+    """Return the User object as far as it follows from the committed user."""
     namespace, name = cluster.key
     account = account_user(row.object.namespace, "")
     login = None
@@ -155,8 +158,9 @@ def _stated_by(row: DeclaredUser, cluster: LogCluster) -> User:
 
 
 def bounded(user: str, values: QuotaValues, quotas: ClientQuotas) -> QuotaValues:
-    """Return the quotas of a User of another namespace, bounded by those of every user, whatever
-    the client id. Return none if Kafka's tools set the user's quotas: those hold."""
+    """Return the quotas `values` of a tenant's user, each reduced to those that apply to all users,
+    with any client id. Return no quotas if Kafka's tools set quotas for this user, since those
+    hold."""
     own = quotas.rows.get(QuotaEntity(user=user))
     if own is not None and own.owner == BY_CLIENT:
         return QuotaValues()
@@ -168,7 +172,8 @@ def bounded(user: str, values: QuotaValues, quotas: ClientQuotas) -> QuotaValues
 
 
 class Narrowed(NamedTuple):
-    """`changes`: True if it is less than what is committed."""
+    """Rules and quotas that a user keeps. `changes` is True if they are fewer or smaller than the
+    committed ones."""
 
     acls: tuple[Acl, ...]
     quotas: QuotaValues
@@ -178,7 +183,8 @@ class Narrowed(NamedTuple):
 def left_of(
     row: DeclaredUser, may: Callable[[Acl], bool], quotas: QuotaValues, image: ClusterImage
 ) -> Narrowed:
-    """Return what the row's object may keep of the committed rights, with `quotas`."""
+    """Return which of the committed rules the user's object may keep (those for which `may` is
+    True), and the smaller of its committed quotas and `quotas`."""
     uid = row.object.uid
     mine = [acl for acl, owners in image.security.acls.items() if uid in owners]
     kept = [acl for acl in mine if may(acl)]
@@ -189,14 +195,16 @@ def left_of(
 
 
 def still_stated(stated: Iterable[Acl], may: Callable[[Acl], bool]) -> Callable[[Acl], bool]:
-    """Return a test of the rights to keep: allowed, and still stated. A deny rule stays until all
-    stated rights are committed: without it others would grant more."""
+    """Return a function that is True for the rules to keep: those that are allowed and are still
+    `stated`. A deny rule is kept until all stated rules are committed: without it others would
+    grant more."""
     known = frozenset(stated)
     return lambda acl: may(acl) and (acl in known or acl.permission is AclPermission.DENY)
 
 
 def _least(one: QuotaValues, other: QuotaValues) -> QuotaValues:
-    """Return the smaller of both; a quota bounded by one of them only is bounded."""
+    """Return the smaller of both for each quota. A quota that only one of them limits is that
+    limit."""
     return replace(one, **{quota.value: smallest(quota, one, other) for quota in OF_CLIENTS})
 
 

@@ -1,10 +1,11 @@
-"""End of a User with a deleted object: proof, grace, an heir, or removal.
+"""What happens to a user after its User object was deleted: proof of the deletion, a grace period,
+then an heir takes it over or it is removed.
 
 Only a deletion on purpose counts: not one along with the CRD, the namespace or the cluster. Then
-the user may still log in for a grace, and nothing is removed if many vanish at once. The time of
-each deletion, and the users deleted within an hour, are committed in the API server's time: the
-grace continues under the next leader, whatever its host's clock shows. Deletions are counted per
-namespace, so that one tenant's do not hold up another's.
+the user may still log in for a grace period, and nothing is removed if many vanish at once. The
+time of each deletion, and the users deleted within an hour, are committed in the API server's time:
+the grace period continues under the next leader, whatever its host's clock shows. Deletions are
+counted per namespace, so that one tenant's do not hold up another's.
 
 A user that a live object of its namespace declares is handed over with its login and its rules, and
 never removed. An object of another namespace takes no login over: it gets the name once the user is
@@ -57,8 +58,8 @@ LOOK_AGAIN_MS = 30_000
 
 
 def former_of(term: Term, user: User) -> DeclaredUser | None:
-    """Return the committed user that `user` declares, if another object of its namespace that is no
-    longer seen declared it."""
+    """Return the committed user that `user` declares, if another object of the same namespace
+    declared it before and the watches no longer see that object. Return None otherwise."""
     row = term.image.security.users.get(user.user_name)
     if row is None or row.object == object_of(user) or user.metadata.deletion_timestamp:
         return None
@@ -70,8 +71,10 @@ def former_of(term: Term, user: User) -> DeclaredUser | None:
 
 
 async def forget(term: Term, result: PassResult, row: DeclaredUser) -> None:
-    """Remove a user with a deleted object, after a grace. A deletion along with its CRD, its
-    namespace or its cluster does not count."""
+    """Remove a committed user with an object that was deleted or replaced: hand it over to another
+    object that declares it, or remove it after the grace period. Keep it if the object exists, or
+    was deleted along with its CRD or its cluster. A tenant's user with a deleted namespace is cut
+    off, and kept while there is room."""
     cluster = term.cluster
     if row.object.uid == NO_OBJECT:
         return  # a ServiceAccount that stays cut off
@@ -108,8 +111,8 @@ async def forget(term: Term, result: PassResult, row: DeclaredUser) -> None:
 async def _leave_to(
     term: Term, result: PassResult, row: DeclaredUser, heir: UserObject | None
 ) -> None:
-    """Hand the user over to another object that declares it, or keep it until that one can be
-    read."""
+    """Hand the user over to `heir`, another object that declares it. If that is None, an object
+    with an unreadable spec may declare it: keep the user and look again later."""
     if heir is None:
         result.add_later(Work(Task.USER, (row.object.namespace, row.object.name)), LOOK_AGAIN_MS)
         return
@@ -121,8 +124,8 @@ async def _leave_to(
 
 
 def _kept(term: Term) -> Fate:
-    """Return the fate of a cut-off user with a deleted namespace: its row stays while there is
-    room."""
+    """Return the fate of a user that is cut off since its namespace was deleted: it stays while the
+    cluster has at most `KEPT_MAX` users."""
     crowded = len(term.image.security.users) > tenants.KEPT_MAX
     return Fate.GONE if crowded else Fate.STANDS
 
@@ -131,8 +134,8 @@ def _kept(term: Term) -> Fate:
 
 
 class Fate(Enum):
-    """State of an object. STANDS: it exists, or nothing proves that it does not; REPLACED: another
-    one has its name."""
+    """What became of a User object. STANDS: it exists, or nothing proves that it does not. GONE: it
+    is proven to be deleted. REPLACED: another object has its name."""
 
     STANDS = "Stands"
     GONE = "Gone"
@@ -140,7 +143,8 @@ class Fate(Enum):
 
 
 async def note_crd(term: Term) -> None:
-    """Note the CRD before any object is absent; after a failure a later pass notes it."""
+    """Note the CRD's uid in the Lease (`object_absence`), before any object is absent. A failure is
+    only logged; a later pass notes it."""
     try:
         await object_absence.note(term, CRD_NAME, USERS_CRD)
     except ApiError as error:
@@ -148,7 +152,8 @@ async def note_crd(term: Term) -> None:
 
 
 async def fate_of(term: Term, row: DeclaredUser) -> Fate:
-    """Return an object's state by fresh reads alone. Raises the API server's errors."""
+    """Return what became of the object of a committed user, by fresh reads alone. Raises the API
+    server's errors."""
     namespace, name = row.object.namespace, row.object.name
     since = await object_absence.counts_since(term, CRD_NAME, USERS_CRD)
     cluster = await term.kube.get(LOG_CLUSTERS, *term.key)
@@ -172,7 +177,8 @@ async def fate_of(term: Term, row: DeclaredUser) -> Fate:
 
 
 async def is_back(term: Term, result: PassResult, row: DeclaredUser) -> None:
-    """End the grace: the object exists again, another has replaced it, or the deletion is void."""
+    """End the grace period of a user, if it is in one: its object exists again, or the deletion
+    does not count."""
     if row.gone_since_ms is not None:
         await _note(term, row, None)
         settle(term, result)
@@ -181,8 +187,9 @@ async def is_back(term: Term, result: PassResult, row: DeclaredUser) -> None:
 async def grace_left_ms(
     term: Term, result: PassResult, cluster: LogCluster, row: DeclaredUser
 ) -> int:
-    """Return for how many milliseconds the user may still log in after its object's proven
-    deletion; 0 ends its logins now."""
+    """Return after how many milliseconds to look again at a user with a deleted object, while it
+    may still log in. Return 0 if its login ends now. The first call commits the start of the grace
+    period. A mass deletion that is not acknowledged holds the end up."""
     now_ms, since_ms = term.server_ms(), row.gone_since_ms
     grace_ms_of_all = grace_ms(cluster)
     if since_ms is None or now_ms < since_ms:  # a clock that went back restarts the grace
@@ -205,7 +212,8 @@ async def grace_left_ms(
 
 
 def grace_ms(cluster: LogCluster) -> int:
-    """Return how long a user may log in after its object's deletion, in milliseconds."""
+    """Return the grace period: how long a user may log in after its object's deletion, in
+    milliseconds."""
     grace_s = _deletion(cluster).grace_seconds
     return 1000 * (GRACE_SECONDS_DEFAULT if grace_s is None else grace_s)
 
@@ -217,8 +225,8 @@ async def _note(term: Term, row: DeclaredUser, gone_since_ms: int | None) -> Non
 
 
 def settle(term: Term, result: PassResult) -> dict[str, str]:
-    """Report namespaces that lost too many objects within an hour; return the sentences by
-    namespace."""
+    """Set or clear the stall cause about namespaces that lost too many User objects within an hour.
+    Return its sentences by namespace, {} if there are none."""
     cluster = term.cluster
     if cluster is None:
         return {}
@@ -275,15 +283,17 @@ def _deletion(cluster: LogCluster) -> UserDeletion:
 
 
 class UserClaims(NamedTuple):
-    """`heir`: the oldest object that takes the user over. `any`: True if any object declares it,
-    even one with an unreadable spec."""
+    """Objects that declare a user of which the own object was deleted. `heir`: the oldest one that
+    takes the user over, None if there is none. `any`: True if any object declares it, even one with
+    an unreadable spec."""
 
     heir: UserObject | None
     any: bool
 
 
 async def claims_on(term: Term, cluster: LogCluster, row: DeclaredUser) -> UserClaims:
-    """Return the claims by a fresh list. Raises ApiError."""
+    """Return which objects of the user's namespace declare the user, by a fresh list. Raises
+    ApiError."""
     claimed = False
     listed = await term.kube.list(USERS, row.object.namespace)
     for found in sorted(listed.items, key=_age):
@@ -306,7 +316,8 @@ async def claims_on(term: Term, cluster: LogCluster, row: DeclaredUser) -> UserC
 
 
 def _may_declare(term: Term, found: Object, user_name: str) -> bool:
-    """Return True if an object may declare the user, by the readable names in its spec."""
+    """Return True if an object with an unreadable spec may declare the user, by the names in it
+    that can be read."""
     meta, spec = found["metadata"], found.get("spec") or {}
     ref = spec.get("clusterRef") or {}
     cluster = (ref.get("namespace") or meta["namespace"], ref.get("name"))

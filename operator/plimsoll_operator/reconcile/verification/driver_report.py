@@ -1,4 +1,4 @@
-"""Status of a Verification, by its driver's report. Pure.
+"""Makes the status of a Verification from its driver's report. Pure.
 
 The report is a ConfigMap written by the driver. The owner may choose the driver's image, and others
 in the namespace may write the ConfigMap. So invalid content is left out, and an unknown verdict
@@ -31,7 +31,7 @@ UNREADABLE = "ReportUnreadable"
 VERDICTS = ("Passed", "Violated", "Inconclusive")
 EXAMPLES_MAX = 20
 TIMEOUT_SECONDS_DEFAULT = 600
-"""The driver's own default for reading back, in seconds."""
+"""Seconds that the driver takes at most for reading the topic back, if the spec states nothing."""
 _REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]{0,252}[A-Za-z0-9_])?")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _STORED = range(-(2**63), 2**63)
@@ -40,7 +40,8 @@ M = TypeVar("M", bound=msgspec.Struct)
 
 
 def reported(report: Object, driver: SparkDriver) -> VerificationStatus | None:
-    """Return the status by the report so far, or None if it is empty."""
+    """Return the status that the report so far gives, or None if the driver has reported
+    nothing."""
     data = report.get("data") or {}
     if VERDICT in data:
         return _verdict(_content(data[VERDICT]), driver.report)
@@ -50,7 +51,8 @@ def reported(report: Object, driver: SparkDriver) -> VerificationStatus | None:
 
 
 def final(type_: str, reason: str, message: str) -> tuple[Condition, ...]:
-    """Return the conditions of an ended run; `type_`: Complete or Failed."""
+    """Return the conditions of a run that has ended. `type_` is Complete or Failed; Ready is True
+    for Complete."""
     return (
         condition(type_, True, reason, message),
         condition("Ready", type_ == "Complete", reason, message),
@@ -58,7 +60,7 @@ def final(type_: str, reason: str, message: str) -> tuple[Condition, ...]:
 
 
 def _content(text: str) -> dict[str, Any]:
-    """Return the parsed content, empty if it is unreadable."""
+    """Return the JSON object in an entry of the report, {} if it cannot be read."""
     try:
         found = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
@@ -114,12 +116,12 @@ def _verdict(content: dict[str, Any], name: str) -> VerificationStatus:
 
 
 def _sentence(message: str) -> str:
-    """Make a full sentence, as in other conditions; drivers write a part of a line."""
+    """Return the driver's message as a full sentence, as in other conditions."""
     return sentence_start(message) + ("" if message.endswith((".", "!", "?")) else ".")
 
 
 def _reason(stated: object, verdict: str) -> str:
-    """Return a reason in Kubernetes' format."""
+    """Return the stated reason if it has Kubernetes' format, else the verdict."""
     return stated if isinstance(stated, str) and _REASON.fullmatch(stated) else verdict
 
 
@@ -138,7 +140,7 @@ def _timing(stated: object) -> Timing:
 
 
 def _time(stated: str | None) -> str | None:
-    """Return None for an invalid time."""
+    """Return the stated time if it is a valid timestamp, else None."""
     try:
         known = stated is not None and _TIME.fullmatch(stated) and milliseconds(stated) >= 0
     except ValueError:
@@ -147,8 +149,8 @@ def _time(stated: str | None) -> str | None:
 
 
 def _convert(content: object, model: type[M]) -> M:
-    """Convert content; leave out what does not fit, since the driver's image may be newer or
-    older."""
+    """Return the content as a `model`. Unknown fields are left out, since the driver's image may be
+    newer or older. Return an empty model if a field cannot be read or a number is too large."""
     try:
         found = msgspec.convert(content or {}, model, strict=False)
     except msgspec.ValidationError:

@@ -1,4 +1,5 @@
-"""A Verification: start its driver once the topic serves, then show its report.
+"""Reconciles a Verification: starts its driver once the topic serves, then shows the driver's
+report.
 
 The report ConfigMap is the only record of a run: it is deleted with the Verification, and a driver
 that has reported anything is never started again. A Verification that shows its end is never read
@@ -55,7 +56,8 @@ LOGIN_FILES = {"java.properties", "librdkafka.conf"}
 
 
 class _NameTaken(Exception):
-    """Raised with a sentence if an object that the driver needs has another owner."""
+    """Raised if an object that the driver needs exists and has another owner. Its text is a
+    sentence."""
 
 
 async def reconcile(term: Term, key: Key) -> PassResult:
@@ -100,8 +102,8 @@ async def _reconcile(term: Term, result: PassResult, key: Key) -> None:
 
 
 def _user(term: Term, verification: Verification) -> User | None:
-    """Return the User that its driver logs in as, or None if none is named or the LogCluster has no
-    such User."""
+    """Return the User that the Verification's driver logs in as. Return None if the spec names
+    none, or the LogCluster has no such User."""
     name = verification.spec.user
     found = None if name is None else term.objects.users.get((verification.key[0], name))
     return found if found is not None and found.cluster_key == term.key else None
@@ -145,10 +147,10 @@ async def _step(term: Term, verification: Verification, driver: SparkDriver) -> 
 
 
 async def _make(term: Term, verification: Verification, manifest: Manifest) -> None:
-    """Create a child, or update it if an earlier operator created it.
+    """Create an object of the driver. If an earlier operator created it, apply it again.
 
     An object of another owner is never taken over: a user that may write Verifications need not
-    have rights on Roles or ServiceAccounts. Raises _NameTaken.
+    have rights on Roles or ServiceAccounts. Raise `_NameTaken` then.
     """
     kind = kind_of(manifest)
     try:
@@ -167,7 +169,8 @@ def _name(manifest: Manifest) -> str:
 async def _of_the_driver(
     term: Term, verification: Verification, driver: SparkDriver
 ) -> VerificationStatus | None:
-    """Return the driver's result, or None if no driver was started."""
+    """Return the status that the driver's Job and report give, or None if no driver was started. A
+    Job that ended without a verdict gives a failed status."""
     job = await _find(term, JOBS, verification, driver.job)
     report = await _find(term, CONFIG_MAPS, verification, driver.report)
     status = None if report is None else reported(report, driver)
@@ -215,7 +218,7 @@ def _waits_for(term: Term, verification: Verification, driver: SparkDriver) -> C
 
 
 def _no_way_in(term: Term, verification: Verification, driver: SparkDriver) -> Condition | None:
-    """Return the condition on why its driver cannot reach a broker, or None."""
+    """Return the condition that says why the driver could not reach a broker, or None if it can."""
     if verification.spec.user is None:
         if open_to_all(term.image.listeners) is not None:
             return None
@@ -234,8 +237,8 @@ def _no_way_in(term: Term, verification: Verification, driver: SparkDriver) -> C
 
 
 async def _waits_for_login(term: Term, driver: SparkDriver) -> Condition | None:
-    """Return the condition while the login Secret is incomplete, which it stays if the User has a
-    password of its own."""
+    """Return the condition that says that the login Secret is missing or incomplete, or None if it
+    is complete. It stays incomplete if the User keeps its password in another Secret."""
     if not driver.login:
         return None
     namespace = driver.verification.key[0]
@@ -252,7 +255,8 @@ async def _waits_for_login(term: Term, driver: SparkDriver) -> Condition | None:
 
 
 def _earlier(term: Term, verification: Verification) -> str | None:
-    """Return an unfinished Verification of the same topic that was created before this one."""
+    """Return the name of the oldest unfinished Verification of the same topic that was created
+    before this one, or None."""
     mine = _age(verification)
     others = [
         other
@@ -272,14 +276,16 @@ def _age(verification: Verification) -> tuple[str, str]:
 
 
 def _ended(term: Term, key: Key) -> bool:
-    """Return True if it has ended, by this term's status, else by the object's."""
+    """Return True if the Verification has ended, by the status of this term's last pass, else by
+    the object's."""
     known = term.shown.status_of(Target(VERIFICATIONS, *key), VerificationStatus)
     return known.phase in FINAL if known is not None else _shows_its_end(term, key)
 
 
 def _shows_its_end(term: Term, key: Key) -> bool:
-    """Return True if this very object shows its end. A status is written by name, so a late write
-    for a deleted namesake may be older than the object."""
+    """Return True if the object's conditions say that it has ended. A condition older than the
+    object does not count: statuses are written by name, so a late write may be about a deleted
+    Verification of the same name."""
     found = term.objects.verifications.get(key)
     made = "" if found is None else found.metadata.creation_timestamp or ""
     return any(
@@ -289,7 +295,8 @@ def _shows_its_end(term: Term, key: Key) -> bool:
 
 
 def cannot_end(driver: SparkDriver) -> VerificationStatus | None:
-    """Return a failure if the requested rate cannot write all records in time."""
+    """Return a failed status if the records cannot be written in time at the rate that the spec
+    states, else None."""
     spec = driver.verification.spec
     rate = spec.produce.records_per_second
     if rate is None:
@@ -312,8 +319,9 @@ def cannot_end(driver: SparkDriver) -> VerificationStatus | None:
 
 
 def cannot_tell(term: Term, verification: Verification) -> VerificationStatus | None:
-    """Return a failure if the topic is compacted: records that the cleaner removes would count as
-    lost, and their offsets as gaps."""
+    """Return a failed status if the topic is compacted and the checks NoLoss or NoGap are asked
+    for, else None: records that the cleaner removes would count as lost, and their offsets as
+    gaps."""
     name, verify = verification.spec.topic, verification.spec.verify
     checks = ALL_CHECKS if verify is None or verify.checks is None else verify.checks
     asked = set(checks)
@@ -345,7 +353,7 @@ def _pending(reason: str, message: str) -> VerificationStatus:
 
 
 def _is_over(job: Object) -> bool:
-    """Return True if the Job has ended, successful or not: a driver with a verdict has reported it
+    """Return True if the Job has ended, successful or not. A driver with a verdict has reported it
     before."""
     return any(
         c["type"] in ("Complete", "Failed") and c["status"] == "True"
@@ -354,7 +362,8 @@ def _is_over(job: Object) -> bool:
 
 
 def _ended_without_a_verdict(known: VerificationStatus | None, why: str) -> VerificationStatus:
-    """Return a failed status. `known`: the driver's last report, with counts to keep."""
+    """Return the failed status of a run that ended for the reason `why`. `known` is the driver's
+    last report, of which the counts are kept; None if there is none."""
     return msgspec.structs.replace(
         known or VerificationStatus(),
         phase="Failed",
@@ -364,8 +373,8 @@ def _ended_without_a_verdict(known: VerificationStatus | None, why: str) -> Veri
 
 
 async def _find(term: Term, kind: Kind, verification: Verification, name: str) -> Object | None:
-    """Return this very object's child; wait for the end of an earlier object's. Raises
-    _NameTaken."""
+    """Return an object of the driver, or None if it does not exist. Raise Retry while one of a
+    deleted Verification of the same name exists, `_NameTaken` if it has another owner."""
     try:
         found = await term.kube.get(kind, verification.metadata.namespace, name)
     except NotFound:
