@@ -20,7 +20,8 @@ ANSWERED_AT_ONCE = 50
 
 
 class Asker:
-    """The `token` of a shard's operations. It keeps the first answer."""
+    """Receives the answer to one operation of a group shard, and hands it to the request handler
+    that asked. It keeps the first answer."""
 
     __slots__ = ("_future", "answer_value")
 
@@ -30,8 +31,8 @@ class Asker:
         self._future: asyncio.Future[object] | None = None
 
     def answer(self, value: object) -> None:
-        """Set the answer, unless there is one. If the client has disconnected, its session has
-        cancelled the future."""
+        """Set the answer, unless there is one, and complete the future. The future may be cancelled
+        already, since a client that disconnects cancels it."""
         if self.answer_value is not None:
             return
         self.answer_value = value
@@ -41,6 +42,7 @@ class Asker:
 
     @property
     def answered(self) -> bool:
+        """True if there is an answer."""
         return self.answer_value is not None
 
     def future(self) -> asyncio.Future[object]:
@@ -55,14 +57,17 @@ class ShardOfReply(Protocol):
     """The part of a shard that a waiting reply needs."""
 
     def may_tell(self) -> bool:
-        """Return True if remembered state may be told to clients now."""
+        """Return True if the shard's state may be told to clients now: it leads and holds the
+        lease."""
 
 
 class WaitingReplies:
-    """The replies of one outcome while they wait; the token of a replica's waiter.
+    """The replies of one operation that wait until the partition's high watermark reaches its
+    records, or those it has read. A replica holds it as the token of an `AckWaiter`.
 
-    `written` is True if the outcome had records. Their commit proves the reply. A reply to a read
-    needs the lease when it is sent. The members of a large group are answered a few at a time, so
+    `written`: True if the operation wrote records. Their commit proves that this broker was the
+    leader; without records the reply needs the lease when it is sent. `then`: called with the error
+    code after the replies, or None. The members of a large group are answered a few at a time, so
     that other tasks run in between.
     """
 
@@ -82,13 +87,15 @@ class WaitingReplies:
         self._written = written
 
     def answer(self, code: int) -> None:
-        """Send the replies: the wait is over with the replica's `code`."""
+        """Send the replies. `code`: the replica's error code, NONE if the records are committed.
+        With an error the askers get the coordinator's error code instead of their replies."""
         heard = told(Code(code))
         self._leave(heard, 0)
         if self._then is not None:
             self._then(self._told_now(heard))
 
     def _leave(self, heard: Code, first: int) -> None:
+        """Send the replies from number `first` on, ANSWERED_AT_ONCE in a turn of the event loop."""
         code, end = self._told_now(heard), first + ANSWERED_AT_ONCE
         for token, answer in self._replies[first:end]:
             assert isinstance(token, Asker)
@@ -97,6 +104,8 @@ class WaitingReplies:
             asyncio.get_running_loop().call_soon(self._leave, heard, end)
 
     def _told_now(self, heard: Code) -> Code:
+        """Return the error code to send: `heard`, or NOT_COORDINATOR if the reply needs the lease
+        and the broker does not hold it."""
         if heard is Code.NONE and not self._written and not self._shard.may_tell():
             return Code.NOT_COORDINATOR
         return heard

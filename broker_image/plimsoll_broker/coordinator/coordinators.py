@@ -49,7 +49,8 @@ EnsureTopic = Callable[[EnsureInternalTopic, int], Awaitable[Answer]]
 
 
 class InternalTopics:
-    """One for a broker."""
+    """Has the controller create internal topics such as `__consumer_offsets` when a client first
+    needs them. One for a broker."""
 
     def __init__(self, ask: EnsureTopic) -> None:
         self._ask = ask
@@ -93,8 +94,9 @@ SWEEP_EVERY_S = 1.0
 
 
 class Coordinators:
-    """One for a broker; it is `ReplicaManager.watcher`. `topics` creates the topics that it
-    needs."""
+    """The group coordinators of one broker: a `GroupShard` for each partition of
+    `__consumer_offsets` that it leads. Implements `PartitionWatcher`. `topics` creates the topic
+    when it is missing."""
 
     def __init__(
         self,
@@ -125,7 +127,8 @@ class Coordinators:
     # --- leadership -----------------------------------------------------------------------------
 
     def stepped(self, hosted: Hosted) -> None:
-        """Make or drop the partition's shard if its leadership here has changed."""
+        """Make or drop the partition's shard if this broker has begun or ceased to lead it. Ignore
+        partitions of other topics."""
         if hosted.name != GROUP_OFFSETS:
             return
         shard, leader = self._shards.get(hosted.key), hosted.replica.leader
@@ -145,8 +148,8 @@ class Coordinators:
             self._kick.set()
 
     def update(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Take a new image; the metadata stream's callback. Offsets of deleted topics are looked
-        for."""
+        """Take a new metadata image. If a topic was deleted, have all shards look for committed
+        offsets of deleted topics."""
         if old.topics is new.topics:
             return
         if any(topic_id not in new.topics for topic_id in old.topics):
@@ -155,7 +158,7 @@ class Coordinators:
             self._kick.set()
 
     def close(self) -> None:
-        """Stop coordinating groups; parked requests fail."""
+        """Drop all shards. Waiting requests get NOT_COORDINATOR."""
         self._closed = True
         for shard in self._shards.values():
             self._drop(shard)
@@ -163,29 +166,32 @@ class Coordinators:
         self._to_load.clear()
 
     def _drop(self, shard: GroupShard) -> None:
+        """Drop the shard and keep its count of rebalances."""
         shard.drop()
         self.stats.rebalances_ended += shard.soft.rebalances
 
     # --- being asked ----------------------------------------------------------------------------
 
     def shards(self) -> list[GroupShard]:
-        """Return all shards, active or not."""
+        """Return all shards: loading, active or failed."""
         return list(self._shards.values())
 
     @property
     def groups(self) -> int:
-        """The number of groups coordinated here."""
+        """The number of groups that the active shards coordinate."""
         return sum(len(shard.state.groups) for shard in self._active())
 
     @property
     def loading_ms(self) -> int:
-        """Return the wait of the oldest load, in ms."""
+        """The time in ms for which the oldest of the shards in loading has waited or loaded; 0 if
+        none is loading."""
         now_ms = self._manager.now_ms()
         loading = (s for s in self._shards.values() if s.phase is ShardPhase.LOADING)
         return max((now_ms - shard.begun_ms for shard in loading), default=0)
 
     def partition_of(self, group_id: str) -> PartitionKey | None:
-        """Return the partition that holds a group, or None if the topic does not exist yet."""
+        """Return the partition of `__consumer_offsets` that holds a group. Return None if the topic
+        does not exist yet."""
         image = self._manager.image
         topic_id = None if image is None else image.topic_ids.get(GROUP_OFFSETS)
         if image is None or topic_id is None:
@@ -194,7 +200,8 @@ class Coordinators:
         return PartitionKey(topic_id, partition_of(group_id, partitions)) if partitions else None
 
     def ask(self, group_id: str, op: Operation) -> Asker:
-        """Decide the operation in the call; the answer may come later."""
+        """Have the group's shard decide the operation, and return the asker, which gets the answer
+        now or later. Without a shard here it has an error already."""
         shard = self._shard(group_id)
         if isinstance(shard, GroupShard):
             return shard.ask(op)
@@ -203,9 +210,9 @@ class Coordinators:
         return asker
 
     def list_groups(self, op: ListGroups) -> Iterator[Asker]:
-        """Yield an asker for each portion of `GROUPS_AT_ONCE` groups; each is decided when it is
-        taken, so that other tasks can run in between. A shard that is still loading answers for all
-        of its groups once it is loaded."""
+        """Yield askers for lists of groups, each for up to GROUPS_AT_ONCE groups of one shard. Each
+        is decided when the caller takes it, so that other tasks can run in between. For a shard in
+        loading there is one asker, which is answered for all of its groups once it is loaded."""
         for shard in list(self._shards.values()):
             if shard.phase is ShardPhase.ACTIVE:
                 names = shard.state.names()
@@ -217,12 +224,15 @@ class Coordinators:
                 yield shard.ask(op)
 
     def order(self, group_id: str, op: Operation) -> None:
-        """Decide an operation without an asker."""
+        """Have the group's shard decide an operation that needs no answer. Do nothing without a
+        shard here."""
         shard = self._shard(group_id)
         if isinstance(shard, GroupShard):
             shard.order(op)
 
     def _shard(self, group_id: str) -> GroupShard | RefusedAsWhole:
+        """Return the shard that coordinates the group, or the refusal if there is none here or the
+        group id is invalid."""
         refusal = check_group_id(group_id)
         if refusal is not None:
             return refusal
@@ -240,6 +250,8 @@ class Coordinators:
         yield "group measures", self.measures.run()
 
     async def _run(self) -> None:
+        """Load new shards, remove offsets of deleted topics and load groups again. Runs until
+        cancelled."""
         while True:
             waiting = any(s.sweep_due or s.holds_back for s in self._active())
             if waiting:
@@ -260,13 +272,14 @@ class Coordinators:
             await self._look_at_unloaded()
 
     def look_at_unloaded(self) -> None:
-        """Have groups loaded for which there may be memory now."""
+        """Have shards with unloaded groups try to load them again, since memory may be free."""
         for shard in self._active():
             shard.reload_due = shard.holds_back
         self._kick.set()
 
     async def _look_at_unloaded(self) -> None:
-        """Make one pass through a log; shards that wait for their first load go before the next
+        """Make room if it is wanted; then read at most one shard's log again, to delete or load
+        groups that were not loaded for lack of memory. New shards are loaded before the next such
         pass."""
         if self.memory.wants_room:
             await make_room(self.shards(), self.memory)
@@ -286,11 +299,12 @@ class Coordinators:
                 return
 
     def _active(self) -> list[GroupShard]:
+        """Return the shards that are loaded."""
         return [s for s in self._shards.values() if s.phase is ShardPhase.ACTIVE]
 
     async def _sweep(self, shard: GroupShard) -> None:
-        """Write tombstones for offsets of deleted topics, so that a later topic of the same name
-        does not start there."""
+        """Delete the shard's committed offsets of deleted topics, so that a group does not begin at
+        them in a later topic of the same name."""
         shard.sweep_due = False
         names: Iterable[str] = tuple(shard.state.groups)
         async for group_id in in_slices(names):

@@ -58,7 +58,7 @@ _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
 async def lag_text(lags: Sequence[TopicLag]) -> bytes:
-    """Return all series of these topics of groups."""
+    """Return the lag of these groups and topics as Prometheus text. Takes its time in slices."""
     parts: tuple[list[bytes], ...] = tuple(
         [f"# HELP {name} {text}\n# TYPE {name} gauge\n".encode()] for name, text in _FAMILIES
     )
@@ -79,7 +79,8 @@ Shards = Callable[[], list[GroupShard]]
 
 @dataclass(slots=True)
 class GroupStats:
-    """Counters since the start; they only grow."""
+    """Counters of group coordination since the broker's start, which the metrics read. They only
+    grow."""
 
     loads: int = 0
     load_ms: int = 0
@@ -91,7 +92,7 @@ class GroupStats:
     """Rebalances of shards that are no longer here."""
 
     def answered(self, op: Operation, answer: object) -> None:
-        """Count the commits of an answer."""
+        """Count the offsets of a commit by its answer: those committed, and those that failed."""
         match op, answer:
             case CommitOffsets(), OffsetsCommitted(partitions):
                 failed = [one.code.name for one in partitions if one.code is not Code.NONE]
@@ -103,7 +104,7 @@ class GroupStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupsSeen:
-    """The result of one look."""
+    """What the last look at all groups found, for the metrics."""
 
     states: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(STATES, 0))
     """Groups by state, in Kafka's words."""
@@ -116,12 +117,14 @@ class GroupsSeen:
 
     @property
     def groups(self) -> int:
+        """The number of groups."""
         return sum(self.states.values())
 
 
 class GroupMeasures:
-    """`series_max` is the number of topics of groups for which lag is shown. With 0, lag is not
-    measured and log ends are not requested."""
+    """Measures all groups of a broker every few seconds; `seen` has the last result. `series_max`:
+    the number of pairs of group and topic for which lag is shown. With 0 lag is not measured and no
+    log ends are requested."""
 
     def __init__(self, manager: ReplicaManager, shards: Shards, series_max: int) -> None:
         # The result of the last look.
@@ -143,6 +146,7 @@ class GroupMeasures:
             await self.look()
 
     async def look(self) -> None:
+        """Measure all groups once, and set `seen`."""
         states = Counter(dict.fromkeys(STATES, 0))
         async for shard, group_id in in_slices(self._groups()):
             group = shard.state.groups.get(group_id)
@@ -163,6 +167,7 @@ class GroupMeasures:
     # --- lag ------------------------------------------------------------------------------------
 
     async def _wanted(self) -> list[PartitionKey]:
+        """Return the partitions with committed offsets, at most PARTITIONS_MAX."""
         wanted: dict[PartitionKey, None] = {}
         async for _, topic, committed in in_slices(self._topics()):
             for index, offset in committed.items():
@@ -172,6 +177,8 @@ class GroupMeasures:
         return list(wanted)
 
     async def _lags(self) -> tuple[FurthestBehind, int]:
+        """Return the lag of the groups and topics that are furthest behind, and the number of
+        partitions without a known log end."""
         lags, now_ms, unknown = FurthestBehind(self._series_max), self._manager.now_ms(), 0
         wall_ms = time.time_ns() // 1_000_000
 
@@ -195,7 +202,7 @@ class GroupMeasures:
         return lags, unknown
 
     def _key(self, topic: str, index: int, offset: CommittedOffset) -> PartitionKey | None:
-        """Return the partition, or None if the topic of the commit is gone."""
+        """Return the partition of a committed offset. Return None if the topic has been deleted."""
         image = self._manager.image
         if image is None:
             return None
@@ -207,6 +214,7 @@ class GroupMeasures:
     # --- what is there now, however long it takes to go through it ------------------------------
 
     def _groups(self) -> Iterator[tuple[GroupShard, str]]:
+        """Yield each group of an active shard."""
         for shard in self._shards():
             if shard.phase is ShardPhase.ACTIVE:
                 for group_id in list(shard.state.groups):
@@ -214,6 +222,8 @@ class GroupMeasures:
                         yield shard, group_id
 
     def _topics(self) -> Iterator[tuple[str, str, Mapping[int, CommittedOffset]]]:
+        """Yield group id, topic and committed offsets by partition, for each topic of each
+        group."""
         for shard, group_id in self._groups():
             group = shard.state.groups.get(group_id)
             if group is not None:

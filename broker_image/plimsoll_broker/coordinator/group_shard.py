@@ -53,7 +53,9 @@ AT_ONCE = 20
 
 
 class DeadlineTimer:
-    """`due` is called for each deadline that has passed."""
+    """Calls `due` with the key of each deadline that has passed, at most AT_ONCE in a turn.
+    `deadlines`: times by key, on the clock of `now_ms`. If the process was paused, deadlines are
+    given more time, so that heartbeats in the sockets are read first."""
 
     def __init__(
         self,
@@ -74,7 +76,7 @@ class DeadlineTimer:
         self._not_before_ms = 0
 
     def arm(self) -> None:
-        """Set the timer anew if the earliest deadline has changed."""
+        """Set the event loop's timer to the earliest deadline, if that has changed."""
         earliest_ms = self._deadlines.earliest_ms()
         at_ms = None if earliest_ms is None else max(earliest_ms, self._not_before_ms)
         if at_ms == self._at_ms:
@@ -87,11 +89,14 @@ class DeadlineTimer:
             self._handle = asyncio.get_running_loop().call_later(wait_s, self._fired)
 
     def cancel(self) -> None:
+        """Unset the timer."""
         if self._handle is not None:
             self._handle.cancel()
         self._handle = self._at_ms = None
 
     def _fired(self) -> None:
+        """Call `due` for passed deadlines, or give them more time if the timer was late, and set
+        the timer again."""
         self._handle = self._at_ms = None
         now_ms = self._now_ms()
         not_before_ms = self._late.not_before_ms(self._expected_ms, now_ms)
@@ -112,7 +117,8 @@ _LOADS = RefusedAsWhole(Code.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 class HeldOperations:
-    """Owned by the event loop. `now_ms`: the monotonic clock."""
+    """Holds the operations that arrive while a shard is loading, in order, each for at most
+    HELD_MS_MAX. `now_ms`: the monotonic clock."""
 
     __slots__ = ("_deadlines", "_now_ms", "_ops", "_timer")
 
@@ -124,12 +130,13 @@ class HeldOperations:
         self._timer = DeadlineTimer(self._deadlines, now_ms, self._waited_enough)
 
     def __bool__(self) -> bool:
-        """True if any is held: later operations queue behind it."""
+        """Return True if any operation is held; later ones must then be held behind it."""
         return bool(self._ops)
 
     def add(self, op: Operation, asker: Asker | None) -> None:
-        """Hold an operation. Its asker gets COORDINATOR_LOAD_IN_PROGRESS if it waits too long, or
-        if too many wait. An operation without asker is about one that is held."""
+        """Hold an operation. Its asker gets COORDINATOR_LOAD_IN_PROGRESS if HELD_MAX are held
+        already or the load takes too long. `asker` is None for an operation that follows from an
+        earlier one and needs no answer; it is always held."""
         if asker is not None and len(self._ops) >= HELD_MAX:
             asker.answer(_LOADS)
             return
@@ -139,7 +146,7 @@ class HeldOperations:
         self._timer.arm()
 
     def take(self) -> Iterator[tuple[Operation, Asker | None]]:
-        """Yield and remove the operations in order, including those that arrive meanwhile."""
+        """Remove and yield the operations in order, including those that are added meanwhile."""
         while self._ops:
             key = next(iter(self._ops))
             self._deadlines.clear(key)
@@ -147,12 +154,13 @@ class HeldOperations:
         self._timer.cancel()
 
     def refuse(self, code: Code) -> None:
-        """Refuse all held operations: the load has failed."""
+        """Remove all operations and answer them with this error code."""
         for _, asker in self.take():
             if asker is not None:
                 asker.answer(RefusedAsWhole(code))
 
     def _waited_enough(self, key: Hashable) -> None:
+        """Refuse an operation that was held too long."""
         assert isinstance(key, Asker)
         del self._ops[key]
         key.answer(_LOADS)
@@ -163,7 +171,8 @@ RECORDS_AT_ONCE = 10_000
 
 
 class TurnAppends:
-    """The appends of one leader epoch of one partition."""
+    """Collects the records that one shard decides in a turn of the event loop, and appends them to
+    the log at its end. For one partition and leader epoch."""
 
     __slots__ = ("_due", "_hosted", "_leader", "_manager", "_queue")
 
@@ -177,12 +186,12 @@ class TurnAppends:
 
     @property
     def next_offset(self) -> int:
-        """The offset of the next record."""
+        """The offset that the next added record will have."""
         return self._hosted.log.log_end_offset + len(self._queue)
 
     @property
     def record_bytes_max(self) -> int:
-        """The bytes that a batch may hold besides its header."""
+        """The bytes of records that one batch may hold (max.message.bytes less the header)."""
         return self._hosted.max_message_bytes - HEADER_SIZE
 
     def fits(self, record: KeyValue) -> bool:
@@ -190,13 +199,16 @@ class TurnAppends:
         return size_of(record) <= self.record_bytes_max
 
     def add(self, records: list[KeyValue]) -> None:
+        """Add records to be written at the end of this turn."""
         self._queue += records
         if not self._due:
             self._due = True
             asyncio.get_running_loop().call_soon(self.write)
 
     def write(self) -> None:
-        """Write all records of this turn. On the commit path: an error is not caught."""
+        """Append all collected records, as one batch if they fit. Write nothing more once
+        leadership has ended or the disk has failed. A bug here is on the commit path, so it is not
+        caught."""
         self._due = False
         queue, self._queue = self._queue, []
         hosted, manager = self._hosted, self._manager
@@ -215,6 +227,7 @@ class TurnAppends:
             manager.traffic.records_in += header.count
 
     def _batches(self, queue: list[KeyValue]) -> Iterator[list[KeyValue]]:
+        """Yield the records in portions that each fit in one batch."""
         room = self._hosted.max_message_bytes - HEADER_SIZE
         batch: list[KeyValue] = []
         size = 0
@@ -234,7 +247,7 @@ DELETIONS_MAX = 1_000
 
 
 class ShardPhase(Enum):
-    """The phase of a shard; only an active one answers from its state."""
+    """The phase of a shard. Only an active shard answers from its state."""
 
     LOADING = "Loading"
     ACTIVE = "Active"
@@ -250,8 +263,9 @@ class GivesUp(Protocol):
 
 
 class GroupShard:
-    """Owned by the event loop. `leader` is the replica's object for this leader epoch; another
-    epoch has another one."""
+    """Coordinates the groups of one partition of `__consumer_offsets`, for one leader epoch.
+    `leader`: the replica's object for this leader epoch; a later epoch has another object and
+    another shard. `kick`: wakes the task of `Coordinators`. Used from the event loop."""
 
     def __init__(
         self,
@@ -298,50 +312,52 @@ class GroupShard:
 
     @property
     def leads(self) -> bool:
-        """True while its leader epoch lasts."""
+        """True while this broker leads the partition in the shard's leader epoch."""
         return self.hosted.replica.leader is self.leader and self.phase is not ShardPhase.GONE
 
     def replay(self, record: GroupRecord, offset: int) -> None:
-        """Apply a record of the load. Records of unloaded groups are skipped."""
+        """Apply a record read from the log while loading. A record of a group that was unloaded
+        meanwhile is skipped."""
         if self.state.is_unloaded(record.group_id):
             self.skip(offset)
         else:
             apply(self.state, record, offset)
 
     def apply(self, record: GroupRecord, offset: int) -> None:
-        """Apply a record of a group that is loaded again."""
+        """Apply a record of an unloaded group that is being loaded again."""
         apply(self.state, record, offset)
 
     def unload(self, group_id: str) -> None:
-        """Unload a group for lack of memory."""
+        """Drop a group's state for lack of memory. Its clients are refused until it is loaded
+        again."""
         self.state.unload(group_id)
         if self.rereading is not None:
             self.rereading.give_up(group_id)
 
     @property
     def holds_back(self) -> bool:
-        """True if there is no memory for some groups of its log."""
+        """True if the log has groups that are not loaded for lack of memory."""
         return bool(self.state.unloaded) or self.state.more_unloaded
 
     def may_unload(self, group_id: str) -> bool:
-        """Return True if the group has no members here, so that unloading only refuses its later
-        requests."""
+        """Return True if the group may be unloaded: it has no members, or the shard is not active
+        yet."""
         group = self.state.groups.get(group_id)
         if group is None:
             return False
         return self.phase is ShardPhase.LOADING or group_id not in self.soft.classic
 
     def loaded_again(self, group_id: str) -> None:
-        """All records of the group in the log have been applied."""
+        """Begin to serve a group that has been read again as a whole."""
         loaded_again(self._turn(), group_id)
         self._timer.arm()
 
     def skip(self, offset: int) -> None:
-        """Skip a record that is not known."""
+        """Advance the state's offset past a record that is not applied."""
         skip(self.state, offset)
 
     def activate(self) -> None:
-        """Serve: the whole log has been applied."""
+        """Begin to serve: the whole log has been applied."""
         assert self.phase is ShardPhase.LOADING, self.phase
         self.phase = ShardPhase.ACTIVE
         self.active_since_ms = self._manager.now_ms()
@@ -349,19 +365,21 @@ class GroupShard:
         self._timer.arm()
 
     async def decide_held(self) -> None:
-        """Decide the operations that were held; newer ones come behind them."""
+        """Decide the operations that arrived while the shard was loading, in order. New ones are
+        held behind them."""
         async for op, asker in in_slices(self._held.take()):
             self.decide(op, asker)
 
     def fail(self) -> None:
-        """Fail: the log cannot be read as a whole, and a part of it is never served."""
+        """Refuse all operations from now on, since the log cannot be read as a whole. Part of a log
+        is never served."""
         self.phase = ShardPhase.FAILED
         self._let_go()
         self._held.refuse(Code.NOT_COORDINATOR)
 
     def drop(self) -> None:
-        """Leadership ended: the replica failed requests that await a commit; fail parked ones
-        here."""
+        """End the shard, since leadership has ended. Requests that are held or parked get
+        NOT_COORDINATOR. The replica itself answers those that wait for a commit."""
         self.phase = ShardPhase.GONE
         self._timer.cancel()
         self._let_go()
@@ -371,7 +389,7 @@ class GroupShard:
             asker.answer(RefusedAsWhole(Code.NOT_COORDINATOR))
 
     def _let_go(self) -> None:
-        """Release its memory."""
+        """Release its memory, and refuse the waiting deletions."""
         self.state.memory.close()
         deletions, self.deletions = self.deletions, {}
         for asker in (one for askers in deletions.values() for one in askers):
@@ -390,24 +408,28 @@ class GroupShard:
         return asker
 
     def order(self, op: Operation) -> None:
-        """Decide an operation without an asker."""
+        """Decide an operation that needs no answer, now or once the shard is loaded."""
         if self.leads and self.phase is ShardPhase.LOADING:
             self._held.add(op, None)
         else:
             self.decide(op, None)
 
     def may_tell(self) -> bool:
-        """Return True if its state may be told to clients: it leads, and the lease holds."""
+        """Return True if its state may be told to clients now: it leads, and the broker holds the
+        lease."""
         return self.leads and self._manager.serving.holds(self.hosted)
 
     @property
     def metadata_fresh(self) -> bool:
-        """True if all metadata committed when it became active have been applied here."""
+        """True if this broker has applied all metadata that were committed when the shard became
+        active."""
         if not self._fresh and self.active_since_ms is not None:
             self._fresh = self._manager.serving.knows_since(self.active_since_ms)
         return self._fresh
 
     def _turn(self) -> GroupTurn:
+        """Return what `plimsoll_core.groups.step` needs to decide an operation now: state, metadata
+        and clocks."""
         image = self._manager.image
         assert image is not None, "it leads"
         return GroupTurn(
@@ -423,7 +445,8 @@ class GroupShard:
         )
 
     def decide(self, op: Operation, asker: Asker | None) -> None:
-        """Decide the operation now, even if others are held."""
+        """Decide the operation now, even if others are held. A shard that is not active answers
+        NOT_COORDINATOR."""
         if self.phase is ShardPhase.ACTIVE and self.leads:
             if isinstance(op, DeleteGroup) and self.state.is_unloaded(op.group_id):
                 self._delete_later(op.group_id, asker)
@@ -436,8 +459,8 @@ class GroupShard:
             asker.answer(RefusedAsWhole(Code.NOT_COORDINATOR))
 
     def _delete_later(self, group_id: str, asker: Asker | None) -> None:
-        """Queue the deletion of an unloaded group: its log must be read first, see
-        `loader`."""
+        """Queue the deletion of an unloaded group, since its keys must first be read from the log.
+        Refuse it if DELETIONS_MAX groups wait."""
         if asker is None:
             return
         if group_id not in self.deletions and len(self.deletions) >= DELETIONS_MAX:
@@ -447,8 +470,8 @@ class GroupShard:
         self.kick()
 
     async def delete_unloaded(self, group_id: str) -> object:
-        """Delete a group after its keys were read again. Return the answer when the tombstones are
-        committed."""
+        """Delete a group with keys that were read from the log again. Return the answer once all
+        tombstones are committed."""
         while True:
             asker = Asker()
             self.decide(DeleteUnloaded(group_id=group_id), asker)
@@ -459,6 +482,8 @@ class GroupShard:
     # --- carrying out ---------------------------------------------------------------------------
 
     def _carry_out(self, outcome: GroupOutcome, asker: Asker | None) -> None:
+        """Send the answers of an outcome, append its records, and have its other replies wait for
+        their commit."""
         for token, answer in outcome.at_once:
             assert isinstance(token, Asker)
             token.answer(answer)
@@ -482,6 +507,7 @@ class GroupShard:
         self._manager.touch(self.hosted)
 
     def _waiting(self, outcome: GroupOutcome) -> WaitingReplies:
+        """Return the replies of an outcome that wait for a commit."""
         make = outcome.then
 
         def then(code: Code) -> None:
@@ -493,7 +519,8 @@ class GroupShard:
         )
 
     def _append(self, records: tuple[GroupRecord, ...]) -> Code:
-        """Queue and apply all of the records, or none. Return the error code of the replica."""
+        """Append and apply all of the records, or none. Return NONE, or why they cannot be
+        appended."""
         if not records:
             return Code.NONE
         code = may_append(self.hosted.replica, self.leader)
@@ -510,4 +537,5 @@ class GroupShard:
     # --- time -----------------------------------------------------------------------------------
 
     def _due(self, key: object) -> None:
+        """Decide the operation of a deadline that has passed."""
         self.order(due(key))  # type: ignore[arg-type]

@@ -50,7 +50,8 @@ groups that are served. One principal cannot create so many."""
 
 
 class _Candidates:
-    """Groups that may be unloaded, by owner and by the power of two of their size."""
+    """Groups that may be unloaded, sorted by owner (principal) and by size to the next power of
+    two."""
 
     def __init__(self) -> None:
         self._by_owner: dict[str, dict[int, list[tuple[GroupShard, str]]]] = {}
@@ -60,7 +61,8 @@ class _Candidates:
         sizes.setdefault(size_bytes.bit_length(), []).append((shard, group_id))
 
     def take(self, memory: GroupMemory) -> Iterable[tuple[GroupShard, str]]:
-        """Yield each, the largest group of the owner with the most first."""
+        """Remove and yield the groups in the order in which to unload them: a largest one of the
+        owner that uses most memory first."""
         while self._by_owner:
             owner = max(self._by_owner, key=lambda one: (memory.pool.held(one), one))
             sizes = self._by_owner[owner]
@@ -73,17 +75,19 @@ class _Candidates:
 
 
 def has_spare(memory: GroupMemory) -> bool:
-    """Return False if groups have to be unloaded once any does not fit."""
+    """Return True if the loaded groups leave the part of the memory free that is kept spare."""
     return memory.pool.used <= _loaded_max(memory)
 
 
 def _loaded_max(memory: GroupMemory) -> int:
+    """Return the bytes that loaded groups may use before some are unloaded."""
     return memory.pool.capacity - memory.pool.capacity // _SPARE_PART
 
 
 async def make_room(shards: Iterable[GroupShard], memory: GroupMemory) -> None:
-    """Unload groups until the rest fits with some spare memory. Groups with members of a serving
-    shard stay: they were admitted within bounds."""
+    """Unload groups of these shards until part of the memory is spare again, in the order of
+    `_Candidates.take`. Groups that have members in an active shard stay: they were admitted within
+    their bounds."""
     shards = list(shards)
     names = sum(len(shard.state.unloaded) for shard in shards)
     if names * UNLOADED_BYTES * _NAMES_PART > _loaded_max(memory):
@@ -102,6 +106,7 @@ async def make_room(shards: Iterable[GroupShard], memory: GroupMemory) -> None:
 
 
 async def _of_all(shards: list[GroupShard]) -> AsyncIterator[tuple[GroupShard, str]]:
+    """Yield each loaded group of these shards, in time slices."""
     for shard in shards:
         async for group_id in in_slices(list(shard.state.groups)):
             yield shard, group_id
@@ -111,8 +116,9 @@ async def _of_all(shards: list[GroupShard]) -> AsyncIterator[tuple[GroupShard, s
 
 
 class Rereading:
-    """The groups of a pass through the log; None: all that are not loaded. `keys_alone`: their
-    contents are skipped, since they are to be deleted."""
+    """The groups that one pass through a shard's log reads again. `group_ids`: None for all groups
+    that are not loaded. `keys_alone`: True if only their keys are needed, since they are to be
+    deleted. `names`: the groups read so far, or to be read."""
 
     def __init__(
         self, shard: GroupShard, group_ids: Iterable[str] | None, *, keys_alone: bool
@@ -124,13 +130,13 @@ class Rereading:
         self.keys_alone = keys_alone
 
     def give_up(self, group_id: str) -> None:
-        """Drop the group from the pass: there is no memory for it."""
+        """Read the group no further in this pass: there is no memory for it."""
         self.names.discard(group_id)
         if self._others is not None:
             self._others.add(group_id)
 
     def replay(self, record: GroupRecord, offset: int) -> None:
-        """Apply a record of the pass."""
+        """Apply a record of the log, if it is of a group that this pass reads."""
         group_id = record.group_id
         if group_id not in self.names:
             if self._others is None or group_id in self._others:
@@ -147,8 +153,9 @@ class Rereading:
 
 
 def next_deletions(shard: GroupShard, memory: GroupMemory) -> list[str]:
-    """Return groups with keys that fit the memory reserved for deletions; at least one. Groups that
-    have been loaded meanwhile are deleted like any other."""
+    """Return the groups to delete in the next pass: as many as have keys that fit in the memory
+    reserved for deletions, and at least one if any waits. Waiting groups that are loaded by now are
+    deleted at once."""
     for group_id in [one for one in shard.deletions if not shard.state.is_unloaded(one)]:
         for asker in shard.deletions.pop(group_id):
             shard.decide(DeleteGroup(group_id=group_id), asker)
@@ -164,7 +171,7 @@ def next_deletions(shard: GroupShard, memory: GroupMemory) -> list[str]:
 
 
 async def delete_read(shard: GroupShard, rereading: Rereading) -> None:
-    """Delete the groups with keys that were read, and answer their askers."""
+    """Delete the groups of a finished pass, and answer their askers."""
     for group_id in list(rereading.names):
         if not shard.leads:
             return  # the shard has refused the askers
@@ -177,13 +184,14 @@ async def delete_read(shard: GroupShard, rereading: Rereading) -> None:
 
 
 def _answer(askers: Iterable[Asker], answer: object) -> None:
+    """Give all of these askers the answer."""
     for asker in askers:
         asker.answer(answer)
 
 
 def next_to_load(shard: GroupShard, memory: GroupMemory) -> list[str]:
-    """Return the groups for which there is memory now, the smallest first. Their size when they
-    were unloaded may be less than they need."""
+    """Return the unloaded groups that fit in memory now, the smallest first. The sizes are those
+    when they were unloaded, so they may need more."""
     room = _loaded_max(memory) - memory.pool.used
     found: list[str] = []
     for group_id, one in sorted(shard.state.unloaded.items(), key=lambda item: item[1].size_bytes):
@@ -200,13 +208,14 @@ UNKNOWN_MAX = 50
 
 
 class _Slices:
-    """Lets other tasks run when a slice is over. `count`: records so far."""
+    """Lets other tasks run when a time slice is over. `count`: the number of records so far."""
 
     def __init__(self) -> None:
         self.count = 0
         self._until_s = time.monotonic() + SLICE_S
 
     async def look(self) -> None:
+        """Let other tasks run if the time slice is over."""
         if time.monotonic() >= self._until_s:
             await asyncio.sleep(0)
             self._until_s = time.monotonic() + SLICE_S
@@ -218,8 +227,10 @@ async def load(
     beside: Iterable[GroupShard],
     shards: Callable[[], list[GroupShard]],
 ) -> None:
-    """Load the shard until it is active or failed, or no longer leads. `beside`: the shards that
-    are next. `shards`: all of this broker, which share its memory."""
+    """Read the shard's whole log and activate the shard. It fails if the log cannot be read;
+    nothing happens if leadership ends meanwhile. `beside`: the shards to be loaded next, which have
+    new logs made durable at the same time. `shards`: returns all shards of this broker, which share
+    its memory."""
     hosted = shard.hosted
     # A new log must be durable before its first append. All at once, since each sync may take long.
     places = [(one.hosted.name, one.hosted.key.index) for one in (shard, *beside)]
@@ -249,8 +260,8 @@ async def load(
 async def delete_asked(
     manager: ReplicaManager, shard: GroupShard, shards: Callable[[], list[GroupShard]]
 ) -> None:
-    """Delete some of the groups that wait for their keys to be read. One pass through the log
-    serves as many as fit in memory."""
+    """Delete groups of the shard that wait for it and are not loaded. One pass through the log
+    reads the keys of as many as fit in memory. Those for which memory ran out are refused."""
     memory = shard.state.memory.of_broker
     names = next_deletions(shard, memory)
     if not names:
@@ -273,8 +284,9 @@ async def load_again(
     *,
     unnamed: bool,
 ) -> None:
-    """Load groups for which there is memory now. `unnamed`: also groups with names that did not
-    fit, which succeeds once the cleaner has removed deleted ones from the log."""
+    """Load unloaded groups of the shard that fit in memory now. `unnamed`: True to look also for
+    groups with names that were forgotten for lack of memory; that succeeds once the cleaner has
+    removed enough from the log."""
     shard.reload_due = False
     memory = shard.state.memory.of_broker
     names: list[str] | None = next_to_load(shard, memory)
@@ -302,7 +314,8 @@ async def _read_again(
     rereading: Rereading,
     shards: Callable[[], list[GroupShard]],
 ) -> bool:
-    """Return True if the log was read to its end; nothing is appended to these groups meanwhile."""
+    """Read the shard's log once for these groups. Return True if it was read to its end and the
+    shard still leads. Nothing is appended to these groups meanwhile."""
     shard.rereading = rereading
     end = shard.hosted.log.log_end_offset
     reading = _Pass(shard, rereading.replay, shards, _Slices(), not rereading.keys_alone)
@@ -311,7 +324,8 @@ async def _read_again(
 
 
 async def _read(manager: ReplicaManager, reading: _Pass, end: int) -> bool:
-    """Return False if the log could not be read; the shard has failed then."""
+    """Read the log up to offset `end`. Return True at its end or when leadership ends. If the log
+    cannot be read, fail the shard and return False."""
     shard, hosted = reading.shard, reading.shard.hosted
     try:
         await _replay(reading, hosted.log.log_start_offset, end)
@@ -328,6 +342,7 @@ async def _read(manager: ReplicaManager, reading: _Pass, end: int) -> bool:
 
 
 def _say_unloaded(shard: GroupShard) -> None:
+    """Log that groups are not loaded for lack of memory."""
     pool = shard.state.memory.of_broker.pool
     logger.warning(
         "%r: no memory for %s%d groups; their clients are refused (all groups use %d of %d bytes,"
@@ -351,8 +366,9 @@ class _Unreadable(Exception):
 
 
 class _Pass(NamedTuple):
-    """One pass through a log. `replay` takes each record. `makes_room`: True if groups are unloaded
-    to make room for what is read."""
+    """One pass through a shard's log. `replay`: called for each record. `shards`: returns all
+    shards of the broker. `makes_room`: True if groups may be unloaded to make room for what is
+    read."""
 
     shard: GroupShard
     replay: Callable[[GroupRecord, int], None]
@@ -362,6 +378,7 @@ class _Pass(NamedTuple):
 
 
 async def _replay(reading: _Pass, offset: int, end: int) -> None:
+    """Read the log from `offset` to `end`, until leadership ends. Raise _Unreadable."""
     shard = reading.shard
     log = shard.hosted.log
     while offset < end and shard.leads:
@@ -387,6 +404,7 @@ async def _replay(reading: _Pass, offset: int, end: int) -> None:
 
 
 async def _records(reading: _Pass, header: BatchHeader, body: bytes) -> None:
+    """Hand each record of a batch to the pass."""
     if header.is_control:
         return
     shard, slices = reading.shard, reading.slices

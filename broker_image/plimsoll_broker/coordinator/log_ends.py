@@ -35,7 +35,8 @@ _CORRELATION_BYTES = 4
 
 
 class LogEnds:
-    """`manager` knows the metadata. `most`: partitions at a time."""
+    """Looks up the log ends of partitions with committed offsets, and keeps the recent ones.
+    `manager`: gives metadata and the logs here. `most`: the number of partitions that it keeps."""
 
     def __init__(self, manager: ReplicaManager, most: int) -> None:
         self._manager = manager
@@ -45,11 +46,13 @@ class LogEnds:
         self._numbers = count(1)
 
     def history(self, key: PartitionKey) -> EndHistory | None:
-        """Return the known ends of a partition's log, or None if there are none."""
+        """Return the log ends of a partition that are known, with their times. Return None if none
+        is."""
         return self._histories.get(key)
 
     async def look(self, wanted: Sequence[PartitionKey]) -> None:
-        """Note the present ends of these partitions and of the logs here; forget the others."""
+        """Look up the present log ends of these partitions and of those hosted here. Forget all
+        others."""
         kept = dict.fromkeys(wanted)
         async for key in in_slices(self._own_partitions()):
             if len(kept) < self._most:
@@ -72,7 +75,8 @@ class LogEnds:
                 continue
 
     def _own_partitions(self) -> list[PartitionKey]:
-        """Return the partitions hosted here, if this broker may coordinate groups."""
+        """Return the partitions hosted here if this broker hosts `__consumer_offsets`, so that it
+        may come to coordinate groups. Otherwise return an empty list."""
         manager = self._manager
         if not any(hosted.name == GROUP_OFFSETS for hosted in manager):
             return []
@@ -82,7 +86,7 @@ class LogEnds:
         self._histories.setdefault(key, EndHistory()).note(end, self._manager.now_ms())
 
     def _here(self, partition: Partition) -> bool:
-        """Return True if this broker's log is in sync; its end is noted."""
+        """Note the log end of the replica here. Return False if there is none that is in sync."""
         manager, hosted = self._manager, self._manager.hosted(partition.key)
         if hosted is None or hosted.replica.failed or not manager.is_here(hosted):
             return False
@@ -94,6 +98,7 @@ class LogEnds:
     # --- leaders elsewhere ----------------------------------------------------------------------
 
     async def _ask(self, leader: BrokerId, partitions: Sequence[Partition]) -> None:
+        """Ask a leader for the log ends of these partitions. Raise PeerLost or MalformedMessage."""
         manager = self._manager
         if leader == manager.settings.broker_id:
             return
@@ -105,6 +110,7 @@ class LogEnds:
             connection.close()
 
     async def _ask_some(self, connection: PeerConnection, asked: Sequence[Partition]) -> None:
+        """Send one ListOffsets request for these partitions, and note the ends in the reply."""
         named = self._by_name(asked)
         body = encode_request(ApiKey.LIST_OFFSETS, _VERSION, self._request(named))
         number = next(self._numbers) & 0x7FFFFFFF
@@ -121,7 +127,7 @@ class LogEnds:
                     self._note(partition.key, one.offset)
 
     def _by_name(self, asked: Iterable[Partition]) -> dict[str, dict[int, Partition]]:
-        """Group by topic name, without deleted topics."""
+        """Return the partitions by topic name and index, without those of deleted topics."""
         found: dict[str, dict[int, Partition]] = {}
         image = self._manager.image
         for partition in asked:

@@ -65,7 +65,7 @@ CONNECTIONS_MIN = 64
 
 
 def address_limits(configs: Mapping[str, str]) -> AddressConnections:
-    """Return the limits of connections by address."""
+    """Return the limits of connections for each client address, from the broker's configs."""
     name, of_some = "max.connections.per.ip", "max.connections.per.ip.overrides"
     overrides = per_ip_overrides(configs.get(of_some, OWN_DEFAULTS[of_some]))
     assert overrides is not None, f"{of_some} was not checked"
@@ -80,8 +80,9 @@ _PARTITIONS_PART = 4
 def partitions_max(
     configs: Mapping[str, str], memory: int | None = None, files: int | None = None
 ) -> int:
-    """Return the number of replicas for which there is room: in a quarter of the memory, and so
-    that the active segment of each may be open. `memory`, `files`: as for `assembly`."""
+    """Return the number of replicas that this broker has room for: they may take a quarter of the
+    memory, and half of the descriptors. `memory`: bytes that the process may use; None if not
+    known. `files`: descriptors that it may have; None if not limited."""
     stated = int(configs.get("memory.limit.bytes", OWN_DEFAULTS["memory.limit.bytes"]))
     memory = stated if stated > 0 else memory or MEMORY_ASSUMED
     by_memory = memory // _PARTITIONS_PART // PARTITION_BYTES
@@ -89,6 +90,9 @@ def partitions_max(
 
 
 class ClientLimits(NamedTuple):
+    """The limits of a broker's clients: those of each listener, and the memory budgets that all
+    share."""
+
     listener: ListenerLimits
     budgets: Budgets
 
@@ -96,9 +100,10 @@ class ClientLimits(NamedTuple):
 def client_limits(
     configs: Mapping[str, str], memory: int | None = None, files: int | None = None
 ) -> ClientLimits:
-    """Return the clients' limits. `memory`: bytes that the process may use. `files`: descriptors,
-    of which client connections get three eighths, logs half and everything else an eighth. None:
-    not limited, or not known."""
+    """Return the clients' limits, from the configs and the limits of the process. `memory`: bytes
+    that the process may use; None if not known. `files`: descriptors that it may have; None if not
+    limited. Client connections get three eighths of the descriptors, logs half and everything else
+    an eighth."""
 
     def number(name: str) -> int | None:
         value = int(configs.get(name, OWN_DEFAULTS[name]))
@@ -138,7 +143,8 @@ class ControllerLink(ProposalTarget, ControllerEpochs, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnLifetime:
-    """`lease`: extended by the heartbeats. `register`: commits other endpoints."""
+    """What belongs to one registration of this broker. `lease`: the leader lease, which heartbeats
+    extend. `register`: has the controller commit a changed set of endpoints."""
 
     broker_epoch: BrokerEpoch
     lease: LeaderLease
@@ -152,7 +158,8 @@ def assemble(
     stream: MetadataStream,
     own: OwnLifetime,
 ) -> Serving:
-    """Return all components that serve in one lifetime."""
+    """Make all components that serve in one lifetime, connect them, and return them. Nothing is
+    started."""
     broker_epoch, lease, register = own.broker_epoch, own.lease, own.register
     broker = BrokerLifetime(BrokerId(config.id), broker_epoch)
     settings = replica_settings(
@@ -212,7 +219,8 @@ def assemble(
 def _tell_of_pools(
     holdings: PrincipalHoldings, groups: Coordinators, work: FairWork, audit: AuditLog
 ) -> None:
-    """Report the pools other than those of `ClientMemory` and of the listeners."""
+    """Register the memory pools of groups, long work and audit log in the accounts of what each
+    principal holds."""
     holdings.add("group memory", groups.memory.pool)
     holdings.add_several("groups", lambda: (one.state.memory.groups for one in groups.shards()))
     holdings.add_several("members", lambda: (one.state.memory.seats for one in groups.shards()))
@@ -224,7 +232,7 @@ def _tell_of_pools(
 def replica_settings(
     broker_id: BrokerId, configs: Mapping[str, str], stops_serving: bool = False
 ) -> ReplicaSettings:
-    """`configs`: the broker's own, by Kafka's names."""
+    """Return the replica manager's settings from the broker's configs, by Kafka's names."""
     return ReplicaSettings(
         broker_id=broker_id,
         stops_serving=stops_serving,
@@ -241,7 +249,8 @@ def assemble_data_path(
     controller: ControllerLink,
     lease: LeaderLease | None = None,
 ) -> DataPath:
-    """Return the data path. `lease` None: no heartbeat extends one."""
+    """Make the replica manager and its fetchers, chores and proposal sender, and return them.
+    `lease`: the leader lease that heartbeats extend; None if there are no heartbeats."""
     broker_epoch = broker.broker_epoch
 
     def fetchers(manager: ReplicaManager) -> FetcherPool:

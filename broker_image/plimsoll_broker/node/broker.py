@@ -62,7 +62,7 @@ FINAL_REFUSALS = frozenset({"InconsistentClusterId"})
 
 
 class BrokerState(Enum):
-    """The protocol's broker states."""
+    """The states of a broker process from start to stop, as the protocol names them."""
 
     NOT_RUNNING = "NotRunning"
     STARTING = "Starting"
@@ -77,9 +77,10 @@ class CannotStart(Exception):
 
 
 class BrokerNode:
-    """`run` returns after a clean stop and raises errors that the broker cannot continue with.
-    `cleaning`: does the work of compaction; None: a thread. `holds`: set by the watcher of the
-    event loop."""
+    """Runs one broker from its start to its stop. `run` returns after a clean stop, and raises the
+    error that the broker cannot continue with. `cleaning`: where the work of compaction runs; None
+    for a thread of this process. `holds`: how long the event loop was held, measured by its
+    watcher; None without one."""
 
     def __init__(
         self,
@@ -117,7 +118,8 @@ class BrokerNode:
 
     @property
     def ready(self) -> bool:
-        """True if the broker is unfenced, and no partition's min ISR waits for it to catch up."""
+        """True if the broker is unfenced and no partition's min ISR waits for it to catch up. The
+        readiness probe asks for it."""
         running = self.state is BrokerState.RUNNING
         fenced = self._heartbeats is None or self._heartbeats.fenced
         behind = fenced or bool(self.unknown_metadata)
@@ -125,55 +127,58 @@ class BrokerNode:
 
     @property
     def unknown_metadata(self) -> str:
-        """The error of metadata that only a newer release knows, or empty."""
+        """The error of reading metadata that only a newer release knows; empty if there was
+        none."""
         return self._stream.unknown if self._stream is not None else ""
 
     @property
     def manager(self) -> ReplicaManager | None:
-        """The replica manager; None until the logs are loaded."""
+        """The replica manager. None until the broker has registered."""
         return self._serving.data.manager if self._serving is not None else None
 
     @property
     def coordinators(self) -> Coordinators | None:
-        """The group coordinators; None until the logs are loaded."""
+        """The group coordinators. None until the broker has registered."""
         return self._serving.coordinators if self._serving is not None else None
 
     @property
     def authority(self) -> Authority | None:
-        """Decides what clients may do; None until the logs are loaded."""
+        """The authority, which decides what clients may do. None until the broker has
+        registered."""
         return self._serving.authority if self._serving is not None else None
 
     @property
     def quotas(self) -> Quotas | None:
-        """The clients' quotas; None until the logs are loaded."""
+        """The clients' quotas. None until the broker has registered."""
         return self._serving.quotas if self._serving is not None else None
 
     @property
     def long_work(self) -> FairWork | None:
-        """Clients' work in threads; None until the logs are loaded."""
+        """The pool of threads for clients' long work. None until the broker has registered."""
         return self._serving.long_work if self._serving is not None else None
 
     @property
     def listeners(self) -> Mapping[str, BrokerListener]:
-        """The open listeners by name; empty until this lifetime serves."""
+        """The open listeners by name. Empty until the broker has registered."""
         return {} if self._serving is None else self._serving.listeners
 
     @property
     def handler_failures(self) -> Mapping[str, int]:
-        """Requests that met a bug, by API."""
+        """The number of requests that met a bug, by API."""
         return {} if self._serving is None else self._serving.handler_failures
 
     @property
     def inside(self) -> InsidePeers:
-        """The peers inside of the cluster, and their certificates."""
+        """The connections to brokers and controllers of this cluster, and their certificates."""
         return self._inside
 
     def _groups(self) -> int | None:
-        """Return the number of groups coordinated here, or None."""
+        """Return the number of groups coordinated here; None until the logs are loaded."""
         return None if (found := self.coordinators) is None else found.groups
 
     def _figures(self) -> BrokerFigures:
-        """Return the figures for the controller's status reports."""
+        """Return the figures that heartbeats send for the cluster's status, such as disk space.
+        Those not known yet are None."""
         serving, stream, room = self._serving, self._stream, self._store.room
         manager = serving.data.manager if serving is not None and serving.loaded else None
         return BrokerFigures(
@@ -188,23 +193,24 @@ class BrokerNode:
         )
 
     def fail(self, error: BaseException) -> None:
-        """End `run` with this error; nothing is closed cleanly."""
+        """Have `run` raise this error; nothing is closed cleanly. Only the first error counts."""
         if not self._failed.done():
             self._failed.set_exception(error)
 
     @property
     def controller_silent_ms(self) -> int:
-        """The time since a confirmed controller last answered, in ms; at most since the start."""
+        """The time in ms since a confirmed controller last answered, or since the start if none
+        has."""
         if self._heartbeats is None:
             return monotonic_ms() - self._started_ms
         return self._heartbeats.silent_ms
 
     def stop(self) -> None:
-        """Begin a clean stop; may be called again, and from a signal handler."""
+        """Begin a clean stop. It may be called more than once, and from a signal handler."""
         self._stop_wanted.set()
 
     async def run(self) -> None:
-        """Run the broker from start to stop."""
+        """Run the broker until it is stopped or fails."""
         metrics_server = MetricsServer(self)
         try:
             await metrics_server.start(self.config.metrics, self.config.health)
@@ -223,6 +229,8 @@ class BrokerNode:
     # --- start ----------------------------------------------------------------------------------
 
     async def _start(self) -> None:
+        """Do the steps of the start, from locking the volume to being unfenced. Raise
+        CannotStart."""
         self.state = BrokerState.STARTING
         meta_directory_id = self._open_volume()
         directory_id = meta_directory_id or uuid4()
@@ -267,7 +275,8 @@ class BrokerNode:
         logger.info("running")
 
     def _open_volume(self) -> UUID | None:
-        """Lock the volume and return its directory id; None for an empty one."""
+        """Lock the volume and return its directory id; None if it is not formatted. Raise
+        CannotStart if another process or broker owns it."""
         refused = self._store.open() or self._store.identify(self.config.cluster_id, self.config.id)
         if refused is not None:
             raise CannotStart(f"{refused.reason}: {refused.message}")
@@ -275,15 +284,16 @@ class BrokerNode:
         return meta.directory_id if meta is not None else None
 
     def _endpoints(self, clients: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
-        """Return all endpoints. The clients' come first: brokers of version 0.1 use the first
-        one."""
+        """Return the clients' endpoints and the replication endpoint. The clients' come first,
+        since brokers of version 0.1 use the first one."""
         if (own := self.config.replication) is None:
             return clients
         host = self.config.reachable.host
         return *clients, Endpoint(name=listener_peers.REPLICATION, host=host, port=own.port)
 
     async def _register_anew(self, clients: tuple[Endpoint, ...]) -> bool:
-        """Register other endpoints of the same lifetime. Return True if they are committed."""
+        """Register these client endpoints under the same broker epoch. Return True if the
+        controller has committed them."""
         assert self._stream is not None, "it follows the metadata"
         assert self._registration is not None, "it is registered"
         request = replace(
@@ -303,6 +313,8 @@ class BrokerNode:
     async def _register(
         self, stream: MetadataStream, directory_id: UUID, previous: int | None, *, empty: bool
     ) -> Registered:
+        """Register this broker, and retry until a controller answers. `previous`: the broker epoch
+        of the last clean stop, or None. Raise CannotStart if the controller refuses for good."""
         request = RegisterBroker(
             cluster_id=self.config.cluster_id,
             broker_id=BrokerId(self.config.id),
@@ -342,6 +354,7 @@ class BrokerNode:
     # --- stop -----------------------------------------------------------------------------------
 
     async def _stop(self) -> None:
+        """Do the steps of a clean stop, from asking the controller to closing the logs."""
         if self._heartbeats is not None and not self._heartbeats.fenced:
             self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
             self._heartbeats.shut_down()
@@ -364,8 +377,8 @@ class BrokerNode:
         logger.info("stopped%s", " cleanly" if clean else "; the next start will check the logs")
 
     def _close_copy(self) -> None:
-        """Close the metadata copy. A disk error does not keep a broker from stopping, since the
-        copy is for others."""
+        """Close the local copy of the metadata. A disk error is logged and does not keep the broker
+        from stopping: only others would have used the copy."""
         if self._copy is None:
             return
         try:
@@ -381,13 +394,15 @@ class BrokerNode:
         task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[None]) -> None:
+        """Have `run` fail if a task ends that must run as long as the broker does."""
         self._tasks.pop(task, None)
         if not task.cancelled():
             error = task.exception()
             self.fail(error or AssertionError(f"the task {task.get_name()} ended"))
 
     async def _until_stop(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run `work`; a stop or a failed task ends it early."""
+        """Run `work` to its end, or until a stop is wanted. Raise the error of `work` or of a
+        failed task."""
         task = asyncio.ensure_future(work)
         stop = asyncio.ensure_future(self._stop_wanted.wait())
         try:

@@ -131,7 +131,7 @@ def long_work_metrics(prefix: str, work: FairWork) -> Iterator[Metric]:
 
 
 def quota_metrics(prefix: str, quotas: Quotas) -> Iterator[Metric]:
-    """Yield quota metrics, never by user or client id: there may be any number of them."""
+    """Yield quota metrics. They have no labels for users or client ids, which may be any number."""
     family = TABLE.histograms(prefix + "throttle_seconds")
     for quota in OF_CLIENTS:
         throttled = quotas.stats.throttled[quota]
@@ -172,57 +172,60 @@ SEEN_BY_BROKERS = (
 
 
 class MeasuredNode(Protocol):
-    """The node that is measured."""
+    """The part of `BrokerNode` that the metrics and health endpoints read."""
 
     @property
     def ready(self) -> bool: ...
 
     @property
     def manager(self) -> ReplicaManager | None:
-        """None until the logs are loaded."""
+        """The replica manager. None until the broker has registered."""
 
     @property
     def coordinators(self) -> Coordinators | None:
-        """None until groups are coordinated."""
+        """The group coordinators. None until the broker has registered."""
 
     @property
     def authority(self) -> Authority | None:
-        """None until the logs are loaded."""
+        """The authority, which decides what clients may do. None until the broker has
+        registered."""
 
     @property
     def quotas(self) -> Quotas | None:
-        """None until the logs are loaded."""
+        """The clients' quotas. None until the broker has registered."""
 
     @property
     def long_work(self) -> FairWork | None:
-        """None until the logs are loaded."""
+        """The pool of threads for clients' long work. None until the broker has registered."""
 
     @property
     def listeners(self) -> Mapping[str, BrokerListener]:
-        """By name; empty until the logs are loaded."""
+        """The open listeners by name. Empty until the broker has registered."""
 
     @property
     def inside(self) -> InsidePeers:
-        """The peers inside of the cluster, and their certificates."""
+        """The connections to brokers and controllers of this cluster, and their certificates."""
 
     @property
     def holds(self) -> LoopHolds | None:
-        """The times for which the event loop was held; None if it is not watched."""
+        """How long and how often the event loop was held; None if it is not watched."""
 
     @property
     def handler_failures(self) -> Mapping[str, int]:
-        """Requests that met a bug, by API; APIs without one are missing."""
+        """The number of requests that met a bug, by API. An API without one is missing."""
 
     @property
     def controller_silent_ms(self) -> int: ...
 
     @property
     def unknown_metadata(self) -> str:
-        """The error of metadata that only a newer release knows, or empty."""
+        """The error of reading metadata that only a newer release knows; empty if there was
+        none."""
 
 
 class BrokerCollector(Collector):
-    """Reads the data path's counts when it is asked."""
+    """Yields all metrics of a broker to the Prometheus client library at each scrape, from counts
+    that the components keep."""
 
     def __init__(self, node: MeasuredNode) -> None:
         self._node = node
@@ -266,14 +269,17 @@ class BrokerCollector(Collector):
 
 
 def _handler_failures(counts: Mapping[str, int]) -> Metric:
-    """Every served API is reported from the start: an increase from nothing is not seen as one."""
+    """Return the number of requests that met a bug, for every served API. APIs without one have 0
+    from the start, since Prometheus does not see the first appearance of a counter as an
+    increase."""
     names = {key.name for key in ApiKey} | set(counts)
     values = {(name,): float(counts.get(name, 0)) for name in sorted(names)}
     return TABLE.counters(PREFIX + "handler_failures", values)
 
 
 def _connections(listeners: Mapping[str, BrokerListener]) -> Iterator[Metric]:
-    """Yield connection metrics, with a counter for every reason to close one, from the start."""
+    """Yield connection metrics. The counter of closed connections has every reason from the
+    start."""
     clients = sum(one.connections for name, one in listeners.items() if name != "replication")
     yield _gauge("connections", clients)
     servers = sorted(listeners.items())
@@ -296,13 +302,13 @@ def _connections(listeners: Mapping[str, BrokerListener]) -> Iterator[Metric]:
 
 
 def _before_sessions(server: BrokerListener) -> tuple[str, ...]:
-    """Return the reasons for closing a connection that has no session yet."""
+    """Return the reasons for which this listener may close a connection before it has a session."""
     of_handshakes = TLS_REASONS if server.certificate is not None else ()
     return of_handshakes + (ADDRESS_REASONS if server.limits_addresses else ())
 
 
 def _requests(listeners: Mapping[str, BrokerListener]) -> Iterator[Metric]:
-    """Yield request times of all listeners together."""
+    """Yield the durations of requests, of all listeners together."""
     family = TABLE.histograms(PREFIX + "request_seconds")
     keys = {*TIMED_FROM_THE_START, *(k for s in listeners.values() for k in s.stats.times)}
     for key in sorted(keys):
@@ -320,7 +326,8 @@ def _add(family: HistogramMetricFamily, label: str, found: list[Durations]) -> N
 
 
 def _client_memory(listeners: Mapping[str, BrokerListener]) -> Iterator[Metric]:
-    """Yield the bytes that clients hold: unsent replies, and requests being received or handled."""
+    """Yield the bytes of memory that clients hold: replies not sent yet, and requests being
+    received or handled."""
     pools = {
         (name,): pool
         for server in listeners.values()
@@ -337,7 +344,7 @@ def _client_memory(listeners: Mapping[str, BrokerListener]) -> Iterator[Metric]:
 
 
 def _principal_pools(listeners: Mapping[str, BrokerListener]) -> Iterator[Metric]:
-    """Yield the state of pools that principals share; no metric names a principal."""
+    """Yield the use of the pools that principals share. No label names a principal."""
     states = {
         (name,): state
         for server in listeners.values()
@@ -382,8 +389,8 @@ def _traffic(traffic: Traffic) -> Iterator[Metric]:
 
 
 def _isr_shrinks(manager: ReplicaManager, measures: PartitionMeasures) -> Iterator[Metric]:
-    """Yield ISR shrinks: unplanned ones for all followers from the start, planned ones once there
-    is one."""
+    """Yield the number of replicas that left ISRs. Unplanned causes have a series for each follower
+    from the start; planned ones only once there is one."""
     values = {
         (str(follower), cause.value, "false"): 0.0
         for follower in measures.lag_records
@@ -409,7 +416,8 @@ def _cleaning(stats: CleaningStats) -> Iterator[Metric]:
 
 
 def _movement(manager: ReplicaManager, measures: PartitionMeasures) -> Iterator[Metric]:
-    """The limits are reported even if nothing moves, so that one set by mistake is visible."""
+    """Yield the rate limits of copies. They are reported even if nothing is copied, so that a limit
+    set by mistake is visible."""
     yield _gauge("moving_partitions", measures.moving)
     yield _counter("moved_bytes", manager.traffic.moved_in)
     limits = {(name,): float(rate) for name, rate in sorted(manager.copy_buckets.limits.items())}
@@ -456,14 +464,15 @@ def _partitions(manager: ReplicaManager, measures: PartitionMeasures) -> Iterato
 
 
 def _disk(measures: PartitionMeasures) -> Iterator[Metric]:
-    """Nothing is reported for a volume that does not answer."""
+    """Yield the size and free space of the volume; nothing if it could not be measured."""
     if measures.room is not None:
         yield _gauge("disk_free_bytes", measures.room[0])
         yield _gauge("disk_size_bytes", measures.room[1])
 
 
 def _topics(manager: ReplicaManager, measures: PartitionMeasures) -> Iterator[Metric]:
-    """Yield the series of the first topics by name, up to the limit: always the same ones."""
+    """Yield the traffic and size of topics: the first ones by name, up to the limit, so always the
+    same ones."""
     most = own_integer(manager.settings.configs, "metric.topic.series.max")
     shown = list(islice(sorted(measures.topics.items()), most))
     yield _gauge("topic_series_left_out", len(measures.topics) - len(shown))

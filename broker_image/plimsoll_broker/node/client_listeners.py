@@ -45,7 +45,8 @@ Register = Callable[[tuple[Endpoint, ...]], Awaitable[bool]]
 
 
 class ClientListeners:
-    """`settle` opens and closes listeners as the image says; `run` repeats it."""
+    """Opens and closes a broker's listeners for clients as the metadata declare them, and registers
+    their endpoints. `settle` does it once; the task `run` repeats it."""
 
     def __init__(
         self,
@@ -56,8 +57,8 @@ class ClientListeners:
         quotas: Quotas | None = None,
         certificates: ClientCertificates | None = None,
     ) -> None:
-        """`certificates`: judges those that clients present; None: a listener that requires them
-        is not opened."""
+        """Take the parts that each listener gets. `certificates`: checks clients' certificates;
+        None if no listener may ask for them."""
         self._config = config
         self._dispatch = dispatch
         self._limits = limits
@@ -78,13 +79,13 @@ class ClientListeners:
 
     @property
     def servers(self) -> Mapping[str, BrokerListener]:
-        """The open listeners, by their name in metrics."""
+        """The open listeners, by their names in metrics."""
         implicit = {listener_peers.CLIENTS: "clients"}
         return {implicit.get(name, name): server for name, server in self._open.items()}
 
     @property
     def closed(self) -> dict[str, str]:
-        """The errors of wanted listeners that are not open, by name, shortened for status
+        """Why listeners that should be open are not, by name. The texts are shortened for status
         reports."""
         return {name: why[:WHY_CHARACTERS_MAX] for name, why in self._unopened.items()}
 
@@ -94,12 +95,13 @@ class ClientListeners:
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """The endpoints of open listeners, by name. An external listener counts once its reachable
-        address is known."""
+        """The endpoints of the open listeners, in the order of their names. An external listener is
+        left out until its reachable address is known."""
         found = (self._endpoint(name, server) for name, server in sorted(self._open.items()))
         return tuple(endpoint for endpoint in found if endpoint is not None)
 
     def _endpoint(self, name: str, server: BrokerListener) -> Endpoint | None:
+        """Return the listener's endpoint. Return None if its reachable address is not known yet."""
         if name == listener_peers.CLIENTS:
             return implicit_endpoint(self._config)
         if not server.listener.external:
@@ -108,12 +110,13 @@ class ClientListeners:
         return None if told is None else Endpoint(name=name, host=told.host, port=told.port)
 
     def update(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Take a new image; the metadata stream's callback."""
+        """Take a new metadata image: wake the task if listeners or trusted CAs have changed."""
         if new.listeners != old.listeners or new.security.authorities != old.security.authorities:
             self._changed.set()
 
     async def run(self, image: Callable[[], ClusterImage], register: Register) -> None:
-        """Run until cancelled. Raises the bug that a request met on the commit path."""
+        """Open and close listeners, and look for renewed certificates, every LOOK_S seconds and
+        after changes. Run until cancelled. Raise the bug that a request met on the commit path."""
         while True:
             await set_within(self._changed, LOOK_S)
             self._changed.clear()
@@ -125,13 +128,13 @@ class ClientListeners:
             await self.register(register)
 
     async def register(self, register: Register) -> None:
-        """Have the endpoints committed if they have changed."""
+        """Have the controller commit the endpoints, if they have changed since the last time."""
         endpoints = self.endpoints
         if endpoints != self._registered and await register(endpoints):
             self._registered = endpoints
 
     async def settle(self, image: ClusterImage) -> None:
-        """Close listeners that are no longer wanted, and open those that are."""
+        """Close the listeners that the image does not declare, and open those that it does."""
         self._wanted = image.listeners or (listener_peers.IMPLICIT,)
         authorities = image.security.authorities
         self._trusted = tuple(der for one in authorities for der in one.certificates)
@@ -145,7 +148,8 @@ class ClientListeners:
             del self._unopened[name]
 
     async def _keep_or_close(self, server: BrokerListener) -> None:
-        """Keep a listener with the same port and protocol open, whatever its name; close others."""
+        """Keep the listener open if one with the same port, TLS and authentication is declared,
+        even under another name. Otherwise close it."""
         name = server.listener.name
         for listener in self._wanted:
             if self._way_in(listener) == self._way_in(server.listener):
@@ -163,11 +167,14 @@ class ClientListeners:
         logger.info("listener %s is closed", name)
 
     def _give_up_name(self, server: BrokerListener) -> None:
-        """Forget its name, unless another listener has taken it: names may be exchanged."""
+        """Remove the listener under its name, unless another one has taken the name: two listeners
+        may exchange their names."""
         if self._open.get(server.listener.name) is server:
             del self._open[server.listener.name]
 
     def _way_in(self, listener: Listener) -> tuple[int, bool, tuple[str, ...]]:
+        """Return the port, use of TLS and authentication. Listeners that agree in these differ in
+        name and limits only."""
         return self._port(listener), listener.tls, listener.authentication
 
     def _port(self, listener: Listener) -> int:
@@ -181,13 +188,14 @@ class ClientListeners:
         return replace(self._limits, connections_max=listener.connections_max or stated)
 
     def _clients_of(self, listener: Listener) -> ClientTrust | None:
-        """Return the trusted CAs, or None if clients are not asked for certificates."""
+        """Return the CAs trusted for clients' certificates. Return None if the listener does not
+        ask for certificates."""
         if TLS_LOGIN not in listener.authentication:
             return None
         return ClientTrust(self._trusted, required=listener.authentication == (TLS_LOGIN,))
 
     async def _try_to_open(self, listener: Listener) -> str:
-        """Open a listener. Return why it is not open, or ""."""
+        """Open the listener. Return "", or why it cannot be opened now."""
         asks = TLS_LOGIN in listener.authentication
         if not set(listener.authentication) <= LOGINS or (asks and self._certificates is None):
             return "this broker does not know how its clients would authenticate"
@@ -222,6 +230,7 @@ class ClientListeners:
         return ""
 
     def _say(self, name: str, why: str) -> None:
+        """Keep why the listener is not open, and log it if it is new. "": it is open."""
         if not why:
             self._unopened.pop(name, None)
         elif self._unopened.get(name) != why:
@@ -234,6 +243,6 @@ class ClientListeners:
 
 
 def implicit_endpoint(config: BrokerConfig) -> Endpoint:
-    """Return the endpoint of the one listener of a cluster that declares none."""
+    """Return the endpoint of the one listener that a broker has if the metadata declare none."""
     reachable = config.reachable
     return Endpoint(name=listener_peers.CLIENTS, host=reachable.host, port=reachable.port)

@@ -33,14 +33,15 @@ LOST_MS_MAX = 9_000
 
 
 class LifetimeOver(Exception):
-    """Another process has registered with this broker id: this one must stop."""
+    """Another process has registered with this broker id, so this one must stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatPeers:
-    """The sources and receivers of heartbeat fields. `groups`: the number of groups coordinated
-    here, None before any can be. `figures`: for status reports. `write_lines`: sets the format of
-    log lines."""
+    """The components that heartbeats ask for what they send, and tell what they receive. `groups`:
+    returns the number of groups coordinated here, or None before any can be. `figures`: returns the
+    figures for the cluster's status. `write_lines`: sets the format of log lines, as the controller
+    states it."""
 
     groups: Callable[[], int | None] = lambda: None
     figures: Callable[[], BrokerFigures | None] = lambda: None
@@ -51,7 +52,9 @@ NOTHING_ASKED = HeartbeatPeers()
 
 
 class Heartbeats:
-    """`run` is the task; it raises LifetimeOver."""
+    """Sends heartbeats to the controller: every second, or at once when a wish changes. `run` is
+    the task; it raises LifetimeOver if the broker epoch is stale. `fenced` and `may_stop`: the
+    controller's last answer."""
 
     def __init__(
         self,
@@ -75,27 +78,30 @@ class Heartbeats:
         self.answered_at_ms = monotonic_ms()
 
     def unfence(self) -> None:
-        """Ask to be unfenced: everything is loaded."""
+        """Ask the controller to unfence this broker from the next heartbeat on. Call it when
+        everything is loaded."""
         self._want_fence = False
         self._kick.set()
 
     def shut_down(self) -> None:
-        """Ask for a controlled shutdown."""
+        """Ask the controller for a controlled shutdown from the next heartbeat on."""
         self._want_shutdown = True
         self._kick.set()
 
     @property
     def silent_ms(self) -> int:
-        """The time since a confirmed controller answered, in ms."""
+        """The time in ms since a confirmed controller last answered."""
         return monotonic_ms() - self.answered_at_ms
 
     async def wait_unfenced(self) -> None:
+        """Wait until the controller says that this broker is unfenced."""
         while self.fenced:
             self._changed.clear()
             await self._changed.wait()
 
     async def wait_may_stop(self, *, silent_ms_max: int, all_ms_max: int) -> bool:
-        """Wait for permission to stop. Return False if there was none in time."""
+        """Wait until the controller permits the shutdown. Return False after `all_ms_max`, or if
+        the controller has been silent for `silent_ms_max`."""
         end_ms = monotonic_ms() + all_ms_max
         # Only silence from now on counts: the last answer may be a whole interval old.
         self.answered_at_ms = monotonic_ms()
@@ -108,7 +114,7 @@ class Heartbeats:
         return True
 
     async def run(self) -> None:
-        """Run until cancelled."""
+        """Send heartbeats until cancelled. Raise LifetimeOver."""
         while True:
             started_ms = monotonic_ms()
             self._kick.clear()
@@ -118,20 +124,22 @@ class Heartbeats:
             await set_within(self._kick, left_ms / 1000)
 
     def _extend_lease(self, sent_ms: int, result: HeartbeatResult) -> None:
-        """Extend the lease by a confirmed answer. A controller that does not state its session
-        timeout extends nothing."""
+        """Extend the leader lease by a confirmed answer to the heartbeat sent at `sent_ms`. Do
+        nothing if the controller does not state its session timeout."""
         known = isinstance(result.answer, HeartbeatAnswer) and result.session_timeout_ms > 0
         if known and self._lease is not None:
             self._lease.answered(sent_ms, result.session_timeout_ms, result.metadata_end)
 
     @property
     def _hurried(self) -> bool:
-        """True if this broker waits for the controller, to shut down or to be unfenced."""
+        """True if this broker waits to be unfenced or to be permitted to stop, so that heartbeats
+        are sent more often."""
         if self._want_shutdown:
             return not self.may_stop
         return self.fenced and not self._want_fence
 
     async def _beat(self) -> None:
+        """Send one heartbeat and take the answer."""
         heartbeat = Heartbeat(
             broker_id=self._client.peers.broker_id,
             broker_epoch=self._broker_epoch,

@@ -22,7 +22,7 @@ def read_text(path: str) -> str | None:
 
 
 def memory_limit(read: Callable[[str], str | None] = read_text) -> int | None:
-    """Return the limit in bytes, or None if there is none."""
+    """Return the memory limit of this process's cgroup in bytes. Return None if there is none."""
     limits = [
         int(text)
         for path in _candidates(read("/proc/self/cgroup") or "")
@@ -32,8 +32,8 @@ def memory_limit(read: Callable[[str], str | None] = read_text) -> int | None:
 
 
 def _candidates(groups: str) -> Iterator[str]:
-    """Yield the files that may state it, for our group, all enclosing groups and, in a namespace,
-    the root."""
+    """Yield the files that may state the limit, for each line of /proc/self/cgroup: those of the
+    process's group, of all enclosing groups and, in a namespace, of the root."""
     for line in ["0::/", "0:memory:/", *groups.splitlines()]:
         _, _, rest = line.partition(":")
         controllers, _, group = rest.partition(":")

@@ -29,8 +29,8 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class MetricsServer:
-    """Listeners for a few small GETs; one answer a connection. Without a health port, as in version
-    0.1, the metrics port serves both."""
+    """Serves /metrics on one port, and /healthz and /readyz on another; one request a connection.
+    Without a health port, as in version 0.1, the metrics port serves all three."""
 
     def __init__(self, node: MeasuredNode) -> None:
         self._registry = CollectorRegistry()
@@ -45,6 +45,7 @@ class MetricsServer:
         self.connections: list[HttpConnections] = []
 
     async def start(self, metrics: Address | None, health: Address | None = None) -> None:
+        """Listen on these addresses; None for a port that is not served."""
         both = frozenset({b"/metrics", b"/healthz", b"/readyz"})
         alone = both - {b"/metrics"}
         await self._listen(metrics, both if health is None else both - alone)
@@ -67,6 +68,7 @@ class MetricsServer:
 
     @property
     def ports(self) -> list[int]:
+        """The ports that are open, in the order in which they were opened."""
         return [server.sockets[0].getsockname()[1] for server in self._servers]
 
     async def close(self) -> None:
@@ -99,12 +101,14 @@ class MetricsServer:
                 writer.transport.abort()
 
     async def _rendered(self) -> bytes:
+        """Return the text of /metrics."""
         if self._node.manager is not None:
             self._collector.prepared = await measured_in_slices(self._node.manager)
         return generate_latest(self._registry) + self._lag
 
     @property
     def _lag(self) -> bytes:
+        """The lag of groups as Prometheus text, from the last look; empty if there is none."""
         found = self._node.coordinators
         return b"" if found is None else found.measures.seen.lag_text
 
@@ -127,7 +131,8 @@ class MetricsServer:
 
 
 def _refused(head: bytes, writer: asyncio.StreamWriter) -> bytes:
-    """Return the refusal to a request from a web page, or nothing."""
+    """Return the response that refuses a request from a web page; empty if the request is
+    accepted."""
     lines = (line.partition(":") for line in head.decode("latin-1").split("\r\n"))
     headers = {name.strip().lower(): value.strip() for name, _, value in lines}
     local = writer.get_extra_info("sockname")

@@ -35,7 +35,8 @@ class TopicMeasures:
 
 @dataclass(slots=True, kw_only=True)
 class PartitionMeasures:
-    """Filled while partitions are measured."""
+    """The totals over a broker's partitions that the metrics show. `add` is called once for each
+    partition."""
 
     replicas: int = 0
     failed: int = 0
@@ -57,7 +58,7 @@ class PartitionMeasures:
     """Bytes free on the volume, and its size; None if the volume did not answer."""
 
     def add(self, manager: ReplicaManager, hosted: Hosted, now_ms: int) -> None:
-        """Measure one more partition."""
+        """Add one partition to the totals. `now_ms`: the monotonic clock."""
         replica, log = hosted.replica, hosted.log
         self.replicas += 1
         self.failed += replica.failed
@@ -81,7 +82,8 @@ class PartitionMeasures:
             self._add_led(manager.around, replica.leader, log.log_end_offset, now_ms)
 
     def _add_led(self, around: ReplicaContext, leader: Leader, end: int, now_ms: int) -> None:
-        """Measure a partition led here."""
+        """Add what only a leader knows: the state of the ISR and the lag of each follower. `end`:
+        the log end."""
         committed, partition = leader.isr.committed, leader.partition
         # A replica that is to leave lags, even if no controller can commit that.
         leaving = set(leader.isr.leaving) if isinstance(leader.isr, PendingShrink) else set()
@@ -107,7 +109,7 @@ class PartitionMeasures:
 
 
 def measured(manager: ReplicaManager) -> PartitionMeasures:
-    """Measure all partitions in one turn."""
+    """Return the totals of all partitions, measured in one turn of the event loop."""
     found, now_ms = PartitionMeasures(), manager.now_ms()
     for hosted in manager:
         found.add(manager, hosted, now_ms)
@@ -116,8 +118,8 @@ def measured(manager: ReplicaManager) -> PartitionMeasures:
 
 
 async def measured_in_slices(manager: ReplicaManager) -> PartitionMeasures:
-    """Measure all partitions, in time slices: ones that are dropped meanwhile may be counted, new
-    ones may not."""
+    """Return the totals of all partitions, measured in time slices. A partition dropped meanwhile
+    may be counted, and a new one may not."""
     found, now_ms = PartitionMeasures(), manager.now_ms()
     async for hosted in in_slices(manager.hosts()):
         found.add(manager, hosted, now_ms)
@@ -126,6 +128,7 @@ async def measured_in_slices(manager: ReplicaManager) -> PartitionMeasures:
 
 
 def _room(manager: ReplicaManager) -> tuple[int, int] | None:
+    """Return the free bytes and the size of the volume. Return None if it cannot be measured."""
     with suppress(StorageError):
         return manager.store.disk.room(manager.store.directory)
     return None

@@ -45,7 +45,7 @@ from plimsoll_core.ids import BrokerId
 
 
 class DataPath:
-    """`assembly` makes one per lifetime, inside the event loop that runs it."""
+    """The replicas, fetchers, proposals and chores of one lifetime of a broker."""
 
     def __init__(
         self,
@@ -63,8 +63,9 @@ class DataPath:
         self._found: list[Found] | None = None
 
     async def load(self, image: ClusterImage) -> None:
-        """Read the volume and recover the logs, one by one and in a thread: a scan may take many
-        seconds, and health checks and heartbeats are answered meanwhile."""
+        """Read the volume and recover the logs of the image's partitions, one by one, each in a
+        thread: a log may take many seconds, and health checks and heartbeats are answered
+        meanwhile."""
         began_ms = monotonic_ms()
         self._found = self._store.load(began_ms)
         settings = self.manager.settings
@@ -80,7 +81,8 @@ class DataPath:
         self.manager.traffic.load_s = (monotonic_ms() - began_ms) / 1000
 
     async def start(self, image: ClusterImage) -> None:
-        """Set strays aside and take up roles, with the logs loaded so far."""
+        """Set directories of other partitions aside, and put every partition of the image in its
+        role."""
         found = self._store.load(monotonic_ms()) if self._found is None else self._found
         await self.manager.start(image, found)
         self._store.save_lowered()
@@ -101,15 +103,16 @@ class DataPath:
         await self.fetchers.failed
 
     async def close(self) -> None:
-        """Stop fetching and fail parked requests; the logs stay open for the volume to close."""
+        """Stop fetching and fail the waiting requests. The logs stay open until the store
+        closes."""
         await self.fetchers.close()
         self.manager.close()
 
 
 def is_settled(image: ClusterImage, own_id: BrokerId) -> bool:
-    """Return True if the broker is in the ISR of each of its partitions with an ISR at or below
-    min ISR, and is not about to be restarted. Otherwise its pod counts as unavailable, and no other
-    one is evicted."""
+    """Return True if no partition's min ISR waits for this broker: it is in the ISR of each of its
+    partitions with no more than min ISR members, and no restart of it has been granted. Otherwise
+    its pod counts as unavailable, so that no other pod is evicted."""
     if image.restart_granted(own_id):
         return False
     for key in image.hosted.get(own_id) or ():
@@ -122,7 +125,7 @@ def is_settled(image: ClusterImage, own_id: BrokerId) -> bool:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Serving:
-    """Made anew for each lifetime."""
+    """All components of one lifetime of a broker, in the order in which they start and stop."""
 
     config: BrokerConfig
     stream: MetadataStream
@@ -160,14 +163,14 @@ class Serving:
 
     @property
     def listeners(self) -> Mapping[str, BrokerListener]:
-        """The open listeners, by the peers that they serve or by their declared names."""
+        """The open listeners for clients, by name, and that for followers as "replication"."""
         if self.config.replication is None:
             return self.clients.servers
         return {**self.clients.servers, "replication": self.replication}
 
     @property
     def handler_failures(self) -> Mapping[str, int]:
-        """Requests that met a bug, by API, on all ports together."""
+        """The number of requests that met a bug, by API, on all listeners together."""
         counted = Counter[str]()
         for port in (*self.clients.servers.values(), self.replication):
             counted.update(port.stats.handler_failures.counts)
@@ -175,10 +178,11 @@ class Serving:
 
     @property
     def settled(self) -> bool:
+        """True if no partition's min ISR waits for this broker."""
         return is_settled(self.stream.image, BrokerId(self.config.id))
 
     async def start(self) -> None:
-        """Load the volume, take up roles, listen."""
+        """Load the volume, put partitions in their roles, and open the listeners."""
         await self.data.load(self.stream.image)
         # The image may have changed meanwhile. What it added is opened now; later changes follow as
         # usual.
@@ -216,12 +220,12 @@ class Serving:
         yield "copy reports", self.copies.run()
 
     async def stop_network(self) -> None:
-        """Stop the listeners: no more requests are read or answered."""
+        """Stop all listeners: no more requests are read or answered."""
         await self.clients.stop()
         await self.replication.stop()
 
     async def close(self) -> None:
-        """Stop fetching; the logs stay open for the volume to close."""
+        """Close the coordinators and the data path. The logs stay open until the store closes."""
         self.authority.close()
         self.coordinators.close()
         await self.data.close()
