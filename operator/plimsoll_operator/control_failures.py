@@ -20,8 +20,8 @@ logger = logging.getLogger("plimsoll.failures")
 
 OURS = "plimsoll_"
 TRACEBACK_EVERY_S = 1.0
-"""Interval of one kind: an error that is retried or hits a thousand objects must not fill the
-log."""
+"""Least time between two logged tracebacks of one kind. An error that is retried, or that concerns
+a thousand objects, must not fill the log."""
 
 
 class DecisionFailed(Exception):
@@ -30,11 +30,13 @@ class DecisionFailed(Exception):
 
 
 def is_of_one_object(error: Exception) -> bool:
-    """Return True if a bug found while reconciling one object may concern that object alone.
+    """Return True if an unexpected exception from reconciling one object costs that object alone,
+    and False if it must end the leadership of the cluster.
 
     A pass changes state only by whole decisions of the controller and whole requests to the API
     server, each of which stands by itself. So a bug between them leaves nothing half done, except
-    in the pass's own memory. A bug inside a decision is recognised by its class.
+    in the pass's own memory. A bug inside a decision raises `DecisionFailed`, for which this
+    returns False.
     """
     return not isinstance(error, DecisionFailed)
 

@@ -27,7 +27,7 @@ from plimsoll_spark.topics import OffsetRange, Ranges
 from plimsoll_spark.values import Counts, Findings
 
 RANGE_RECORDS = 500_000
-"""Offsets that one check holds in memory: some 60 MB."""
+"""Number of offsets in the largest range. A check holds one range in memory: some 60 MB."""
 TASKS_A_CORE = 4
 BINS_MAX = 240
 SMALLEST_BIN_MS = 100

@@ -25,7 +25,7 @@ FAILED = "failed"  # certainly not appended
 UNKNOWN = "unknown"  # may or may not have been appended
 CHUNK_ROWS = 50_000
 NONE = -1
-"""In an array: no partition, or no offset."""
+"""Stands in an array for an unknown partition or offset."""
 SCHEMA = pa.schema(
     [
         pa.field("partition", pa.int32()),

@@ -145,7 +145,8 @@ class Run:
         until_s = min(self._deadline_s, time.time() + settings.verify.timeout_seconds)
 
         def left_s() -> float:
-            """Brokers that are away are waited for: a retriable error decides nothing."""
+            """Return the seconds until the checks must end, at least 1: the timeout of each
+            request. Brokers that are away are waited for until then."""
             return max(1.0, until_s - time.time())
 
         def tell() -> None:

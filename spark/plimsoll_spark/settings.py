@@ -23,8 +23,8 @@ CHECKS_BY_ACKS: dict[str, tuple[Check, ...]] = {
     "Leader": ("NoDuplicate", "Order", "NoGap"),
     "None": ("NoDuplicate", "Order", "NoGap"),
 }
-"""The default checks: with acks=1 the loss of a leader may lose acknowledged records
-(docs/guarantees.md), and acks=0 acknowledges nothing."""
+"""The checks that run if none are stated, by acks. With acks=1 the loss of a leader may lose
+acknowledged records (docs/guarantees.md), and acks=0 acknowledges nothing."""
 
 
 class Refused(Enum):

@@ -114,7 +114,8 @@ def bars(title: str, unit: str, shown: Sequence[Bar], limit: float | None) -> st
 
 
 def nice_ceiling(value: float) -> float:
-    """Return the smallest of 1, 2, 2.5, 5 x 10^n that is not below the value."""
+    """Return the smallest number of the form 1, 2, 2.5 or 5 times 10^n that is not below
+    `value`."""
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
@@ -122,7 +123,7 @@ def nice_ceiling(value: float) -> float:
 
 
 def short(value: float) -> str:
-    """Format a number for an axis."""
+    """Return a number as a short text for the labels of an axis."""
     for size, suffix in ((1e6, "M"), (1e3, "k")):
         if value >= size:
             return f"{value / size:g}{suffix}"

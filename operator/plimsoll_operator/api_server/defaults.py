@@ -54,7 +54,8 @@ _SET: Object = {
 
 
 def with_defaults(kind: Kind, body: Object) -> Object:
-    """Return the body as a real API server stores it; unchanged if it has no spec."""
+    """Return the body with the defaults that a real API server adds to it. Return it unchanged if
+    it has no spec, or if this module has no defaults for the kind."""
     add = _BY_KIND.get(kind)
     if add is None or not isinstance(body.get("spec"), dict):
         return body

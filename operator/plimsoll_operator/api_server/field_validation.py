@@ -26,8 +26,8 @@ from plimsoll_operator.kube.kube_api import HttpRequest, Object
 
 FIELDS_MAX = 20
 PATH_LENGTH_MAX = 200
-"""Maximum number of fields named, and of characters of each: clients choose the names, which go
-into a header."""
+"""Bounds on the warnings of one response: number of unknown fields, and characters of each name.
+Clients choose the names, which go into a response header."""
 METADATA = frozenset(
     {
         "annotations", "creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp",

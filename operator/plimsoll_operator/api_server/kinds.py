@@ -203,7 +203,8 @@ def custom(definition: Object) -> Iterator[Resource]:
 
 _COMPILED_MAX = 100
 _compiled: OrderedDict[int, tuple[Object, Topology, schema_validation.Check]] = OrderedDict()
-"""Compiled schemas by identity: many servers in one process serve the same definitions."""
+"""Results of `_of_schema` by the schema's identity: several servers in one process serve the same
+definitions."""
 
 
 def _of_schema(schema: Object) -> tuple[Object, Topology, schema_validation.Check]:

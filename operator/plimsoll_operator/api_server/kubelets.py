@@ -63,7 +63,7 @@ class PodRuntime(Protocol):
         pod runs, or its node does not answer."""
 
     def has_ended(self, pod: Object) -> bool:
-        """Return True if it is certain that nothing of the pod runs any more."""
+        """Return True if it is certain that no process of the pod runs any more."""
 
 
 class Kubelets:

@@ -16,9 +16,10 @@ from typing import Any
 from plimsoll_operator.kube.kube_api import Object
 
 Names = tuple[str, ...]
-"""Field names on the path to a value, without list elements."""
+"""The path to a value by field names, leaving out the elements of lists."""
 KeysOf = Callable[[Names, list[Any]], tuple[str, ...] | None]
-"""(path of a list, the list) -> the fields that identify its items; `()` for a set, else None."""
+"""(path of a list, the list) → the fields that identify its items: `()` for a set, None for an
+atomic list."""
 
 _METADATA: dict[Names, tuple[str, ...]] = {
     ("metadata", "ownerReferences"): ("uid",),

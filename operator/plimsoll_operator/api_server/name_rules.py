@@ -39,7 +39,7 @@ _KEY_SENTENCE = (
     "start with '..' or be '.'"
 )
 _LABELS = frozenset({resources.NAMESPACES, resources.SERVICES})
-"""Kinds with names of a single label: they become parts of host names."""
+"""Kinds of which an object's name is one DNS label, since it becomes a part of host names."""
 
 
 def is_key(key: str) -> bool:

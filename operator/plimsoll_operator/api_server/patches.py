@@ -17,9 +17,10 @@ from plimsoll_operator.api_server.lists import Names, Topology, element
 from plimsoll_operator.kube.kube_api import Object
 
 Path = tuple[str, ...]
-"""Fields, and elements of lists (`lists.element`), from the object's root."""
+"""The path to a field or a list element from the object's root; `lists.element` names an
+element."""
 Applied = Mapping[str, frozenset[Path]]
-"""Fields that each manager last applied."""
+"""By manager, the paths of the fields that it last applied."""
 
 NOT_OWNED = frozenset(
     ("metadata", name)

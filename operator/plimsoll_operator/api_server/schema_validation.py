@@ -20,7 +20,7 @@ from plimsoll_operator.api_server.status_errors import StatusCause
 
 Schema = dict[str, Any]
 Check = Callable[[Any, str, list[StatusCause]], Any]
-"""(value, its path, list to append errors to) -> the value, pruned and with defaults."""
+"""(value, its path, list to which errors are added) → the value, pruned and with defaults."""
 
 _INT_OR_STRING = "x-kubernetes-int-or-string"
 _PRESERVE = "x-kubernetes-preserve-unknown-fields"
@@ -97,7 +97,7 @@ def _type_name(value: Any) -> str:
 
 
 class _ErrorType(Enum):
-    """Reasons of a StatusCause, which shape its message."""
+    """The `reason` of a StatusCause. Each has a message of its own form (`_cause`)."""
 
     INVALID = "FieldValueInvalid"
     NOT_SUPPORTED = "FieldValueNotSupported"

@@ -50,12 +50,13 @@ BODY_BYTES_MAX = 3 * 2**20
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 JSON_PATCH = "application/json-patch+json"
 MEDIA = frozenset({JSON, MERGE, STRATEGIC}) | APPLY
-"""Accepted media types. A browser sends none of them to another site without a preflight
-request."""
+"""Accepted media types of request bodies. A browser sends none of them to another site without a
+preflight request."""
 TARGETS_MAX = 1_000
-"""Maximum number of cached paths."""
+"""Bound on the cached targets of paths."""
 PAGES_MAX = 1_000
-"""Maximum number of unfinished lists; the next page of an older one is `Expired`."""
+"""Bound on the lists that clients have fetched in part. Beyond it the oldest is dropped; the
+request for its next page gets the error Expired."""
 
 
 class MemoryApiServer:

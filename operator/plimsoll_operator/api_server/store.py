@@ -19,7 +19,8 @@ from plimsoll_operator.api_server.patches import Applied
 from plimsoll_operator.kube.kube_api import Object
 
 HISTORY_CHANGES = 10_000
-"""How many changes a watch may be behind; a real API server keeps five minutes."""
+"""Bound on the changes kept for watches that start at an earlier revision. A real API server keeps
+those of the last five minutes."""
 FIRST_REVISION = 100
 
 Key = tuple[str, str]

@@ -15,7 +15,8 @@ from plimsoll_operator.api_server.status_errors import StatusError, bad_request,
 from plimsoll_operator.api_server.store import ObjectChange, Store, StoredObject
 
 LINES_MAX = 10_000
-"""A watch with more unread lines ends; its client must list again."""
+"""Bound on the lines of a watch that the client has not taken. Beyond it the watch ends, and the
+client must list again."""
 
 Encode = Callable[[StoredObject], bytes]
 

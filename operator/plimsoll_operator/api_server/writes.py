@@ -34,7 +34,8 @@ MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 GRACE_SECONDS_DEFAULT = 30
 _LASTS = frozenset({resources.NAMESPACES.plural, resources.CRDS.plural})
-"""Kinds that are deleted only after their contents, by `garbage_collection`."""
+"""Plurals of kinds with objects that stay, terminating, until `garbage_collection` has deleted what
+belongs to them."""
 
 
 class RequestTarget(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 
 REPLY = " answered: "
-"""Separates the request from its answer in an error's message."""
+"""Stands in an error's message between the request and the API server's answer."""
 
 
 class ApiError(Exception):

@@ -40,7 +40,8 @@ from plimsoll_operator.kube.kube_api import HttpRequest, HttpResponse
 
 TOKEN_SECONDS = 60.0
 _UNREADABLE = (ConfigException, OSError, yaml.YAMLError, TypeError, ValueError)
-"""Errors of the loaders; the last two for a file that is malformed or half written."""
+"""Exceptions that the official client's loaders raise if credentials cannot be read; the last two
+for a file that is malformed or half written."""
 
 
 class NoCluster(Exception):
@@ -136,14 +137,15 @@ class Refresh:
 
 
 NESTED_MAX = 10_000
-"""Go's JSON limit of levels. The API server accepts it wherever a schema leaves a field open, from
-any user with write access to one object in any namespace. Python's readers, ours and kopf's, stop
-at the recursion limit of 1,000: one such object would end every list and watch of its kind."""
+"""Nesting up to which Go decodes JSON. The API server accepts it wherever a schema leaves a field
+open, from any user with write access to one object in any namespace. Python's JSON decoders, ours
+and kopf's, stop at the recursion limit of 1,000: one such object would end every list and watch of
+its kind."""
 AROUND = 50
-"""Levels around an object, in a list or an event."""
+"""Levels of nesting that a list or a watch event adds around an object."""
 _LIMIT = NESTED_MAX + AROUND + 1_950
-"""Recursion limit, callers' frames included. The readers stay within a thread's stack of 8 MiB:
-deeper input is refused before it is read."""
+"""The recursion limit to set, callers' frames included. With it the decoders stay within a thread's
+stack of 8 MiB; the API server refuses deeper objects."""
 
 
 def allow_nesting() -> None:
@@ -158,7 +160,7 @@ REDIRECTS = frozenset({301, 302, 303, 307, 308})
 OCTETS = "application/octet-stream"
 ON_THE_WIRE = "X-Content-Type-On-The-Wire"
 NO_OTHER_TIMEOUT = aiohttp.ClientTimeout(total=None)
-"""Replaces the client's five minutes."""
+"""Switches off the HTTP client's default timeout of five minutes."""
 LOST = (aiohttp.ClientError, TimeoutError, OSError)
 
 

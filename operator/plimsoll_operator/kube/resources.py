@@ -70,11 +70,11 @@ STATEFUL_SETS = _kind("apps/v1", "StatefulSet")
 DISRUPTION_BUDGETS = _kind("policy/v1", "PodDisruptionBudget")
 NETWORK_POLICIES = _kind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
 POD_MONITORS = _kind("monitoring.coreos.com/v1", "PodMonitor")
-"""Of the Prometheus operator, if installed."""
+"""A kind of the Prometheus operator, which may not be installed."""
 CERTIFICATES = _kind("cert-manager.io/v1", "Certificate")
-"""Of cert-manager, if installed."""
+"""A kind of cert-manager, which may not be installed."""
 TLS_ROUTES = _kind("gateway.networking.k8s.io/v1", "TLSRoute")
-"""TLS routes of the Gateway API, if installed."""
+"""A kind of the Gateway API, which may not be installed."""
 TLS_ROUTE_KINDS = (
     TLS_ROUTES,
     *(
@@ -82,9 +82,9 @@ TLS_ROUTE_KINDS = (
         for version in ("v1alpha3", "v1alpha2")
     ),
 )
-"""Versions of TLSRoute, newest first: v1 came with release 1.5 of the Gateway API."""
+"""TLSRoute in each API version, newest first: v1 came with release 1.5 of the Gateway API."""
 GATEWAYS = _kind("gateway.networking.k8s.io/v1", "Gateway")
-"""Gateways, which routes attach to."""
+"""The kind of the Gateway API to which TLSRoutes attach."""
 LEASES = _kind("coordination.k8s.io/v1", "Lease")
 JOBS = _kind("batch/v1", "Job")
 ROLES = _kind("rbac.authorization.k8s.io/v1", "Role")

@@ -38,7 +38,7 @@ from plimsoll_operator.shipped_files import installed_version
 
 HIDDEN = "(left out)"
 ROWS_MAX = 20_000
-"""Bound on the rows of the history; the newest are kept."""
+"""Bound on the changes of the history in the archive; the newest are kept."""
 _SECRET = re.compile(
     r"passw|secret|token|credential|jaas|private|keystore|truststore|api.?key", re.IGNORECASE
 )

@@ -138,7 +138,8 @@ def _typed(body: Object) -> LogCluster:
 
 
 async def connect(wishes: CommonOptions) -> PluginSession:
-    """Open a session and choose its LogCluster. Raises `Problem` and `NoCluster`."""
+    """Open a session with the API server, and choose the LogCluster, that the options name. Raises
+    `Problem` if that fails, `NoCluster` if there is no usable kubeconfig."""
     paths = wishes.kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube/config")
     access = await from_kubeconfig(paths, wishes.context)
     namespace = wishes.namespace or namespace_of(paths, wishes.context)

@@ -33,9 +33,9 @@ def told(error: ApiError) -> str:
 
 
 SENTENCES = frozenset({"message", "what", "cause", "asked by", "until", "note", "value"})
-"""Columns that wrap on a narrow terminal; the others are cut."""
+"""Titles of the columns that wrap on a narrow terminal. Other columns are cut."""
 WIDTH = 220
-"""Width of output to a pipe or a file."""
+"""Width of tables, in characters, if the output is no terminal."""
 
 
 class Format(Enum):

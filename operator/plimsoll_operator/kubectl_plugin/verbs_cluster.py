@@ -26,7 +26,8 @@ from plimsoll_operator.kubectl_plugin.shown import (
 )
 
 GOOD = {"Ready": "True"}
-"""The status of conditions that must be True. Other conditions are fine if False, or irrelevant."""
+"""Condition types that are bad unless they have this status. Those in `BAD` are bad if True; all
+others are never bad."""
 BAD = ("Stalled", "Blocked")
 ROWS_MAX = 20
 
@@ -233,7 +234,8 @@ def _blocked_table(rows: Sequence[Object]) -> RenderableType:
 
 
 async def what_if(session: PluginSession, brokers: Sequence[int]) -> Findings:
-    """Show the partitions that would be offline or under min ISR without these brokers."""
+    """Show the partitions that would be offline or under min ISR if the brokers with these ids were
+    gone. Raises `Problem` if one is not in the cluster."""
     try:
         found = await session.see("/what-if", brokers=",".join(map(str, brokers)))
     except ViewUnavailable as error:

@@ -32,7 +32,8 @@ IN_OPTIONS = {
     "TopicNotEmpty": "With this command use --allow-existing.",
     NO_LISTENER: "With this command use --user, with the name of a User of the LogCluster.",
 }
-"""The command's option for the object's field that a refusal names, by reason."""
+"""By reason of a refusal: a sentence that names the command's option for what the refusal asks the
+user to set in the object."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,13 +48,14 @@ logger = logging.getLogger("plimsoll.local")
 BACKOFF_MS = 100
 BACKOFF_MS_MAX = 5_000
 STEADY_MS = 10_000
-"""A process that ran this long is restarted without delay."""
+"""A process that ran for longer is restarted after the shortest delay."""
 STOP_MS_MAX = 30_000
 FINAL_CODES = (2, 3)
-"""A bad config, or another broker's volume: a restart would end the same."""
+"""Exit codes of a broker with a bad configuration, or with another broker's volume: a restarted one
+would exit with them again."""
 TAKEN_STARTS_MAX = 5
-"""Consecutive starts that find a port taken before the broker is given up. An outgoing connection
-uses a port briefly; another process that listens there keeps it."""
+"""Consecutive exits with a port in use, after which the broker is not restarted. An outgoing
+connection uses a port only briefly; another process that listens there keeps it."""
 LOG_BYTES_MAX = 16 * 1024 * 1024
 
 

@@ -41,7 +41,7 @@ from plimsoll_operator.kube.resources import USER_KINDS, Kind
 
 _OBJECTS = UUID("5b1f7a3e-2f5c-4a3e-9a0c-61d2a5c1c0de")
 Other = Topic | Reassignment | Rebalance | Verification | User
-"""The resources that belong to a LogCluster."""
+"""The resources of the files other than LogClusters; each belongs to one."""
 OPEN_INSIDE = Certificates(internal=InternalCertificates(mode="Off"))
 KIND_OF: dict[str, Kind] = {kind.kind: kind for kind in USER_KINDS}
 

@@ -40,7 +40,7 @@ from plimsoll_process.waits import set_within
 logger = logging.getLogger("plimsoll.local")
 
 MANAGER = "plimsoll-local"
-"""The manager of the fields that files state."""
+"""The field manager by which the objects of the files are applied."""
 NODE = "this-machine"
 NOT_KEPT = frozenset({resources.CRDS, resources.LEASES, resources.EVENTS, resources.CORE_EVENTS})
 OF_BROKERS = frozenset({resources.PODS, resources.STATEFUL_SETS})
@@ -148,8 +148,8 @@ class LocalObjects:
             self.server.store.remove(stored)
 
     def drop_brokers(self) -> None:
-        """Remove the StatefulSets and pods of all brokers without stopping anything; the operator
-        creates them anew from the present spec."""
+        """Remove the StatefulSets and pods of all brokers from the API server. No process is
+        stopped by that; the operator creates them anew from the present spec."""
         for kind in OF_BROKERS:
             for stored in listed(self.server, kind):
                 if BROKER_ID in stored.labels:

@@ -190,12 +190,14 @@ def plan(
     first: int | None,
     held: HeldPorts,
 ) -> Remembered:
-    """Return the remembered facts, completed with ports for these brokers, and hold all ports.
+    """Return the content of `cluster.json`, completed with ports for these brokers, and hold all
+    ports.
 
-    `known`: None in a new directory. `cluster_id`: None: keep the known one, or make one. `first`:
-    the clients' port of the first broker as the command line states it; the others get the
-    following ports. If it is None or that of the last run, each broker keeps its port. Raises
-    BadDirectory if the directory holds a cluster of another id, OSError if no port is free.
+    `known`: the present content; None in a new directory. `cluster_id`: None: keep the known one,
+    or make one. `first`: the clients' port of the first broker as the command line states it; the
+    others get the following ports. If it is None or that of the last run, each broker keeps its
+    port. Raises BadDirectory if the directory holds a cluster of another id, OSError if no port is
+    free.
     """
     if known and first is not None and first != known.first_port:
         known = _without(known, range(first, first + len(broker_ids)))
@@ -228,7 +230,7 @@ def plan(
 
 
 def _without(known: Remembered, stated: range) -> Remembered:
-    """Return the facts without the clients' ports of all brokers, and without other ports in the
+    """Return `known` without the clients' ports of all brokers, and without other ports in the
     range `stated`, so that `plan` picks them anew."""
 
     def kept(port: int) -> int:

@@ -65,10 +65,11 @@ class LocalPods:
 logger = logging.getLogger("plimsoll.local")
 
 CLOCK_S = 2.0
-"""Period for work that no change triggers: expired Events, ended grace periods."""
+"""Period of runs for work that no change triggers, such as the end of grace periods."""
 TOGETHER_S = 0.01
 EVENTS_MAX = 1_000
-"""Bound for each API; a real API server deletes Events after an hour."""
+"""Bound on the Events kept in each of the two API groups. A real API server deletes Events after an
+hour."""
 WORKLOADS = frozenset(
     {resources.PODS, resources.STATEFUL_SETS, resources.VOLUME_CLAIMS, resources.JOBS}
 )

@@ -17,8 +17,8 @@ import msgspec
 
 LOOPBACK = "127.0.0.1"
 PICKED = range(20_000, 29_000)
-"""Outside the range that the kernel assigns to connections (from 32768 on) and that of Kubernetes'
-NodePort Services (from 30000 on)."""
+"""The range from which ports are picked. It lies outside the range that the kernel assigns to
+connections (from 32768 on) and that of Kubernetes' NodePort Services (from 30000 on)."""
 TRIES = 1_000
 
 

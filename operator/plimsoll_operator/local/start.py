@@ -73,11 +73,11 @@ def log_to_file(path: Path) -> None:
 START_MS_MAX = 120_000
 LOOK_MS = 20
 REFUSED_MS = 500
-"""Longest wait for a refusal to be reviewed: one from before the last broker became active may be
-outdated."""
+"""How long a refusal of a topic must last to be final. An earlier one may date from before the last
+broker became active."""
 NAMING_MS_MAX = 10_000
-"""Bound for topics that name leaders: brokers report their logs once a second, so a refused leader
-may be temporary."""
+"""The same for a topic with a spec that names leaders: a broker reports its logs once a second, and
+is refused as leader before."""
 
 
 class CannotRun(Exception):

@@ -32,8 +32,9 @@ LOCATIONS = {
 
 IPV6_SERVERS = "bootstrap.servers=["
 NAMES_UNCHECKED = "ssl.endpoint.identification.algorithm=none\n"
-"""librdkafka compares an address including its brackets, which no certificate contains. It still
-checks that the authority, which signs only this cluster's brokers, signed the certificate."""
+"""Switches off librdkafka's check of host names for IPv6 addresses: it compares the address
+including its brackets, which no certificate contains. librdkafka still checks that the CA, which
+signs only this cluster's brokers, signed the certificate."""
 
 
 class UserFiles:

@@ -22,7 +22,8 @@ from plimsoll_operator.pki.rotation import Authorities
 DIRECTORY = "/etc/plimsoll-tls"
 CA_FILE = "ca.crt"
 AUTHORITY = "listener-ca"
-"""The component label; ConfigMaps of component `broker` are deleted with their templates."""
+"""The component label of an authority's objects. It differs from `broker`, since the operator
+deletes ConfigMaps of that component that no template names."""
 
 
 def broker_secret(

@@ -30,8 +30,8 @@ DNS_PORTS = tuple(
 
 
 _SCRAPERS: Manifest = {"namespaceSelector": {"matchLabels": {labels.SCRAPER: "true"}}}
-"""The peers if none are configured: the metrics port shows the names of all tenants' topics and
-groups."""
+"""The peers that may read metrics if the chart configures none: pods in labelled namespaces. The
+metrics show the names of all tenants' topics and groups."""
 
 
 def network_policy(context: Context, listeners: tuple[Listener, ...] = ()) -> Manifest:

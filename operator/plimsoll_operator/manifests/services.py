@@ -18,7 +18,8 @@ _METRICS = {
 
 
 FAMILIES: Manifest = {"ipFamilyPolicy": "PreferDualStack"}
-"""Both IP families where Kubernetes has both, else the only one."""
+"""Fields of a Service that give it an IPv4 and an IPv6 address if the Kubernetes has both families,
+else an address of the only one."""
 
 
 def _of_clients(listeners: tuple[Listener, ...]) -> list[Manifest]:

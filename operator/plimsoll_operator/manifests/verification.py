@@ -26,7 +26,8 @@ DIRECTORY = "/etc/plimsoll"
 LOGIN = "/etc/plimsoll-login"
 TEMPORARY = "/tmp"
 ENVIRONMENT = {"HOME": TEMPORARY, "SPARK_LOCAL_DIRS": TEMPORARY}
-"""Spark and the JVM write below the home directory; the root file system is read-only."""
+"""Environment variables of every driver. Spark and the JVM write below the home directory, and the
+root file system is read-only."""
 DEADLINE_SECONDS_DEFAULT = 3600
 # The driver stops itself at the deadline and needs time to report why before its Job ends it.
 LAST_WORDS_SECONDS = 240

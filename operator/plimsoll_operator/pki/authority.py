@@ -28,9 +28,10 @@ CLIENT_DAYS = 90
 CLIENT_DAYS_MAX = 365
 """The largest `validityDays` of a User."""
 PEM_BYTES_MAX = 256 * 1024
-"""Bound on PEM certificates: several times the size of all authorities that brokers are given."""
+"""Bound on a PEM text of certificates: several times the size of all CA certificates that a broker
+gets."""
 KEY_BYTES_MAX = 16 * 1024
-"""An RSA key of 16,384 bits takes 13 KB."""
+"""Bound on a private key. An RSA key of 16,384 bits takes 13 KB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,10 +14,11 @@ from typing import Literal, NamedTuple
 from plimsoll_operator.pki.authority import Unreadable, describe
 
 AuthorityKind = Literal["authority", "clients-authority", "internal-authority"]
-"""The cluster's authority of listeners, of clients, and the internal one."""
+"""The cluster's authority that signs certificates of listeners, of users, and of internal
+connections."""
 CertificateKind = Literal["own", "given"]
-"""`own`: signed by the cluster's authority and renewed by the operator; `given`: from a user's
-Secret."""
+"""`own`: signed by the cluster's authority, and renewed by the operator; `given`: taken from a
+Secret that a user supplied."""
 
 
 class ListenerCertificate(NamedTuple):

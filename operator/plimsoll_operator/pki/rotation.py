@@ -31,7 +31,8 @@ from plimsoll_operator.pki.authority import (
 
 OVERLAP_MS = 90 * DAY_MS
 CLIENT_OVERLAP_MS = CLIENT_DAYS_MAX * DAY_MS
-"""How long the former authority of clients stays trusted after the next one signs."""
+"""How long the former authority of users' certificates stays trusted after the next one has begun
+to sign."""
 AGAIN_MS = 600_000
 
 

@@ -30,7 +30,8 @@ VALUES = {
     CERTIFICATES: False,
     FAIRNESS_VALUE: True,
 }
-"""The chart's values that change a check, and what they are unless `--set` says otherwise."""
+"""The chart's boolean values that change a check, and what they are if `--set` does not state
+them."""
 
 BEFORE = (
     checks.VERSION,
@@ -40,9 +41,9 @@ BEFORE = (
     checks.WEBHOOKS,
     checks.LATENCY,
 )
-"""Checks before an installation."""
+"""Checks that can pass before the chart is installed."""
 AFTER = (checks.KINDS, checks.OPERATOR)
-"""Checks of an installed release."""
+"""Checks that pass only once the chart is installed."""
 CHECKS = (*BEFORE, *AFTER)
 
 

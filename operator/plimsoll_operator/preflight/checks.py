@@ -40,7 +40,7 @@ def unread(check: str, found: NotRead) -> Verdict:
 
 
 MINOR_MIN = 30
-"""The oldest minor version of Kubernetes 1, as in the chart's `kubeVersion`."""
+"""The oldest supported minor version of Kubernetes 1, also in the chart's `kubeVersion`."""
 BINDING = "WaitForFirstConsumer"
 
 VERSION = "kubernetes-version"
@@ -122,7 +122,7 @@ def fairness(served: bool | NotRead) -> Verdict:
 
 RIGHTS_HELD = "rights"
 NAMED_MAX = 8
-"""Bound on the missing rights that the sentence names."""
+"""Bound on the missing rights that the verdict names."""
 
 
 def rights(found: tuple[PermissionAnswer, ...] | NotRead) -> Verdict:
@@ -151,7 +151,8 @@ WEBHOOKS = "webhooks"
 OPERATIONS = {"create": "CREATE", "update": "UPDATE", "patch": "UPDATE", "delete": "DELETE"}
 NAMESPACES_NAMED_MAX = 3
 BY_OTHERS = {("", "pods"): {"CREATE"}, ("", "persistentvolumeclaims"): {"CREATE"}}
-"""Writes of Kubernetes' own controllers for brokers and drivers."""
+"""Writes that Kubernetes' own controllers make for brokers and drivers, by (API group,
+resource)."""
 
 
 def webhooks(found: Webhooks | NotRead) -> Verdict:
@@ -226,9 +227,9 @@ def _is_meant(pattern: str, resource: str) -> bool:
 
 LATENCY = "api-latency"
 P99_MS_WARNING = 50.0
-"""Above it, clients notice elections of many partitions."""
+"""Latency above which the verdict is a warning: clients notice elections of many partitions."""
 P99_MS_FAILURE = 1_000.0
-"""Above it, a Lease may expire while it is being renewed."""
+"""Latency above which the check fails: a Lease may expire while it is being renewed."""
 
 
 def quantile(milliseconds: tuple[float, ...], share: float) -> float:

@@ -36,8 +36,8 @@ from plimsoll_operator.process.supervisor import ClusterSupervisor
 from plimsoll_operator.reconcile.reconcile_term import Task, Work
 
 LOG_SETTLES_MS = 1_000
-"""Delay between the deletion of an object of a metadata log and the check of the log: many are
-deleted together, and one snapshot repairs them and one Event reports them."""
+"""Delay from the deletion of an object of a metadata log to the check of that log. Usually many are
+deleted together; one snapshot then repairs, and one Event reports, them all."""
 logger = logging.getLogger("plimsoll.child_watches")
 
 CHILDREN = (
@@ -52,8 +52,8 @@ CHILDREN = (
 LOG = (METADATA_BATCHES, METADATA_SNAPSHOTS)
 AGAIN_SECONDS = 2.0
 REFUSED_SECONDS = 60.0
-"""Delay before a list that the API server refused is retried: rights may be of an earlier release.
-"""
+"""Delay before a list is repeated that the API server refused: the operator's roles may be those of
+an earlier release, and be updated later."""
 
 
 @dataclass(slots=True)

@@ -27,9 +27,10 @@ from plimsoll_operator.options import OperatorOptions
 from plimsoll_operator.process.object_watches import Event, WatchReceiver
 
 KOPF_STARTS = "kopf._core.reactor.running"
-"""The logger of kopf's start and stop."""
+"""The logger to which kopf writes when it starts and stops."""
 WITHOUT_SIGNALS = "OS signals are ignored"
-"""The first words of kopf's warning that it is not in the main thread, which is intended here."""
+"""The first words of a warning that is left out: kopf says that it does not run in the main thread,
+which is intended here."""
 WATCH_SECONDS = 10
 INACTIVITY_SECONDS = 15
 

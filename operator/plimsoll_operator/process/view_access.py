@@ -31,14 +31,16 @@ REMEMBERED_MS = 10_000
 REVIEWS_AT_ONCE = 4
 WAITING_MAX = 32
 OF_SOURCE_MAX = 8
-"""Bound on the waiting reviews of one address."""
+"""Bound on the requests from one address that wait for a review."""
 FIRST_MAX = 128
-"""Bound that includes reviews that are the only ones of their address: other addresses cannot keep
-them out."""
+"""Bound on all waiting requests for one more address, of which no request waits yet: it is higher
+than `WAITING_MAX`, so that other addresses cannot keep it out."""
 KNOWN_MAX = 64
-"""Bound on recently accepted tokens, which are reviewed again in a queue of their own."""
+"""Bound on the remembered tokens that were accepted recently. When their cached result has expired,
+they are reviewed in a queue of their own."""
 KNOWN_MS = 600_000
-"""The lifetime of a token that `kubectl plimsoll` creates."""
+"""How long an accepted token is remembered so: the lifetime of a token that `kubectl plimsoll`
+requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
