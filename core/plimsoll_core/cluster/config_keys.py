@@ -68,9 +68,9 @@ def fixed(name: str, default: str, why: str) -> ConfigKey:
 
 
 def policies(text: str) -> str | None:
-    """Parse `cleanup.policy`: one, both or no policies; return None for any other. The order has no
-    effect and is kept: a tool that compares the stored value with its own would otherwise change it
-    again forever."""
+    """Return the parsed `cleanup.policy`: one, both or no policies, or None for any other text. The
+    order has no effect, and is kept: a tool that compares the stored value with its own would
+    otherwise try to change it again and again."""
     if not text.strip():
         return ""
     found = dict.fromkeys(each.strip() for each in text.split(","))

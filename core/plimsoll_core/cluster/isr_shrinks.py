@@ -15,7 +15,7 @@ from plimsoll_core.ids import BrokerId
 
 
 class ShrinkCause(Enum):
-    """The cause of an ISR shrink; the values are the label values of metrics."""
+    """The cause of an ISR shrink. Its values are label values of metrics."""
 
     RESTART = "restart"
     """The broker's process stopped or restarted without a committed request: a crash, a liveness

@@ -78,8 +78,8 @@ class MembersChanged(_Record, frozen=True, kw_only=True):
 
 
 class NewcomersSettled(_Record, frozen=True, kw_only=True):
-    """Takes brokers from `newcomers`: they have joined, and a rebalance for them has been arranged
-    or declined."""
+    """Removes brokers from `ClusterImage.newcomers`: they have joined, and a rebalance for them has
+    been arranged or declined."""
 
     broker_ids: tuple[BrokerId, ...]
 
@@ -154,8 +154,9 @@ class VolumeForgotten(_Record, frozen=True, kw_only=True):
 
 
 class TopicCreated(_Record, frozen=True, kw_only=True):
-    """A topic was created. `owner`: the principal, or the network, of the client that created it;
-    empty if an object, a super user or the cluster itself did."""
+    """Creates a topic without partitions; PartitionsCreated follows. `owner` is the principal of
+    the client that created it, or its network if it is anonymous. It is empty if an object, a super
+    user or the cluster itself created the topic."""
 
     topic_id: UUID
     name: str

@@ -43,8 +43,8 @@ none."""
 
 
 def settle(net: Shifts, targets: Mapping[BrokerId, int]) -> bool:
-    """Shift units from brokers over their target (default 0) to brokers under it. Return True if
-    all targets are met."""
+    """Shift units from brokers with more than their target (0 if they have none) to brokers with
+    less. Return True if all targets are met, False if no chain of shifts leads further."""
     for find in (direct, chain):
         stuck: set[BrokerId] = set()
         while True:

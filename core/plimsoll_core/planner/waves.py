@@ -30,7 +30,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """A move that is in no wave, and what it waits for."""
+    """A move that is in no wave. `reason` and `message` say what it waits for."""
 
     move: Move
     reason: Literal["UnderMinISR", "TooLarge", "Gone"]

@@ -122,7 +122,7 @@ class DecisionContext:
         )
 
     def hosted(self, broker_id: BrokerId) -> list[Partition]:
-        """Return the partitions with a replica on a broker."""
+        """Return the partitions with a replica on the broker, empty if there are none."""
         keys = self.image.hosted.get(broker_id)
         return [] if keys is None else [self.image.partitions[key] for key in keys]
 

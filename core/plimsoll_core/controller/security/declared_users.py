@@ -122,7 +122,8 @@ def _refused(turn: DecisionContext, request: DeclareUser) -> Refusal | None:
 
 
 def _refused_certificates(turn: DecisionContext, request: DeclareUser) -> Refusal | None:
-    """Refuse too many certificates, and certificates of another user."""
+    """Refuse if the request states too many certificates, or one that belongs to another user.
+    Return None if it may be declared."""
     stated = [one.sha256 for one in request.certificates or ()]
     if len(stated) > CERTIFICATES_MAX or len(set(stated)) < len(stated):
         text = f"A user can have at most {CERTIFICATES_MAX} certificates, each listed once."

@@ -88,8 +88,9 @@ def _adjust(turn: DecisionContext, topic: Topic) -> None:
 
 
 def _configure(turn: DecisionContext, topic: Topic, factor: int, *, lower: bool) -> None:
-    """Record the topic's new replication factor and min ISR. Each partition's effective min ISR is
-    at most its settled replicas, so this is safe before new replicas are in sync."""
+    """Record the topic's new replication factor and min ISR. This is safe before new replicas are
+    in sync, since the effective min ISR of a partition is at most the number of its settled
+    replicas."""
     min_isr = min(MIN_ISR_MAX, factor)
     min_isr = min(topic.min_isr, factor) if lower else max(topic.min_isr, min_isr)
     if (topic.replication_factor, topic.min_isr) == (factor, min_isr):
