@@ -1,8 +1,8 @@
-"""Connections to peers inside, with TLS where both ends can.
+"""Connections to peers inside the cluster, with TLS if both ends can.
 
-With a certificate TLS is tried first.  Where plaintext is allowed, a peer that does not answer so
-is called again in plaintext at once, and for a while; where it is not, the call has failed.  One
-that says nothing is waited for (`HANDSHAKE_S`) where plaintext is allowed.
+With a certificate, TLS is tried first. If plaintext is allowed, a peer that does not complete the
+handshake within `HANDSHAKE_S` is called again in plaintext at once, and in plaintext first for a
+while (`PLAINTEXT_S`). If plaintext is not allowed, the call fails.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Handshakes of one listener: bounds their number, and how many compute in a turn.
+"""TLS handshakes of one listener: bounds their number, and how many are computed in a turn.
 
-Admission comes before any cryptography: connections without a session are few in all and fewer from
-one address, each has so many seconds, and a few steps of handshakes are computed in a turn of the
-event loop, in the order in which their bytes came.  So a storm of clients delays others by
-milliseconds, and a peer that is slow on purpose holds only its own place.
+A connection is admitted before any cryptography is done for it. The number of connections without a
+session is bounded, in all and for each address; each has a time limit for its handshake. In one
+turn of the event loop a few steps of handshakes are computed, in the order in which their input
+came. So many clients that connect at once delay others by milliseconds, and a peer that is slow on
+purpose occupies only its own place.
 
-Reads the certificate that a client showed in a completed handshake, and its trust anchor.
+Also reads the certificate that a client presented in a completed handshake, and its trust anchor.
 """
 
 from __future__ import annotations
@@ -125,9 +126,9 @@ class HandshakeQueue:
         # Connections without a session.
         self._half_open: dict[TlsConnection, _HalfOpen] = {}
         self._addresses: Counter[str] = Counter()
-        # Connections that were admitted and are not over: their addresses.
+        # Addresses of the admitted connections that are still open.
         self._admitted: dict[TlsConnection, str] = {}
-        # Those with bytes that were not looked at, the longest ago first.
+        # Connections with unprocessed input, in the order in which it came.
         self._due: dict[TlsConnection, None] = {}
         self._scheduled = False
 

@@ -1,10 +1,11 @@
-"""Bounds on the peers of an HTTP port, in both shells: metrics and health need no login.
+"""Bounds on the peers of an HTTP port, in the broker and the operator: metrics and health need no
+login.
 
-`HttpConnections`: connections are few in all and fewer from one address.  New connections are
-always accepted; the longest-idle one of the same (else the busiest) address is evicted, so that a
-peer that asks once, as the kubelet does, is not crowded out.  `Rendering`: a page that takes long
-is made for all requests that wait for it, and for a share of the time alone.  `refused_page`: a
-browser on the machine itself reads nothing for a web page.
+`HttpConnections` bounds the number of connections, in all and for each address. A new connection is
+always accepted. The longest-idle connection of the same address, or of the address with most, is
+closed for it, so that a peer that connects once, as the kubelet does, is not crowded out.
+`Rendering` makes a page that takes long once for all requests that wait for it, and uses only a
+share of the time. `refused_page` refuses requests that a web page makes in the user's browser.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class HttpConnections:
     """Bounds the number of connections of one HTTP port, in all and for each address."""
 
     def __init__(self) -> None:
-        # By address, of IPv6 by /64; of each the one that was silent for longest comes first.
+        # Connections by address (IPv6: by /64), the longest-idle one of each first.
         self._held: dict[str, dict[_Bounded, None]] = {}
         self._count = 0
 

@@ -73,9 +73,9 @@ class TlsConnection(asyncio.BufferedProtocol):
         # None before the handshake is over, and once the connection is lost.
         self.session: ServedProtocol | None = None
         self._transport: TlsTransport | None = None
-        # True if the session wants what comes.
+        # True if the session has not paused reading.
         self._reading = True
-        # True if what came waits for its step of the handshake.
+        # True if received bytes wait for their step of the handshake.
         self._held = False
         # True if the kernel accepts no more encrypted bytes.  A peer that causes answers, also by
         # messages of TLS itself, is not read from until it takes them.

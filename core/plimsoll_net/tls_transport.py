@@ -1,9 +1,9 @@
 """A session's transport over TLS, with the interface of a plain one.
 
-It tells exactly how much of what was sent has not left.  Bytes are encrypted in pieces of a turn of
-the event loop, and no more of them while the kernel does not take what was encrypted before: a
-reply of 16 MiB neither holds the loop nor is there twice.  The transports for TLS of asyncio and of
-uvloop encrypt at once whatever they are given, and do not count what the plain one below holds.
+It reports exactly how many of the written bytes have not left. Bytes are encrypted in pieces, one
+piece a turn of the event loop, and only when the kernel has taken the piece before: a reply of 16
+MiB neither holds the loop nor is in memory twice. The TLS transports of asyncio and uvloop encrypt
+whatever they are given at once, and do not count the bytes in the plain transport below.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ LINES_EVERY_S = 1.0
 
 
 class LineLimit:
-    """Limits the rate of one kind of log line."""
+    """Limits one kind of log line to one a second, and counts those not written."""
 
     def __init__(self) -> None:
         # When one was written last, None: never; and how many were not written since.

@@ -48,7 +48,7 @@ CODEC_MAX = 4
 
 
 class BadBatch(Enum):
-    """The reason why bytes are not a batch."""
+    """The reason why bytes are not a valid batch."""
 
     TORN = "the bytes end inside a batch"
     LENGTH = "the length field is shorter than a header or longer than allowed"
@@ -102,7 +102,7 @@ class BatchHeader(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int  # type: ignore[assignment]  # Kafka's word; nobody counts tuple items here
+    count: int  # type: ignore[assignment]  # Kafka's word; `tuple.count` is not used
 
     @property
     def last_offset(self) -> int:
@@ -153,8 +153,8 @@ def placed(header: BatchHeader, base_offset: int, leader_epoch: int) -> BatchHea
 
 
 def parse_header(data: Buffer, position: int = 0) -> BatchHeader:
-    """Return the header at `position`. Raises BatchError unless the whole batch is there and
-    plausible."""
+    """Return the header at `position`. Raises BatchError if the batch is not complete in `data`, or
+    its header is not valid."""
     header = peek_header(data, position)
     if position + header.length > len(data):
         raise BatchError(BadBatch.TORN, position)

@@ -1,9 +1,9 @@
-"""Opening the records of a compressed batch, up to a size, and packing records.
+"""Decompresses the records of a batch, up to a size limit, and compresses records.
 
-Called off the event loop: a cleaner packs what it leaves of a batch, a leader what its topic keeps
-in another codec than the producer's.  Clients that read know all of these; what does not open here
-does not open there.  Source: the protocol's RecordBatch v2; snappy comes bare (librdkafka) or in
-the blocks of snappy-java (Kafka's own client).
+Called off the event loop: by a cleaner for the records that it keeps, and by a leader for a topic
+with another codec than the producer's. Kafka's clients read all of these codecs. Source: the
+protocol's RecordBatch v2. Snappy data is either bare (librdkafka) or in the blocks of snappy-java
+(Kafka's own client).
 """
 
 from __future__ import annotations

@@ -99,8 +99,8 @@ def _field_encoder(field: dataclasses.Field[Any], flexible: bool) -> Encode:
 
 
 def shape(annotation: Any) -> tuple[Any, bool, bool]:
-    """Take the type annotation of a field apart. Return its type without `None` and `tuple`,
-    whether None is allowed, and whether it is an array."""
+    """Analyse the type annotation of a field. Return its type without `None` and `tuple`, whether
+    None is allowed, and whether it is an array."""
     arguments = get_args(annotation)
     nullable = NoneType in arguments
     if nullable:

@@ -1,9 +1,10 @@
 """Bytes from a socket to frames: an i32 length, then that many bytes.
 
-Both servers and both clients own one per connection.  Sans-IO: `receive` what came - or let the
-socket write into `get_buffer` and say how much with `received` - then take frames until there are
-none.  A length that is negative or above the limit is the peer's fault; it is refused as soon as
-its four bytes are there, before anything of that size is kept.
+Both servers and both clients have one `Framer` per connection. Sans-IO: pass received bytes to
+`receive`, or let the socket write into `get_buffer` and call `received` with their number; then
+call `next_frame` until it returns None. A length that is negative or above the limit is the peer's
+fault. It is refused as soon as its four bytes have arrived, before memory of that size is
+allocated.
 """
 
 from __future__ import annotations
@@ -231,9 +232,9 @@ class Framer:
 
 
 def _grown(frame: bytearray, more: int) -> bytearray:
-    """Return the frame with `more` bytes of room behind it. A large frame grows in place: copying
-    it at each step would hold the event loop ever longer. The last `get_buffer`'s view must have
-    been released; otherwise the frame is copied."""
+    """Return the frame's buffer with `more` bytes of room after it. A large frame is resized in
+    place, since copying it at each step would hold the event loop ever longer. That requires that
+    the last `get_buffer`'s view was released; otherwise the frame is copied."""
     size = len(frame) + more
     if len(frame) >= STEP_BYTES:
         with suppress(BufferError):

@@ -1,9 +1,9 @@
-"""Records by their keys: read for compaction, checked at Produce, and written again without some.
+"""Records with their keys: parsed for compaction, checked at Produce, and rewritten without some.
 
 Called by the broker's cleaner and, for compacted topics, by the checks of a client's batch; never
-on the event loop for more than a few records.  Values and headers are skipped over.  A record that
-stays is copied as it is, unless the batch's base timestamp changes.  Source: the protocol's
-RecordBatch v2; bit 6 of the attributes is KIP-534's delete horizon.
+on the event loop for more than a few records. Values and headers are skipped. A record that stays
+is copied as it is, unless the batch's base timestamp changes. Source: the protocol's RecordBatch
+v2; bit 6 of the attributes is KIP-534's delete horizon.
 """
 
 from __future__ import annotations
@@ -182,10 +182,13 @@ def _add_keys(records: bytes, position: int, count: int, keys: list[bytes]) -> _
 
 
 def _keys_alike(records: bytes, one: _Last, most: int) -> tuple[bytes, ...]:
-    """Return the keys of the next similar records, at most `most`: all their numbers have as many
-    bytes as this record's, and they differ only in attributes, times, offsets, and what follows
-    their keys and the first byte of their values' lengths. Python examines one byte of each record
-    without a loop."""
+    """Return the keys of the records after `one` that have its layout, at most `most`.
+
+    They have its size, and each of their numbers has as many bytes as in `one`. They may differ
+    only in attributes, timestamps, offsets, keys and what follows the first byte of their values'
+    lengths. They are compared byte position by byte position in slices, without a loop over
+    records.
+    """
     size = one.end - one.start
     most = same_size(records, one.start, size, min(most, _ALIKE_MAX))
     head = one.times

@@ -1,6 +1,6 @@
-"""The parts of a long message: between two of them a thread that reads or writes it may give way.
+"""Splits the work on a long message into parts, between which its thread may let others run.
 
-Called by `decoding` and `encoding` for long arrays.  A thread that works on a message of thousands
+Called by `decoding` and `encoding` for long arrays. A thread that works on a message of thousands
 of items sets `BETWEEN_PARTS` for its own context; by default nothing happens.
 """
 

@@ -1,7 +1,7 @@
-"""Writes and reads whole records of a batch, keys and values, for the internal topics alone.
+"""Writes and reads whole records of a batch, keys and values, for the internal topics only.
 
-Called by the coordinators' shells: what clients send stays opaque (`records`, `batches`).  Batches
-are written without compression and without headers; one that is compressed is not read here.
+Called by the coordinators' shells. Records of clients stay opaque (`records`, `batches`). Batches
+are written without compression and without headers; a compressed batch is refused on reading.
 Source: the protocol's RecordBatch v2 (zigzag varints throughout).
 """
 

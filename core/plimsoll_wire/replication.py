@@ -60,7 +60,7 @@ class MalformedReply(Exception):
 
 
 class PartitionFetch(NamedTuple):
-    """A follower's request for one partition."""
+    """One partition in a follower's fetch request."""
 
     partition: int
     leader_epoch: int

@@ -1,9 +1,9 @@
 """The outcome of a coordinator's decision: the only way in which a handler's request is answered.
 
-A rule returns a `CoordinatorOutcome` and writes nothing durable.  The shell appends and applies
-`records`, and lets every reply leave once all that was ever written of the group is committed: what
-is read waits like what is written, so no answer tells what a failover could take back.  `at_once`
-is for what follows from the request alone.  Source: docs/protocol.md §5.8.
+A rule returns a `CoordinatorOutcome` and writes nothing durable. The shell appends and applies
+`records`. It sends each reply only when all records written of the group so far are committed, also
+a reply that only reads, so that no failover can undo what a client was told. `at_once` is for
+replies that depend on the request alone. Source: docs/protocol.md §5.8.
 """
 
 from __future__ import annotations

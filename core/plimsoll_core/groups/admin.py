@@ -111,8 +111,8 @@ def _member(member: Member, protocol: str, stable: bool) -> DescribedMember:
 def list_groups(
     turn: GroupTurn, op: ListGroups, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """List the groups of this shard; the reply waits for all records of the shard to be
-    committed."""
+    """List the groups of this shard that match the request. The reply waits until all records of
+    the shard so far are committed."""
     states = {state.lower() for state in op.states}
     types = {kind.lower() for kind in op.types}
     looked_at = turn.state.names() if op.group_ids is None else op.group_ids

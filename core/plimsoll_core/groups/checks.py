@@ -11,7 +11,8 @@ from plimsoll_core.groups.turn import GroupTurn
 
 
 def check_group_id(group_id: str) -> RefusedAsWhole | None:
-    """Return a refusal if the id is too long.  Commits need no group id, as in Kafka."""
+    """Return a refusal if the group id is too long, otherwise None. An empty id is accepted, for
+    commits of simple consumers as in Kafka."""
     if len(group_id.encode()) <= GROUP_ID_BYTES_MAX:
         return None
     message = f"A group id has {GROUP_ID_BYTES_MAX} bytes at most; set a shorter group.id."
@@ -19,14 +20,14 @@ def check_group_id(group_id: str) -> RefusedAsWhole | None:
 
 
 def check_named(group_id: str) -> RefusedAsWhole | None:
-    """Reject an empty group id; only simple consumers may commit without one."""
+    """Return a refusal if the group id is empty or too long, otherwise None."""
     if group_id:
         return check_group_id(group_id)
     return RefusedAsWhole(Code.INVALID_GROUP_ID, "A group with members needs a name: its group.id.")
 
 
 def no_such_group(group_id: str, token: object) -> CoordinatorOutcome[Any, Any]:
-    """Return the refusal that tools get for a group that does not exist."""
+    """Return the outcome that answers an admin request for a group that does not exist."""
     message = f"Group {group_id} not found."
     return refuse(group_id, token, Code.GROUP_ID_NOT_FOUND, message)
 

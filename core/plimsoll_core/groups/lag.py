@@ -1,9 +1,10 @@
 """Consumer lag: a group's distance from the ends of the logs it reads, in records and in time.
 
-Also measures how long a group's position has stood still, and selects the groups to show. Called by
-the broker's `coordinator.group_measures`, which samples committed offsets and log ends every few
-seconds. It reads no records: the age of a record is derived from when the log's end was first seen
-behind it, by the coordinator's clock. So every age is a lower bound."""
+Also measures for how long a group's committed offsets have not changed, and selects the groups to
+show. Called by the broker's `coordinator.group_measures`, which samples committed offsets and log
+ends every few seconds. No records are read: a record's age is counted from when the log end was
+first seen after it, by the coordinator's clock. So every age is a lower bound.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +98,7 @@ class StandingPartitions:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        # The offset, and since when; of the last look and of this one.
+        # Committed offset and time since when, of the last pass and of this one.
         self._last: dict[GroupPartition, tuple[int, int]] = {}
         self._this: dict[GroupPartition, tuple[int, int]] = {}
 

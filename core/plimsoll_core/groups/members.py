@@ -156,12 +156,12 @@ class ClassicGroup:
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
-        # The principal that it is counted to, where no record says so yet.
+        # The principal that is charged for the group, until a record names it.
         self.owner = ""
         self.phase: Phase = Empty()
-        # The last that any member may have been told: never below the last stored one.
+        # The newest generation that a member may know; never below the stored one.
         self.generation = 0
-        # "consumer", "connect", ...: the members'; kept until others come.
+        # The members' protocol type, such as "consumer"; kept while the group is empty.
         self.protocol_type = ""
         # The protocol of this generation.
         self.protocol: str | None = None

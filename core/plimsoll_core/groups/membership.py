@@ -1,6 +1,7 @@
-"""The requests of members, their answers, and the operations of deadlines: part of `Operation`.
+"""The requests of group members and their answers, and the operations of deadlines. Part of
+`Operation`.
 
-Handlers make requests; `groups.step.due` and outcomes' `then` make the others.
+Handlers make the requests. `groups.step.due` and the `then` of outcomes make the other operations.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from plimsoll_core.groups.members import Protocols
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinGroup:
-    """JoinGroup. Answered by `GroupJoined` or `MemberIdGiven`, or refused."""
+    """A client's JoinGroup. Answered by `GroupJoined` or `MemberIdGiven`, or refused."""
 
     group_id: str
     member_id: str = ""
@@ -48,7 +49,8 @@ class JoinedMember(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupJoined:
-    """A successful join. `members`: only in the leader's answer."""
+    """A successful answer to JoinGroup, once the generation is formed. `members`: all members, in
+    the leader's answer only."""
 
     member_id: str
     generation: int
@@ -61,14 +63,14 @@ class GroupJoined:
 
 @dataclass(frozen=True, slots=True)
 class MemberIdGiven:
-    """MEMBER_ID_REQUIRED: the client must join again with this id."""
+    """The answer MEMBER_ID_REQUIRED: the client must join again with this id."""
 
     member_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncGroup:
-    """SyncGroup. Answered by `GroupSynced`."""
+    """A client's SyncGroup. Answered by `GroupSynced`."""
 
     group_id: str
     member_id: str
@@ -92,7 +94,7 @@ class GroupSynced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberHeartbeat:
-    """Heartbeat. Answered by `HeartbeatTaken`."""
+    """A client's Heartbeat. Answered by `HeartbeatTaken`."""
 
     group_id: str
     member_id: str
@@ -115,7 +117,7 @@ class Leaver(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveGroup:
-    """LeaveGroup. Answered by `MembersLeft`."""
+    """A client's LeaveGroup. Answered by `MembersLeft`."""
 
     group_id: str
     members: tuple[Leaver, ...]

@@ -52,8 +52,8 @@ class GroupMemory:
     def __init__(self, budget: int = BYTES_ASSUMED) -> None:
         self.budget = budget
         self.pool = FairPool(budget - budget // _RESERVE_PART)
-        # True if one was refused that holds less than an equal share: after a failover others may
-        # hold nearly all, and groups of theirs are unloaded for it.
+        # True if a principal with less than an equal share was refused.  After a failover others
+        # may hold nearly all of the pool; groups of theirs are then unloaded.
         self.wants_room = False
 
     @property
@@ -129,7 +129,8 @@ class SeatsCharged(NamedTuple):
 
 
 def text_bytes(text: str) -> int:
-    """Return the size of a string: four bytes for each character, if any of them needs as many."""
+    """Return an upper bound of the memory of a string, in bytes: CPython stores all characters with
+    the width of the widest."""
     return len(text) if text.isascii() else 4 * len(text)
 
 

@@ -1,7 +1,7 @@
 """The operations on a shard's groups, and their answers: the input and output of `step`.
 
-Handlers make operations from requests; deadlines and metadata make the others.  An operation holds
-the whole request; its sender is the token beside it.
+Handlers make operations from requests; deadlines and metadata make the others. An operation holds
+the content of the request. A token, passed beside it, identifies the request that is answered.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class FetchedOffset(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitOffsets:
-    """OffsetCommit. Answered by `OffsetsCommitted`."""
+    """A client's OffsetCommit. Answered by `OffsetsCommitted`."""
 
     group_id: str
     member_id: str = ""
@@ -101,7 +101,7 @@ class AllOffsetsFetched:
     topics: dict[str, dict[int, CommittedOffset]]
 
     def offsets(self) -> Iterator[FetchedOffset]:
-        """Yield each offset in the form of an answer."""
+        """Yield all offsets in the form of an OffsetFetch answer."""
         for topic, partitions in self.topics.items():
             for index, committed in partitions.items():
                 yield fetched(topic, index, committed)
@@ -169,8 +169,8 @@ class DescribedMember(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDescribed:
-    """A described group. `state`: Kafka's word; `protocol`: the assignor that its members agreed
-    on, or empty."""
+    """The answer to DescribeGroups for one group. `state`: as Kafka names it; `protocol`: the
+    assignor that its members agreed on, empty if none."""
 
     state: str
     protocol_type: str

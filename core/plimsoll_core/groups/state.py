@@ -54,7 +54,7 @@ class Group:
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
-        # The principal that it is counted to (`groups.memory`); empty: none.
+        # The principal that is charged for the group (`groups.memory`); empty if none.
         self.owner = ""
         # Bytes that are charged for it.
         self.size_bytes = GROUP_BYTES + text_bytes(group_id)
@@ -253,7 +253,7 @@ def skip(state: GroupsState, offset: int) -> None:
 
 
 def _group(state: GroupsState, group_id: str, owner: str = "") -> Group:
-    """Return the group, created if needed. `owner`: the principal to charge, if it has none yet."""
+    """Return the group, created if it does not exist. `owner`: becomes its owner if it has none."""
     group = state.groups.get(group_id)
     if group is None:
         group = Group(group_id)

@@ -13,7 +13,7 @@ from plimsoll_core.messages.security import OnBehalf
 
 
 class PartitionName(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition as clients name it."""
+    """A partition by its topic's name and its index."""
 
     topic: str
     index: int

@@ -1,6 +1,7 @@
-"""The metadata stream: how brokers hear of what is committed.
+"""The metadata stream: how brokers receive the committed records of the metadata log.
 
-Between processes like `messages`, but no request that is decided: a controller's stream answers.
+These messages go between processes like the requests of `messages`, but `decide` does not see them:
+a controller's metadata stream answers them.
 """
 
 from __future__ import annotations

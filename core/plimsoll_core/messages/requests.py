@@ -163,8 +163,8 @@ class FailedReplica(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportFailedReplicas(Message, frozen=True, kw_only=True):
-    """Report ISR replicas on a failed or full disk. They are offline until their broker restarts,
-    reports their logs (`ReportReplicaLogs`) or follows with them."""
+    """Report ISR replicas on a failed or full disk. They count as offline until their broker
+    restarts, reports their logs (`ReportReplicaLogs`) or fetches for them as a follower."""
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
@@ -246,8 +246,9 @@ class Tick(Message, frozen=True, kw_only=True):
 
 
 class BrokerProvenDead(Message, frozen=True, kw_only=True):
-    """Proof of one registration's death: the peer closed its last connection, and its listener
-    refuses connections or its pod (by uid) is terminated. Fences the broker at once."""
+    """One registered broker process is proven to have ended: its last connection was closed by the
+    peer, and its listener refuses connections or its pod (by uid) is terminated. Fences the broker
+    at once."""
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
@@ -307,7 +308,8 @@ class Refused(Message, frozen=True, kw_only=True):
 
     @property
     def known_reason(self) -> Reason | None:
-        """Return the reason to branch on, or None for a name that only a newer release knows."""
+        """Return the reason, for callers that branch on it, or None if a newer release made up the
+        name."""
         return Reason.__members__.get(self.reason)
 
 

@@ -41,7 +41,7 @@ class FairPool:
 
     @property
     def principals(self) -> int:
-        """Return the number of principals with a share."""
+        """Return the number of principals that hold something of the pool."""
         return len(self._held)
 
     def held(self, principal: str) -> int:

@@ -47,10 +47,10 @@ class WindowedRate:
     def __init__(self) -> None:
         # Each with its start, its last use, and its amount; the oldest first.
         self._samples: deque[list[int]] = deque()
-        # The last of them, also once it has expired.
+        # The newest sample, also once it has expired.
         self._newest = [-SAMPLE_MS, 0, 0]
         self._total = 0
-        # Given since the newest sample began; the next one begins by settling them.
+        # Given in the newest sample; they are settled before the next one begins.
         self._allowances: dict[Allowance, None] = {}
 
     @property

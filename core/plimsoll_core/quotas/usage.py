@@ -50,7 +50,7 @@ class Accounts(Generic[M]):
             OrderedDict(),
             OrderedDict(),
         )
-        # Also what a table forgot and some connection still uses: there is one of each.
+        # Also accounts that a table has dropped while a connection uses them: each exists once.
         self._known: WeakValueDictionary[QuotaAccount, M] = WeakValueDictionary()
 
     def __len__(self) -> int:

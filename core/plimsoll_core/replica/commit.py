@@ -1,10 +1,10 @@
 """When records are committed, and which requests are answered then.
 
 `replica.Replica` calls it once per turn of the event loop, after appends, fetches and changes of
-the ISR.  `committable` is the commit rule.  The checks of acks=all compare with min ISR: the
-*committed* ISR before an append, the *maximal* ISR after it.  `Waiters` holds the requests that
-wait for an offset, `ParkedFetches` the long polls.  Tokens are whatever the caller wants back;
-nothing here knows a socket or a clock.
+the ISR. `committable` is the commit rule. The checks of acks=all compare with min ISR: the
+*committed* ISR before an append, the *maximal* ISR after it. `AckWaiters` holds the requests that
+wait for an offset, `ParkedFetches` the long polls. A token identifies a request to the caller; it
+is stored and returned. Pure: no socket, no clock.
 
 Sources: the rules of docs/protocol.md for Produce, committing, ListOffsets and DeleteRecords;
 KIP-497 (the maximal ISR counts), KIP-966 (frozen below min ISR), KIP-107 (DeleteRecords).
@@ -79,8 +79,9 @@ def check_waiting(leader: Leader) -> Code:
 
 
 def latest_for_consumer(leader: Leader, high_watermark: int) -> int | Code:
-    """Return the high watermark, or OFFSET_NOT_AVAILABLE while a new leader does not know how far
-    the former term committed: a lower value would look to a consumer like lost records."""
+    """Return the end offset to answer to a consumer's ListOffsets: the high watermark. Return
+    OFFSET_NOT_AVAILABLE while a new leader does not know how far the leader before it committed: a
+    lower value would look to a consumer like lost records."""
     if high_watermark < leader.start_offset:
         return Code.OFFSET_NOT_AVAILABLE
     return high_watermark
@@ -110,7 +111,8 @@ def low_watermark(leader: Leader, log_start: int) -> int:
 
 
 class AckWaiter(NamedTuple):
-    """A request that waits until the high watermark is at least `required_offset`."""
+    """A parked request that is answered when the offset it waits for (the high watermark, say)
+    reaches `required_offset`, or with an error at `deadline_ms`."""
 
     required_offset: int
     deadline_ms: int
@@ -129,7 +131,7 @@ def _required(waiter: AckWaiter) -> int:
 
 
 class AckWaiters:
-    """Produce requests that wait for acknowledgement, in order of the offset they wait for."""
+    """The parked requests of one kind, in order of the offset that they wait for."""
 
     __slots__ = ("_waiters",)
 

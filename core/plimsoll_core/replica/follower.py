@@ -144,7 +144,7 @@ def reset(
 
 
 def begin_again(leader_start: int) -> Reset:
-    """Start with an empty log at the leader's log start."""
+    """Return the restart of a follower with an empty log at the leader's log start."""
     return Reset(leader_start, discard=True)
 
 
@@ -161,10 +161,10 @@ class CompactedCopy:
 
     def __init__(self, log: LogView, high_watermark: int) -> None:
         self._log = log
-        # What supersedes a record that is missing here lies below this: a cleaner here goes no
-        # further than the high watermark, nor does the leader's.
+        # Records that supersede the missing ones lie below this offset: no cleaner goes beyond the
+        # high watermark, here or on the leader.
         self.superseded_below = high_watermark
-        # A term began while part of that was still to be copied: another leader may not have it.
+        # True if the leader changed before those were copied: the new leader may not have them.
         self.must_begin_again = False
 
     @property

@@ -76,7 +76,8 @@ def _within_lag(leader: Leader, follower: BrokerId, around: ReplicaContext, now_
 def shrinkage(
     leader: Leader, around: ReplicaContext, log_end: int, now_ms: int
 ) -> PendingShrink | None:
-    """Return a proposal to shrink the ISR by the lagging followers, or None."""
+    """Return a proposal to remove all lagging followers from the ISR, or None if none lags or no
+    proposal may be made now."""
     isr = leader.isr
     if not isinstance(isr, CommittedIsr):
         return None

@@ -34,7 +34,8 @@ class CommittedIsr:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingExpand:
-    """A proposal to add `joining`: it counts for the high watermark from before it was sent."""
+    """The committed ISR and a proposal in flight to add `joining`, which counts for the high
+    watermark from before the proposal is sent."""
 
     committed: tuple[BrokerId, ...]
     joining: BrokerId
@@ -47,7 +48,8 @@ class PendingExpand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingShrink:
-    """A proposal to drop `leaving`: they still count until the drop is committed."""
+    """The committed ISR and a proposal in flight to remove `leaving`, which count for the high
+    watermark until the removal is committed."""
 
     committed: tuple[BrokerId, ...]
     leaving: tuple[BrokerId, ...]
@@ -106,7 +108,7 @@ class FollowerProgress:
         self.log_end: int | None = None
         self.log_start = 0
         self.broker_epoch: int | None = None
-        # The controller refused it as a member of the ISR: it is proposed again from then on.
+        # When it may be proposed for the ISR again, after the controller refused it.
         self.join_not_before_ms = 0
         self._fetch_ms = 0
         self._fetch_leader_end: int | None = None
@@ -182,7 +184,7 @@ class Leader:
     )
 
     def __init__(self, me: BrokerId, partition: Partition, log_end: int, now_ms: int) -> None:
-        # Followers that copy this log anew from its start; None: others may have the same log.
+        # Followers that copy this log from its start; None if no follower has to discard its own.
         self.copied_anew: set[int] | None = None
         self.epoch = partition.leader_epoch
         self.start_offset = log_end

@@ -89,9 +89,12 @@ class EpochCache:
             self.version += 1
 
     def truncate_from_start(self, offset: int, log_end_offset: int) -> None:
-        """Note that the log now starts at `offset`; the epoch that holds it starts there too. A log
-        that is empty there keeps the epoch of its last record, starting at that record: deleted
-        records do not change how complete a log is."""
+        """Remove the epochs that end at or before `offset`, the log's new start. The epoch that
+        holds `offset` starts there from now on.
+
+        A log that is empty at its new start keeps the epoch of its last record, starting at that
+        record: deleting records does not change how complete the log is.
+        """
         first = offset - 1 if offset == log_end_offset else offset
         position = bisect_right(self._starts, first) - 1
         if position < 0 or (position == 0 and self._starts[0] == first):

@@ -45,9 +45,9 @@ class LeaderLease:
     __slots__ = ("_answers", "_asked_ms", "_until_ms", "window_ms")
 
     def __init__(self) -> None:
-        # Those of which not everything is applied yet.
+        # Answers that count metadata records which this broker has not applied yet.
         self._answers: deque[_HeartbeatAnswer] = deque(maxlen=ANSWERS_MAX)
-        # When the newest of the others was asked for.
+        # When the heartbeat of the newest applied answer was sent; None without one.
         self._asked_ms: int | None = None
         self._until_ms: int | None = None
         self.window_ms = _window_ms(SESSION_TIMEOUT_MS)

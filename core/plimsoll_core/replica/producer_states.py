@@ -57,7 +57,7 @@ class ProducerMemory:
 
     def __init__(self, limit: int = PRODUCERS_ASSUMED) -> None:
         self.limit = limit
-        # Grows with each newcomer.
+        # Number of new producers so far.
         self.came = 0
         self._numbers = count()
         # Open logs only: a closed log is not referenced any more.
@@ -65,7 +65,7 @@ class ProducerMemory:
         # Shares of logs that must still forget, and `came` when these were computed.
         self._to_forget: list[_Share] = []
         self._found_at = 0
-        # So many may come before they are counted again.  Those that go are not told.
+        # So many new producers may come before all are counted again.  Expiry is not reported.
         self._room = self._least_room
 
     @property
@@ -92,9 +92,9 @@ class ProducerMemory:
         self.added(len(log))
 
     def read_back(self, log: Remembers) -> None:
-        """Count the producers that a log has restored, and reduce them to the room. At least the
-        last writers stay, up to the log's share; for these, other logs forget a portion of
-        theirs."""
+        """Count the producers that a log has restored from its snapshot, and make it forget those
+        that wrote longest ago if there is no room. It keeps at least as many as its share; other
+        logs may have to forget some for these."""
         if (producers := len(log)) <= self._room:
             self.added(producers)
             return
@@ -116,8 +116,9 @@ class ProducerMemory:
             self._count()
 
     def _count(self) -> None:
-        """Forget a portion where that is due; more where more came than there is room for, as when
-        logs that know many are opened."""
+        """Count the producers of all logs, make logs forget a portion if there are too many, and
+        compute how many new ones may come before the next count. The limit itself is always
+        restored at once."""
         logs = dict(self._logs)
         known = sum(map(len, logs.values()))
         enough = self.limit - self._least_room
@@ -186,9 +187,9 @@ _SEQUENCES = 2**31
 
 
 class ProducerEntry(NamedTuple):
-    """A line of a producer snapshot: one batch.  Kafka writes the newest of each producer and takes
-    the last line it reads; here all that are remembered are written, oldest first, so that a retry
-    of any of them is still known after a restart."""
+    """One batch of a producer in a snapshot file, in Kafka's format. Kafka writes the newest batch
+    of each producer. Here all that are remembered are written, oldest first, so that a retry of any
+    of them is still recognised after a restart; Kafka takes the last entry that it reads."""
 
     producer_id: int
     producer_epoch: int
@@ -216,7 +217,9 @@ class _Batch(NamedTuple):
 
 
 class _Producer:
-    """One producer's state. It always holds a batch: the caller adds the first one at once."""
+    """The epoch and the last batches of one producer. Never without a batch: the caller adds the
+    first at once. `idle_since_ms`: the first time at which `expire` found it idle, None if it has
+    written since."""
 
     __slots__ = ("batches", "epoch", "idle_since_ms")
 

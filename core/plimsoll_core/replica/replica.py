@@ -134,10 +134,11 @@ class Replica:
         self.leader = role.leader if isinstance(role, Leading) else None
 
     def apply(self, partition: Partition, now_ms: int) -> None:
-        """Take the role that newer metadata gives.
+        """Take newer metadata of the partition, and the role that they give this replica.
 
-        Equal epochs bring hardly anything new, not even an end to a proposal in flight: the
-        controller's answer to the proposal before it told the same already, but for the ELR.
+        Metadata with an older partition epoch are ignored. Of metadata with the same one only the
+        ELR is taken: the leader may know that epoch already from the controller's answer to its
+        proposal, which does not state the ELR.
         """
         known = self.partition
         if partition.partition_epoch == known.partition_epoch:
@@ -198,13 +199,14 @@ class Replica:
         self._become(HALTED)
 
     def close(self, code: Code) -> None:
-        """Close the replica: waiting requests get `code`."""
+        """Close the replica: all waiting requests are answered with `code`."""
         if self.role is not FAILED:
             self._become(HALTED)
         self._stop_leading(code)
 
     def fail(self) -> None:
-        """Stop serving and acknowledging for good: the disk failed."""
+        """Stop leading and following for good, because the log's disk failed. Waiting produces get
+        an error."""
         self._become(FAILED)
         self._stop_leading(Code.KAFKA_STORAGE_ERROR)
 
@@ -249,8 +251,9 @@ class Replica:
         self.waiters.for_flush.add(waiter)
 
     def delete_records(self, offset: int) -> int | Code:
-        """Return the new log start for a client's DeleteRecords: `offset`, or for -1 the high
-        watermark."""
+        """Return the new log start for a client's DeleteRecords: `offset`, or the high watermark if
+        `offset` is -1. Return the error if this replica does not lead or the offset is out of
+        range."""
         if self.leader is None:
             return self._not_leading()
         return deletable_offset(offset, self.high_watermark)

@@ -1,7 +1,7 @@
-"""The words that the replica's rules share: batches and logs as it sees them.
+"""The values that pass between a replica's rules and its caller: batch headers, fetches, answers.
 
-Core code takes any object with these attributes; the wire's parsed header is such an
-object.  Nothing here decides anything.
+`BatchInfo` is a protocol: the wire's parsed header has these attributes. Nothing here decides
+anything.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 
 class BatchInfo(Protocol):
-    """A record batch's header, as the broker parsed it."""
+    """The header fields of a record batch that the replica's rules read."""
 
     @property
     def base_offset(self) -> int: ...

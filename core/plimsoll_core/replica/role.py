@@ -78,6 +78,7 @@ MAY_FOLLOW: Mapping[type[Role], Mapping[type[Role], str]] = {
 
 
 def succeed(before: Role, after: Role) -> Role:
-    """Return the role after the transition. Fails an assert if `MAY_FOLLOW` does not list it."""
+    """Return `after`, the replica's next role. Fails an assert if `MAY_FOLLOW` does not allow it
+    after `before`."""
     assert type(after) in MAY_FOLLOW[type(before)], (before, after)
     return after

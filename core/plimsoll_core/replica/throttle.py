@@ -1,11 +1,11 @@
-"""The throttle of moves: a token bucket in whole bytes, without a clock.
+"""Limits the bytes per second that replicas copy in a move: a token bucket in whole bytes. Pure.
 
-Called by the fetchers of replicas that are being added.  A piece is taken before it is asked for,
-and settled when the reply is there: what did not come is given back, what came beyond it (a batch
-is never split) is owed and delays the next piece.  So over any time T no more than rate * T and a
-quarter of a second's worth is taken, and no more arrives than that, what had been asked for before,
-and a batch for each connection.
-A bucket is not filled in advance: a new one waits for its first piece.
+Called by the fetchers of replicas that are being added. A fetcher takes a piece of bytes before it
+sends a fetch, and settles it when the reply has come: bytes that did not come are given back, bytes
+beyond the piece (a batch is never split) are owed and delay the next piece. In any time T at most
+rate * T and a quarter of a second's worth is taken. What arrives can exceed that only by what was
+requested before, and by a batch for each connection. A new bucket is empty, so it waits for its
+first piece.
 """
 
 from __future__ import annotations

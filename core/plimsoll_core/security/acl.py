@@ -1,6 +1,6 @@
-"""ACLs as values: what a rule says, in Kafka's words and numbers, and which rules have no form.
+"""ACLs as values: their fields in Kafka's names and numbers, filters, and which ACLs are invalid.
 
-Parts of records and of images; `acl_index` decides with them.  Source: KIP-11, KIP-290;
+Parts of records and of images; `acl_index` decides with them. Source: KIP-11, KIP-290;
 `AclBinding`, `ResourcePattern` and `AclControlManager.validateNewAcl` of Kafka 4.1.
 """
 

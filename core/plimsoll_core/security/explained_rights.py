@@ -19,7 +19,8 @@ _IN_NO_NAME = "\0"
 
 
 def explained(security: Security, asked: AclQuestion) -> AclVerdict:
-    """Explain a decision as if rights were enforced, whatever the mode."""
+    """Return the decision on a request as if ACLs were enforced, whatever the mode, with its
+    ground: a disabled user, an ACL, or another right that is enough."""
     kind, _, user = asked.principal.partition(":")
     if kind == _USER and security.is_disabled(user):
         return AclVerdict(False, Ground.DISABLED)

@@ -113,7 +113,7 @@ def keys_of(mechanism: ScramMechanism, salted: bytes) -> tuple[bytes, bytes]:
 
 
 def key_bytes(mechanism: ScramMechanism) -> int:
-    """Return the length of a key and of a salted password."""
+    """Return the length in bytes of the mechanism's keys and salted passwords."""
     return hashlib.new(_HASH[mechanism]).digest_size
 
 

@@ -101,7 +101,8 @@ def join_group(
 
 
 def _forget_id(turn: GroupTurn, group: ClassicGroup, member_id: str, effects: Effects) -> None:
-    """Forget the reserved id of a member that was refused for its size: it will not shrink."""
+    """Release the reserved id of a member that was refused because its metadata is too large; it
+    will not join."""
     if member_id in group.pending:
         take_id(turn, group, member_id)
         complete_if_all_joined(turn, group, effects)
@@ -109,7 +110,7 @@ def _forget_id(turn: GroupTurn, group: ClassicGroup, member_id: str, effects: Ef
 
 
 def _check_request(turn: GroupTurn, op: JoinGroup) -> RefusedAsWhole | None:
-    """Return a refusal that follows from the request alone."""
+    """Return a refusal if the request itself is not valid, whatever the group; otherwise None."""
     least, most = turn.settings.session_timeout_ms_min, turn.settings.session_timeout_ms_max
     if not least <= op.session_timeout_ms <= most:
         message = f"session.timeout.ms must be from {least} to {most} here."
@@ -136,7 +137,8 @@ def _names(op: JoinGroup) -> Iterator[str]:
 
 
 def _check(turn: GroupTurn, group: ClassicGroup | None, op: JoinGroup) -> RefusedAsWhole | None:
-    """Return a refusal that follows from the group: no room, or not a member."""
+    """Return a refusal if the group has no room for the member, or does not know its id; otherwise
+    None."""
     if group is None:
         group = ClassicGroup(op.group_id)
     holder = None if op.group_instance_id is None else group.holder(op.group_instance_id)
@@ -182,9 +184,10 @@ def _check_memory(
 def _check_bytes(
     turn: GroupTurn, group: ClassicGroup, op: JoinGroup, known: str | None
 ) -> RefusedAsWhole | None:
-    """Refuse a member if all members' metadata would not fit in one record: a group that cannot
-    store a generation would start another one forever. A member with no more metadata than before
-    is accepted, however large assignments have grown."""
+    """Return a refusal if all members' metadata would not fit in one record, otherwise None: a
+    group that cannot store a generation would start rebalances forever. A member with no more
+    metadata than before is accepted, even if assignments have grown. `known`: the id of the member
+    that it replaces."""
     before = group.members.get(known or "")
     asks = Member(op.member_id or op.new_member_id, op.group_instance_id)
     asks.client_id, asks.client_host, asks.protocols = op.client_id, op.client_host, op.protocols
@@ -212,7 +215,7 @@ def _add(
     token: object,
     effects: Effects,
 ) -> None:
-    """Add a new member: all members join again, and it waits for them."""
+    """Add a new member and park its request until all members have joined again."""
     durable = turn.state.groups.get(op.group_id)
     if not group.members:
         group.protocol_type = op.protocol_type

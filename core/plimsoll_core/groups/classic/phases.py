@@ -70,7 +70,7 @@ timeout is."""
 
 
 def prepare(turn: GroupTurn, group: ClassicGroup, effects: Effects) -> None:
-    """Enter PreparingRebalance: all members must join again."""
+    """Start a rebalance (PreparingRebalance): all members must join again before its deadline."""
     assert not isinstance(group.phase, Preparing)
     turn.soft.rebalances += 1
     refuse_syncs(turn, group, Code.REBALANCE_IN_PROGRESS, effects)
@@ -111,8 +111,8 @@ def park_join(
 
 
 def rebalance(turn: GroupTurn, group: ClassicGroup, effects: Effects) -> None:
-    """React to changed members: start a rebalance, or complete one that waited for the last of
-    them."""
+    """Start a rebalance because the members have changed, or complete the one in progress if it
+    waited only for the member that has joined or left."""
     if isinstance(group.phase, Preparing):
         complete_if_all_joined(turn, group, effects)
     else:
@@ -127,8 +127,9 @@ def complete_if_all_joined(turn: GroupTurn, group: ClassicGroup, effects: Effect
 
 
 def complete_joining(turn: GroupTurn, group: ClassicGroup, effects: Effects) -> None:
-    """Form the next generation from the members that joined, and from static members, which may
-    come later."""
+    """Form the next generation from the members that have joined, and the static members that have
+    not yet. Other members that did not join are removed. If only static members are left that did
+    not join, wait longer; if none is left the group is empty."""
     joining = EndJoining(group.group_id)
     turn.soft.deadlines.clear(joining)
     for member_id, member in list(group.members.items()):
@@ -182,7 +183,7 @@ def joined(group: ClassicGroup, member_id: str) -> GroupJoined:
 
 
 def members_of(group: ClassicGroup) -> tuple[JoinedMember, ...]:
-    """Return the members in the form in which a leader receives them."""
+    """Return the members as listed in the leader's answer to JoinGroup."""
     return tuple(
         JoinedMember(one.member_id, one.group_instance_id, one.subscription(group.protocol))
         for one in group.members.values()

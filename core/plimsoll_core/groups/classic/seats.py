@@ -84,7 +84,7 @@ def find_or_make(turn: GroupTurn, group_id: str, principal: str) -> ClassicGroup
 
 
 def is_empty(turn: GroupTurn, group_id: str) -> bool:
-    """Return True if the group has no members: its offsets and itself may be deleted."""
+    """Return True if the group has no members, so that its offsets and the group may be deleted."""
     group = find(turn, group_id)
     return group is None or isinstance(group.phase, Empty)
 

@@ -35,7 +35,8 @@ from plimsoll_core.groups.turn import ExpiryDue, GroupTurn
 def commit_offsets(
     turn: GroupTurn, op: CommitOffsets, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """Add one record for each partition that may be committed; the others get an error each."""
+    """Commit offsets: one record for each partition that may be committed. Each other partition
+    gets an error in the answer."""
     owner = owner_of(turn, op.group_id, op.principal)
     refusal = check_committer(turn, op)
     if refusal is None and not check_begins(turn, op.group_id, owner):
@@ -182,8 +183,8 @@ def fetch_offsets(
 def fetch_all_offsets(
     turn: GroupTurn, op: FetchAllOffsets, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """Return all committed offsets of a group. It copies them whole, so it is fast for any
-    number."""
+    """Return all committed offsets of a group. The dictionaries are copied and no offset is
+    converted, so it is fast for any number of offsets."""
     group = turn.state.groups.get(op.group_id)
     topics: dict[str, dict[int, CommittedOffset]] = {}
     for topic, held in {} if group is None else group.offsets.items():

@@ -113,8 +113,8 @@ again a moment later."""
 def delete_offsets(
     turn: GroupTurn, op: DeleteOffsets, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """Delete offsets of topics that no member is subscribed to. Members of a protocol other than
-    the consumers' may consume any topic."""
+    """Delete the requested offsets, except of topics that a member is subscribed to. In a group
+    with a protocol other than the consumers', every topic counts as subscribed."""
     group, members = turn.state.groups.get(op.group_id), find(turn, op.group_id)
     if group is None:
         return no_such_group(op.group_id, token)
@@ -142,7 +142,8 @@ def delete_offsets(
 def forget_topics(
     turn: GroupTurn, op: ForgetTopics, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """Delete offsets of deleted topics: a later topic of the same name must not start from them."""
+    """Delete a group's offsets of topics that were deleted, so that a later topic of the same name
+    does not start from them."""
     group = turn.state.groups.get(op.group_id)
     held = {} if group is None else group.offsets
     gone = (
