@@ -33,7 +33,8 @@ async def in_thread(work: Callable[[], T]) -> T:
 
 
 def cancel_again() -> None:
-    """Have a cancelled task that raises an error instead cancelled at its next wait."""
+    """Cancel the present task at its next wait. For a task that was cancelled and raises another
+    error instead of CancelledError, so that the cancellation is not lost."""
     task = asyncio.current_task()
     assert task is not None, "only tasks are cancelled"
     task.uncancel()
@@ -47,7 +48,8 @@ AT_ONCE = 200
 
 
 async def in_slices(items: Iterable[T]) -> AsyncIterator[T]:
-    """Yield each item, in slices. What holds for one item may have changed at the next."""
+    """Yield each item, and let other tasks run after every SLICE_S seconds or AT_ONCE items. The
+    caller must check its conditions anew for each item."""
     until_s = time.monotonic() + SLICE_S
     for number, item in enumerate(items, 1):
         yield item

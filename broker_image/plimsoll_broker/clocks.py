@@ -22,7 +22,8 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def monotonic_ms() -> int:
-    """Return milliseconds that never step and never stand still."""
+    """Return the time in ms of a clock that never steps, and goes on while the machine is
+    suspended."""
     return time.clock_gettime_ns(_CLOCK) // 1_000_000
 
 
@@ -30,7 +31,8 @@ STEP_MS_MAX = 600_000
 
 
 class WallClock:
-    """`monotonic_ms`: the broker's clock that never steps."""
+    """The wall clock for retention and timestamps, checked against `monotonic_ms`, a clock that
+    never steps."""
 
     def __init__(self, monotonic_ms: Callable[[], int]) -> None:
         self._monotonic_ms = monotonic_ms
@@ -38,7 +40,8 @@ class WallClock:
         self._believed = True
 
     def now_ms(self) -> int | None:
-        """Return ms since the epoch; None while the clock is not trusted."""
+        """Return the wall clock in ms since 1970. Return None while it is not trusted: it differs
+        by more than STEP_MS_MAX from what the monotonic clock lets expect."""
         wall_ms = _wall_ms()
         stepped_ms = wall_ms - self._monotonic_ms() - self._began_ms
         believed = abs(stepped_ms) <= STEP_MS_MAX
@@ -55,7 +58,8 @@ class WallClock:
         return wall_ms if believed else None
 
     def stamp_ms(self) -> int:
-        """Return the time to write now: the wall clock's, unless it was set back."""
+        """Return the time to write into records, in ms since 1970: the wall clock's, or what the
+        monotonic clock lets expect if the wall clock was set back."""
         wall_ms, reckoned_ms = _wall_ms(), self._began_ms + self._monotonic_ms()
         return wall_ms if reckoned_ms - wall_ms <= STEP_MS_MAX else reckoned_ms
 

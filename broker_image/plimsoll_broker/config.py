@@ -24,11 +24,11 @@ RACK_ENV = "PLIMSOLL_RACK"
 
 
 class BadConfig(Exception):
-    """The config cannot be used; a sentence for the user."""
+    """The configuration cannot be used. The message is a sentence for the user."""
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where to listen or to be reached."""
+    """A host and port to listen on, or to be reached at."""
 
     host: str
     port: int
@@ -38,16 +38,19 @@ class Address(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One broker.  `controllers`: "host:port", where a DNS name stands for all its addresses.
-    A host to listen on that is 0.0.0.0, :: or empty: every address of both families.
-    `revision`: which pod template this runs in.
-    `health`: where the kubelet asks; None, as version 0.1 has it: where metrics are.
-    `replication`: where followers are served; None, as version 0.1 has it: where clients are.
-    `on_controller_loss`: whether leaders stop answering reads and acks=0/1 once they cannot know
-    any more that no other broker leads.
-    `certificates`: a directory with a certificate and a key for each listener with TLS;
-    `port_shift`: added to the ports of declared listeners, where brokers share a machine.
-    `memory_limit_bytes`, `open_files_max`: what the process may have; `__main__` finds out."""
+    """The configuration of one broker.
+
+    `listen`, `replication`, `metrics`, `health`: the addresses to listen on, for clients,
+    followers, Prometheus and the kubelet. A host of 0.0.0.0, :: or "" stands for every address of
+    both families. `replication` None: followers use `listen`, as in version 0.1. `health` None: the
+    kubelet uses `metrics`, as in version 0.1. `advertised`: the address that clients are told; None
+    for `listen`. `controllers`: "host:port" of each; a DNS name stands for all its addresses.
+    `revision`: the pod template that this broker runs with. `on_controller_loss`: StopServing if
+    leaders stop reads and acks=0/1 once they cannot know any more that no other broker leads.
+    `certificates`: a directory with a certificate and a key for each TLS listener. `port_shift`: a
+    number added to the ports of declared listeners, for brokers that share a machine.
+    `memory_limit_bytes`, `open_files_max`: what the process may use; `__main__` finds out.
+    """
 
     cluster_id: UUID
     broker_id: int | None = None
@@ -75,13 +78,13 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def reachable(self) -> Address:
-        """The address that clients and peers are given."""
+        """The address that clients and peers are told."""
         assert self.advertised is not None, "checked when it was read"
         return self.advertised
 
     @property
     def kafka_configs(self) -> dict[str, str]:
-        """Kafka's keys with values as Kafka writes them."""
+        """The configs with Kafka's names, and values as Kafka writes them."""
         return {key: _kafka_text(value) for key, value in self.configs.items()}
 
 
@@ -92,7 +95,8 @@ def _kafka_text(value: str | int | bool) -> str:
 
 
 def read(path: Path, environment: Mapping[str, str] = os.environ) -> BrokerConfig:
-    """The config in a JSON or YAML file, with the environment's overrides."""
+    """Return the configuration in a JSON or YAML file, with the overrides of the environment. Raise
+    BadConfig."""
     try:
         raw = path.read_bytes()
     except OSError as error:

@@ -28,7 +28,8 @@ class CommitPathFailed(Exception):
 
 
 class HandlerFailures:
-    """Requests that met a bug, by API.  `counts` only grow; the metrics read them."""
+    """Counts and logs the requests that met a bug, by API. `counts` only grow; the metrics read
+    them."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -51,7 +52,7 @@ SERVED = frozenset(int(key) for key in ApiKey)
 
 
 class Answerable(Protocol):
-    """An answer that is waited for."""
+    """The part of a future that `Answering` needs."""
 
     def done(self) -> bool: ...
     def set_exception(self, error: Any, /) -> None: ...

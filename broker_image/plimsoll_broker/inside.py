@@ -33,8 +33,9 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
 class InsidePeers:
-    """`directory`: the folder of the certificate files; None: everything is in plaintext, for
-    good."""
+    """Connects this broker to brokers and controllers of its cluster, with TLS as the committed
+    mode demands, and decides which peers may connect to it. `directory`: the folder of this
+    broker's certificate files; None if everything is in plaintext for good."""
 
     def __init__(self, cluster_id: UUID, directory: str | None = None) -> None:
         self._cluster_id = cluster_id
@@ -51,7 +52,7 @@ class InsidePeers:
 
     @property
     def may_change(self) -> bool:
-        """True if there may be certificates, now or later."""
+        """True if this broker may get certificates, so that connections can become outdated."""
         return self._files is not None
 
     @property
@@ -60,8 +61,8 @@ class InsidePeers:
 
     @property
     def only_tls(self) -> bool:
-        """True if no peer is called in plaintext: by what is committed, or by the files, which a
-        broker has before it knows what is committed."""
+        """True if no peer is called in plaintext. The committed mode decides; before it is known,
+        the certificate files do."""
         if self._files is None:
             return False
         return self._files.required or self._committed.mode is InsideMode.REQUIRED
@@ -72,7 +73,7 @@ class InsidePeers:
 
     @property
     def figures(self) -> InsideFigures:
-        """The figures that heartbeats report."""
+        """The figures about inside connections that heartbeats report."""
         identity = self.identity
         plaintext = self._dialler.plaintext + self.let_in_plaintext()
         return InsideFigures(
@@ -84,15 +85,16 @@ class InsidePeers:
 
     @property
     def error(self) -> str:
-        """The error of the newest files; empty if they are in use, or if there are none."""
+        """Why the newest certificate files are not in use; empty if they are, or if there are
+        none."""
         return "" if self._files is None else self._files.error
 
     def update(self, old: ClusterImage, new: ClusterImage) -> None:
-        """The metadata stream's callback."""
+        """Take a new metadata image. The metadata stream calls this."""
         self.learn(new)
 
     def learn(self, image: ClusterImage) -> None:
-        """Take the committed state of an image."""
+        """Take the mode and the trusted certificates that this metadata image has committed."""
         if image.inside != self._committed:
             self._committed = image.inside
             self.changed()
@@ -119,19 +121,20 @@ class InsidePeers:
     async def broker(
         self, protocol: Callable[[], P], address: PeerAddress, broker_id: BrokerId
     ) -> tuple[P, Link]:
-        """Connect to this broker. Raises OSError."""
+        """Connect to a broker, and return the connection and its TLS state. Raise OSError if that
+        fails or the peer is another broker."""
         refuses = partial(self._is_not_broker, broker_id)
         return await self._dialler.dial(protocol, address, "", refuses)
 
     async def controller(self, protocol: Callable[[], P], address: PeerAddress) -> tuple[P, Link]:
-        """Connect to a controller. Raises OSError."""
+        """Connect to a controller, and return the connection and its TLS state. Raise OSError."""
         name = controller_name(self._cluster_id)
         refuses = partial(refuses_controller, self._cluster_id)
         return await self._dialler.dial(protocol, address, name, refuses)
 
     def is_outdated(self, link: Link | None) -> bool:
-        """Return True if the connection should be made anew: to use TLS, our new certificate, or
-        because the peer's is no longer trusted."""
+        """Return True if the connection should be replaced: it must use TLS now, this broker has a
+        new certificate, or the peer's certificate is no longer trusted."""
         if link is None:
             return False
         if self._dialler.is_outdated(link):

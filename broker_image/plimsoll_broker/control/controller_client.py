@@ -114,6 +114,7 @@ class ControlConnection(asyncio.Protocol):
         return control.decode_metadata_reply(await self._call(fetch, timeout_ms))
 
     async def _call(self, body: control.Command | FetchMetadata, timeout_ms: int) -> bytes:
+        """Send a request and return the reply's frame. Raise ConnectionError or TimeoutError."""
         if self.closed or len(self._waiting) >= IN_FLIGHT_MAX:
             raise ConnectionError("the connection is closed" if self.closed else "too many calls")
         assert self._transport is not None
@@ -262,6 +263,7 @@ class ControllerClient:
         return self._address
 
     async def wait_address(self) -> ControllerAddress:
+        """Return the controller's address; wait until one is known."""
         while self._address is None:
             self._changed.clear()
             await self._changed.wait()
@@ -370,6 +372,8 @@ class ControllerClient:
     # --- finding the controller -----------------------------------------------------------------
 
     def _envelope(self, request: BrokerRequest) -> control.Command:
+        """Return the request as it is sent, with the cluster id and the highest controller epoch
+        seen."""
         return control.Command(
             cluster_id=self.peers.cluster_id,
             controller_epoch=self.highest_epoch,
@@ -377,12 +381,16 @@ class ControllerClient:
         )
 
     def _accepts(self, reply: control.CommandReply) -> bool:
+        """Return True if the reply is from a controller of the highest epoch seen. Note a higher
+        epoch."""
         answer = reply.answer
         if isinstance(answer, Refused) and answer.reason == Reason.NotController.name:
             return False
         return self.believes(reply.controller_epoch)
 
     def _leave(self, connection: ControlConnection, why: str) -> None:
+        """Close the connection. If it is the present one, no address is known from now on, and this
+        one is tried last."""
         if self._connection is connection:
             where = self._address or "?"
             logger.info("leaving controller %s: %s", where, why)
@@ -437,6 +445,7 @@ class ControllerClient:
             connection.close("the controller is elsewhere by now")
 
     def _take(self, connection: ControlConnection, address: ControllerAddress) -> None:
+        """Use this connection from now on, and close the one before."""
         before, self._connection = self._connection, connection
         if before is not None:
             before.close("another connection is in its place")  # a renewal may have come between
@@ -446,6 +455,7 @@ class ControllerClient:
             self.moved()
 
     async def _try(self, address: ControllerAddress) -> ControlConnection | None:
+        """Return a connection to this address, or None if it cannot be reached."""
         try:
             return await connect(*address, self.peers.client_id, CONNECT_MS_MAX, self.inside)
         except (OSError, TimeoutError):

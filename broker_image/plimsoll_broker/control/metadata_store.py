@@ -36,6 +36,9 @@ TAIL_BYTES_MIN = 1024 * 1024
 
 
 class _SnapshotHeader(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The first line of a snapshot file. `sha256`: the checksum of the encoded image that
+    follows."""
+
     end_offset: MetadataOffset
     nonce: str
     controller_epoch: ControllerEpoch
@@ -43,6 +46,8 @@ class _SnapshotHeader(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 
 class _Line(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One stored batch of metadata records. `sha256`: the checksum of `records`."""
+
     base_offset: MetadataOffset
     controller_epoch: ControllerEpoch
     nonce: str
@@ -66,6 +71,7 @@ class StoredMetadata:
 
     @property
     def position(self) -> LogPosition:
+        """The position in the metadata log after the last applied batch."""
         return LogPosition(
             applied_offset=self.image.next_offset,
             nonce=self.nonce,
@@ -90,8 +96,8 @@ def advance(replica: StoredMetadata, batch: MetadataBatchCopy) -> StoredMetadata
 
 
 class MetadataCopy:
-    """The directory with a broker's copy of the metadata. It has one user. Calls write to the page
-    cache and return when that is done."""
+    """Reads and writes a broker's copy of the metadata on its volume. It has one user. A call
+    returns when its data are in the page cache; `sync` writes them to the disk."""
 
     def __init__(self, data_dir: Path, disk: Disk | None = None) -> None:
         self._disk = disk if disk is not None else Disk()
@@ -194,6 +200,8 @@ class MetadataCopy:
         return self._directory / f"tail-{start:020d}.jsonl"
 
     def _open_tail(self, path: Path, good: int) -> None:
+        """Open the file of batches and cut it to `good` bytes, the length of its valid batches.
+        Sync the directory."""
         # Cut a torn tail before writing goes on.
         if self._tail is not None:
             self._tail.close()
@@ -206,6 +214,8 @@ class MetadataCopy:
 
 
 def _decode_snapshot(name: str, stored: bytes, cluster_id: UUID) -> StoredMetadata | None:
+    """Return the metadata in a snapshot file. Return None, and log why, if it is damaged or of
+    another cluster."""
     header_line, _, encoded = stored.partition(b"\n")
     try:
         header = _header.decode(header_line)

@@ -67,8 +67,8 @@ class MetadataStream:
         client.moved = self._moved
 
     def _moved(self) -> None:
-        """Close the connection to an earlier controller at once: a frozen one would not answer a
-        long poll."""
+        """Close the connection to the previous controller once the client has found another one. A
+        frozen controller would never answer the pending request."""
         if self._connected is not None and self._connected[1] != self._client.address:
             self._connected[0].close("the controller is elsewhere now")
 
@@ -89,6 +89,7 @@ class MetadataStream:
         return None if self._copy_is_behind else self.image.next_offset
 
     def subscribe(self, callback: Callback) -> None:
+        """Have `callback` called with the old and the new image after each change."""
         self._callbacks.append(callback)
 
     async def wait_applied(self, offset: MetadataOffset) -> None:
@@ -125,6 +126,8 @@ class MetadataStream:
         await asyncio.Event().wait()
 
     async def _follow(self, connection: ControlConnection, address: ControllerAddress) -> None:
+        """Fetch and apply metadata over this connection, as long as the client uses this
+        controller. Raise ConnectionError if the controller refuses or is outdated."""
         while self._client.address in (address, None) and not self.unknown:
             fetch = FetchMetadata(
                 cluster_id=self._client.peers.cluster_id,
@@ -145,6 +148,8 @@ class MetadataStream:
                 await self._apply(reply.update)
 
     async def _apply(self, update: MetadataUpdate) -> None:
+        """Store and apply an update, and call the subscribers once. Stop for good at a record that
+        this release does not know; what precedes it is applied."""
         old = self.image
         known: list[MetadataBatchCopy] = []
         try:
@@ -222,11 +227,13 @@ class MetadataStream:
             self._fell_behind(error)
 
     def _fell_behind(self, error: StorageError) -> None:
+        """Note that the local copy cannot be written; a snapshot replaces it later."""
         if not self._copy_is_behind:
             logger.warning("cannot write the local copy of the metadata, retrying: %s", error)
         self._copy_is_behind = True
 
     def _from_snapshot(self, update: MetadataUpdate) -> StoredMetadata:
+        """Return the metadata in the update's snapshot."""
         assert update.snapshot is not None
         decompressor = zlib.decompressobj()
         try:

@@ -32,7 +32,7 @@ PROPOSALS_MAX = 5_000
 
 
 class ProposalTarget(Protocol):
-    """Sends proposals to the controller."""
+    """The part of the controller client that sends ISR proposals and requests for producer ids."""
 
     def command(
         self, request: AlterPartition | AllocateProducerIds, timeout_ms: int = ...
@@ -40,7 +40,8 @@ class ProposalTarget(Protocol):
 
 
 class ProposalSender:
-    """Has one request in flight; newer proposals gather meanwhile, one per partition."""
+    """Sends the queued ISR proposals to the controller, many in a request, one request at a time.
+    Proposals that arrive meanwhile wait in the queue, which keeps the newest of each partition."""
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class ProposalSender:
         self._broker_id, self._broker_epoch = broker
 
     async def run(self) -> None:
-        """Run until cancelled."""
+        """Send proposals until cancelled."""
         proposals = self._manager.proposals
         while True:
             await proposals.wait()
@@ -61,7 +62,8 @@ class ProposalSender:
                 await asyncio.sleep(RESEND_MS / 1000)
 
     async def _send(self, batch: list[Proposed]) -> bool:
-        """Send a batch. Return False if some must be sent again, after a pause."""
+        """Send these proposals, and hand the answers to their replicas. Return False if any must be
+        sent again, after a pause."""
         request = AlterPartition(
             broker_id=self._broker_id,
             broker_epoch=self._broker_epoch,
@@ -75,6 +77,8 @@ class ProposalSender:
         return settled
 
     async def _ask(self, request: AlterPartition) -> dict[PartitionKey, PartitionAnswer]:
+        """Send the request and return the answers by partition. Return an empty dictionary if the
+        controller did not answer or refused all."""
         try:
             answer = await self._controller.command(request)
         except NoController as error:

@@ -49,7 +49,9 @@ SIZES_PERIODS = 15
 
 
 class CopyReports:
-    """`run` is the task."""
+    """Reports to the controller how many bytes this broker holds of partitions that are being
+    copied, and at times the sizes and follower lags of the partitions it leads. `run` is the
+    task."""
 
     def __init__(
         self,
@@ -77,8 +79,8 @@ class CopyReports:
                 logger.debug("sizes of copies not reported: %s", error)
 
     def report(self) -> ReportCopies | None:
-        """Return the next report, or None if nothing moves and no sizes are due. Many partitions
-        take turns."""
+        """Return the next report. Return None if no partition is being copied and no sizes are due.
+        It has at most COPIES_MAX partitions of each kind; the others follow in later reports."""
         moving = [hosted for hosted in self._manager if self._counts(hosted)]
         sizes: list[Hosted] = []
         if self._sizes_in == 0:
@@ -97,9 +99,12 @@ class CopyReports:
         )
 
     def _leads(self, hosted: Hosted) -> bool:
+        """Return True if this broker leads the partition and its log is online."""
         return not hosted.replica.failed and hosted.replica.partition.leader == self._broker_id
 
     def _counts(self, hosted: Hosted) -> bool:
+        """Return True if the partition is being copied and this broker leads it or receives a
+        copy."""
         partition = hosted.replica.partition
         if not partition.adding or hosted.replica.failed:
             return False
@@ -107,7 +112,8 @@ class CopyReports:
 
 
 def _in_turn(found: list[Hosted], told: int) -> tuple[list[Hosted], int]:
-    """Return the next portion, and where the one after it begins."""
+    """Return the next partitions to report, at most COPIES_MAX, and the number to pass as `told`
+    next time. `told`: where this portion begins."""
     if not found:
         return [], 0
     first = told % len(found)
@@ -116,15 +122,19 @@ def _in_turn(found: list[Hosted], told: int) -> tuple[list[Hosted], int]:
 
 
 def _size(hosted: Hosted) -> CopySize:
+    """Return the size of the partition's log here."""
     key = hosted.key
     return CopySize(topic_id=key.topic_id, index=key.index, size=hosted.log.size)
 
 
 def _led(hosted: Hosted) -> CopySize:
+    """Return the size of the partition's log and the lag of its followers."""
     return replace(_size(hosted), behind=tuple(_behind(hosted)))
 
 
 def _behind(hosted: Hosted) -> Iterator[FollowerLag]:
+    """Yield the lag in records of each follower that is behind; None for one with an unknown log
+    end."""
     replica = hosted.replica
     if replica.leader is None:
         return
@@ -148,8 +158,8 @@ Report = ReportFailedReplicas | ReportReplicaLogs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """The last report: the epoch of its controller, and its logs. `at_ms`: when all of them were
-    reported."""
+    """What the controller was told last. `at_ms`: the monotonic time when all logs were reported.
+    `epoch`: the controller epoch then. `logs`: the newest report of each log."""
 
     at_ms: int
     epoch: int
@@ -160,7 +170,8 @@ NOTHING_TOLD = Told(at_ms=0, epoch=-1, logs={})
 
 
 class RecoveryReports:
-    """`run` is the task; `update` hears of new images."""
+    """Reports to the controller the ends of logs of leaderless partitions, and the replicas that a
+    disk took offline. `run` is the task; `update` takes new metadata images."""
 
     def __init__(
         self,
@@ -174,6 +185,7 @@ class RecoveryReports:
         self._told = NOTHING_TOLD
 
     def update(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Take a new metadata image. Wake the task if partitions or the controller have changed."""
         if old.partitions is not new.partitions or old.controller_epoch != new.controller_epoch:
             self._manager.report_due.set()
 
@@ -187,7 +199,8 @@ class RecoveryReports:
             await set_within(self._manager.report_due, LOGS_PERIOD_MS / 1000)
 
     def _failed(self) -> list[Report]:
-        """Return reports of offline logs that are still in an ISR."""
+        """Return the reports of replicas here that are offline and still in an ISR; an empty list
+        if there is none."""
         manager = self._manager
         keys = [hosted.key for hosted in manager if hosted.replica.failed] + list(manager.broken)
         partitions = manager.image.partitions if manager.image is not None else {}
@@ -206,7 +219,8 @@ class RecoveryReports:
         ]
 
     async def _tell(self, found: dict[PartitionKey, ReplicaLog]) -> None:
-        """Report new positions; all of them to a new controller, and once in a while."""
+        """Report the logs in `found` that have changed since the last report. Report all of them to
+        a new controller, and every REPEAT_MS."""
         now_ms, image, told = self._manager.now_ms(), self._manager.image, self._told
         epoch = image.controller_epoch if image is not None else -1
         again = told.epoch != epoch or now_ms - told.at_ms >= REPEAT_MS
@@ -222,6 +236,7 @@ class RecoveryReports:
                 self._told = NOTHING_TOLD
 
     def _complete(self) -> dict[PartitionKey, ReplicaLog]:
+        """Return the leader epoch and log end of each replica here of a leaderless partition."""
         found: dict[PartitionKey, ReplicaLog] = {}
         for hosted in self._manager:
             replica = hosted.replica
@@ -238,7 +253,8 @@ class RecoveryReports:
         return found
 
     async def _report(self, request: Report) -> bool:
-        """Send a report. Return True if the controller answered."""
+        """Send a report. Return True if the controller accepted it, False if it refused or did not
+        answer."""
         logger.info("sending the controller a %s", type(request).__name__)
         try:
             answer = await self._client.command(request, LOGS_ANSWER_MS_MAX)
