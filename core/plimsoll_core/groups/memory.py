@@ -129,8 +129,8 @@ class SeatsCharged(NamedTuple):
 
 
 def text_bytes(text: str) -> int:
-    """Return an upper bound of the memory of a string, in bytes: CPython stores all characters with
-    the width of the widest."""
+    """Return an upper bound of the bytes that a string's characters take in memory: CPython stores
+    all of them with the width of the widest."""
     return len(text) if text.isascii() else 4 * len(text)
 
 

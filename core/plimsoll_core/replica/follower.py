@@ -175,8 +175,8 @@ class CompactedCopy:
         return max(start, self.superseded_below) if self._log.holes else start
 
     def committed(self, high_watermark: int) -> None:
-        """Note a high watermark: records below it may be missing here because of later records
-        below it."""
+        """Note a high watermark: later records below it may have superseded records that this log
+        lacks."""
         if high_watermark > self.superseded_below:
             self.superseded_below = high_watermark
 

@@ -89,8 +89,9 @@ class Presence:
 
 
 class FollowerProgress:
-    """What a leader knows of one follower from its fetches in this leader epoch. A field is None
-    until a fetch tells it."""
+    """What a leader knows of one follower in this leader epoch, mostly from its fetches. `log_end`
+    and `broker_epoch` are None, and `log_start` is 0, until it has fetched. A member of the ISR
+    counts as caught up at the beginning of the leader epoch."""
 
     __slots__ = (
         "_acknowledged_ms",
