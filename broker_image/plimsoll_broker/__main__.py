@@ -65,25 +65,26 @@ async def _run(config: BrokerConfig, output: LineOutput) -> None:
 THREADS_MAX = 32
 FINAL = 3
 COLLECTOR = (10_000, 4, 50)
-"""So the collector holds the loop for a millisecond or two each time, for about 15 when it looks at
-the 40,000 objects that stayed, and, for all there are, only when two million more have come."""
+"""The thresholds of the garbage collector's generations. A run holds the event loop for a
+millisecond or two, for about 15 ms when it visits the 40,000 objects that stayed. It visits all
+objects only after two million more have been made."""
 
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 LARGE_BLOCK = 1024 * 1024
 KEPT_BYTES = 8 * 1024 * 1024
 ARENAS = 4
-"""Each keeps as much; there are more threads than that."""
+"""The number of malloc arenas. Each keeps up to KEPT_BYTES, and there are more threads."""
 
 
 def tune_malloc() -> None:
-    """Have the kernel take back a large block as soon as it is freed, and not the small ones
-    (glibc).
+    """Set up glibc's malloc so that a large block returns to the kernel when it is freed, and small
+    ones do not.
 
-    Else malloc comes to keep blocks of up to 32 MiB in the heap, where whatever lives long behind
-    them pins what was freed: what the budgets count as given back would stay with the process.
-    With the first alone, it gives back and takes the 128 KiB at the heap's end again and again, a
-    page fault for each 4 KiB that a producer writes.
+    By default malloc comes to keep blocks of up to 32 MiB in the heap. A long-lived block behind a
+    freed one pins it there, so memory that the budgets count as free would stay with the process.
+    With the first setting alone, malloc returns and requests the 128 KiB at the heap's end again
+    and again, which costs a page fault for each 4 KiB that a producer writes.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
@@ -93,8 +94,8 @@ def tune_malloc() -> None:
 
 
 def _within_its_container(config: BrokerConfig) -> BrokerConfig:
-    """Raise the limit of descriptors, and return the config with the limits of descriptors and
-    memory."""
+    """Raise the soft limit of descriptors to the hard limit. Return the config with the limits of
+    descriptors and memory filled in."""
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
     return msgspec.structs.replace(

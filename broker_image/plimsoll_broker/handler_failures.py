@@ -36,7 +36,8 @@ class HandlerFailures:
         self._said: dict[str, float] = {}
 
     def met(self, api_key: int, error: BaseException) -> None:
-        """Count a failure, and log it with its traceback, at most once a second."""
+        """Count a request of this API that met a bug. Log the error with its traceback, at most
+        once a second."""
         api = ApiKey(api_key).name if api_key in SERVED else str(api_key)
         self.counts[api] += 1
         loop = asyncio.get_running_loop()
@@ -59,8 +60,9 @@ class Answerable(Protocol):
 
 
 class Answering:
-    """`with Answering(future):` makes a parked request's answer. A bug in it fails that request
-    only, not the code that moved the partition."""
+    """A context manager for the code that makes a waiting request's answer. If the code raises an
+    error the request's future gets it, and the caller goes on: a bug in one answer must not stop
+    the code that moved the partition."""
 
     __slots__ = ("_future",)
 
@@ -84,7 +86,8 @@ class Answering:
 
 
 def surface(loop: asyncio.AbstractEventLoop, end: Callable[[BaseException], None]) -> None:
-    """Have the loop report every exception of a callback or a task from now on."""
+    """Set the event loop's exception handler: it logs each exception that a callback or task does
+    not handle, and calls `end` with it if the process must end."""
 
     def handle(loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
         error = ends_process(context)

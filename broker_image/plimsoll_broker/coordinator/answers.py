@@ -54,7 +54,7 @@ class Asker:
 
 
 class ShardOfReply(Protocol):
-    """The part of a shard that a waiting reply needs."""
+    """The part of `GroupShard` that `WaitingReplies` needs."""
 
     def may_tell(self) -> bool:
         """Return True if the shard's state may be told to clients now: it leads and holds the

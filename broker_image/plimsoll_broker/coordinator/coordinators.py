@@ -60,12 +60,14 @@ class InternalTopics:
         self._said = ""
 
     def want(self, name: str) -> None:
-        """Ask the controller to create the topic; concurrent callers share one request."""
+        """Have the task ask the controller to create the topic. Callers at the same time share one
+        request."""
         self._wanted[name] = None
         self._kick.set()
 
     async def run(self) -> None:
-        """Run until cancelled."""
+        """Send the requests for wanted topics to the controller, until cancelled. After a refusal
+        wait AGAIN_S."""
         while True:
             await self._kick.wait()
             self._kick.clear()
@@ -121,7 +123,7 @@ class Coordinators:
 
     @property
     def manager(self) -> ReplicaManager:
-        """The manager of the replicas that groups are stored in."""
+        """The replica manager of the partitions in which groups are stored."""
         return self._manager
 
     # --- leadership -----------------------------------------------------------------------------
@@ -244,7 +246,8 @@ class Coordinators:
     # --- its task -------------------------------------------------------------------------------
 
     def tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-        """Yield the tasks that must run as long as the broker does; the end of any is a failure."""
+        """Yield the name and coroutine of each task. The caller runs them as long as the broker
+        runs; if one ends, that is a failure."""
         yield "coordinators", self._run()
         yield "internal topics", self.topics.run()
         yield "group measures", self.measures.run()

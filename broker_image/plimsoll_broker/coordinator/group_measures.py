@@ -140,7 +140,7 @@ class GroupMeasures:
         return self._series_max > 0
 
     async def run(self) -> None:
-        """Run until cancelled."""
+        """Measure all groups every LOOK_EVERY_S seconds, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             await self.look()

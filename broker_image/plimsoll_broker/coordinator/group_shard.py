@@ -256,10 +256,11 @@ class ShardPhase(Enum):
 
 
 class GivesUp(Protocol):
-    """The part of a pass through the log that a shard needs."""
+    """A pass through the shard's log that loads groups again (`Rereading`), as far as the shard
+    needs it."""
 
     def give_up(self, group_id: str) -> None:
-        """Drop the group from the pass: there is no memory for it."""
+        """Read the group no further in this pass: there is no memory for it."""
 
 
 class GroupShard:

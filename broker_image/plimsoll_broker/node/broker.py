@@ -73,7 +73,7 @@ class BrokerState(Enum):
 
 
 class CannotStart(Exception):
-    """The broker cannot start, and nothing was changed; the message is for the user."""
+    """The broker cannot start, and the volume was not changed. The message is for the user."""
 
 
 class BrokerNode:

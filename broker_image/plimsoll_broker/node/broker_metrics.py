@@ -118,7 +118,8 @@ def security_metrics(prefix: str, authority: Authority) -> Iterator[Metric]:
 
 
 def long_work_metrics(prefix: str, work: FairWork) -> Iterator[Metric]:
-    """Yield metrics of clients' work in threads, by a bounded number of principals."""
+    """Yield metrics of the threads for clients' long work. The time used has a label for a bounded
+    number of principals; the others are added up."""
     seconds = {(principal,): used_s for principal, used_s in work.used.seconds().items()}
     seconds[("",)] = seconds.get(("",), 0.0) + work.used.others_s()
     yield TABLE.counters(prefix + "long_work_seconds", seconds)

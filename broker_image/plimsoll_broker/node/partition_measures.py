@@ -25,7 +25,7 @@ LEADER_SILENT_MS = 15_000
 
 @dataclass(slots=True)
 class TopicMeasures:
-    """Measures of one topic's partitions on this broker."""
+    """The totals over one topic's partitions on this broker."""
 
     bytes_in: int = 0
     records_in: int = 0

@@ -91,7 +91,8 @@ class DataPath:
         self.manager.apply_image(old, new)
 
     def tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-        """Yield the tasks that must run as long as the broker does; the end of any is a failure."""
+        """Yield the name and coroutine of each task. The caller runs them as long as the broker
+        runs; if one ends, that is a failure."""
         yield "proposals", self._sender.run()
         yield from self._chores.tasks()
         yield from self.manager.flusher.tasks()
@@ -210,7 +211,8 @@ class Serving:
         await self.clients.register(self.register)
 
     def tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-        """Yield the tasks that must run as long as the broker does; the end of any is a failure."""
+        """Yield the name and coroutine of each task. The caller runs them as long as the broker
+        runs; if one ends, that is a failure."""
         yield from self.data.tasks()
         yield from self.coordinators.tasks()
         yield "listeners", self.clients.run(lambda: self.stream.image, self.register)

@@ -35,7 +35,8 @@ REFUSED_TEXT = (
 
 
 class Partitions(Protocol):
-    """The partitions on this disk."""
+    """The part of the replica manager that `DiskShares` needs: the hosted partitions and the
+    counters."""
 
     traffic: Traffic
 

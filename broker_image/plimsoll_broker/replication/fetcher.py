@@ -81,7 +81,8 @@ class _Lost(NamedTuple):
 
 
 class _Cut(NamedTuple):
-    """A partition to be truncated to `offset`."""
+    """A partition with a log that must be truncated to `offset`, since it diverges from the
+    leader's log there."""
 
     question: Question
     offset: int

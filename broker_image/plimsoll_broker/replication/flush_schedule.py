@@ -55,7 +55,7 @@ class Flusher:
             self._anything.set()
 
     def tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-        """Yield the worker tasks; each runs until cancelled."""
+        """Yield the name and coroutine of each worker task. Each runs until cancelled."""
         for number in range(AT_ONCE):
             yield f"flushes {number}", self._work()
 

@@ -75,8 +75,9 @@ class FullDisks:
         self._due_ms = 0
 
     async def look(self) -> None:
-        """While the disk is full, release the reserve file; once it has room, reopen logs and
-        restore the file."""
+        """Measure the free space. If logs are offline for lack of space, release the reserve file;
+        once there is enough space, reopen them and make the reserve file again. Do nothing most of
+        the time if no log waits."""
         await self._look_for_descriptors()
         waiting = out_for_room(self._manager)
         manager = self._manager

@@ -46,7 +46,8 @@ def effective_configs(topic: Topic | None, broker_configs: Mapping[str, str]) ->
 
 
 def log_config(topic: Topic, broker_configs: Mapping[str, str]) -> LogConfig:
-    """Return the config of a topic's logs."""
+    """Return the storage config of a topic's logs, from the topic's configs and the broker's
+    defaults."""
     return LogConfig.of(
         effective_configs(topic, broker_configs),
         holes=topic.compacted,
@@ -92,7 +93,8 @@ class Hosted:
         return self.name, self.key.index
 
     def configure(self, topic: Topic, broker_configs: Mapping[str, str]) -> bool:
-        """Apply the topic's configs. Return False if nothing changed."""
+        """Apply the topic's configs, and the broker's defaults. Return False if this topic object
+        has been applied already."""
         if topic is self.topic:
             return False
         self.topic = topic
@@ -171,7 +173,7 @@ class Opener:
         self._anything.set()
 
     async def run(self) -> None:
-        """Run until cancelled."""
+        """Open the queued partitions in time slices, until cancelled."""
         while True:
             await self._anything.wait()
             self._anything.clear()

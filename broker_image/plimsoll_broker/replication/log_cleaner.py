@@ -88,7 +88,8 @@ class LogCleaner:
         self.wanted = asyncio.Event()
 
     async def keep(self) -> None:
-        """Run until cancelled."""
+        """Clean logs while any is compacted, with a pause of log.cleaner.backoff.ms before each
+        run, until cancelled."""
         while True:
             await self.wanted.wait()
             self.wanted.clear()

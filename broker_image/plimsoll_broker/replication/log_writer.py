@@ -122,7 +122,7 @@ class LogWriter:
             log.beginning_lost = log.superseding_lost = False
 
     def fail(self, hosted: Hosted, error: StorageError) -> None:
-        """Take the replica offline: its disk failed, and its log is no longer trusted."""
+        """Take the replica offline after a storage error: its log is no longer trusted."""
         until = _UNTIL.get(error.fault, "the broker starts again")
         logger.error("%r is offline until %s: %s", hosted, until, error)
         hosted.log.give_up(error)  # it may be half truncated, so it is never closed cleanly
@@ -212,7 +212,7 @@ class LogWriter:
             self._fail_if_here(hosted, error)
 
     async def settle_cut(self, hosted: Hosted) -> None:
-        """Make truncations durable, or take the log offline."""
+        """Sync the log's truncations. Take the log offline if that fails."""
         log = hosted.log
         settling = log.begin_settle() if self._owner.is_here(hosted) else None
         if settling is None:

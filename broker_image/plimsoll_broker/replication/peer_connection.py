@@ -25,7 +25,8 @@ _BUFFER_BYTES = 4096
 
 
 class PeerLost(Exception):
-    """The connection is lost or was abandoned; connect again."""
+    """The connection to the other broker is lost, or was closed because its data broke the protocol
+    or it fell silent. The caller connects again."""
 
 
 class PeerConnection(asyncio.BufferedProtocol):

@@ -88,7 +88,7 @@ class PeriodicChores:
         return _Chore(period_ms, run, self._manager.now_ms() + period_ms, late)
 
     def tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-        """Yield the tasks; each runs until cancelled."""
+        """Yield the name and coroutine of each task. Each runs until cancelled."""
         for name, chores in self._chores.items():
             yield f"chores: {name}", self._keep(chores)
         yield "cleaning", self._cleaner.keep()

@@ -51,7 +51,8 @@ logger = logging.getLogger("plimsoll.replica_manager")
 
 
 class Fetchers(Protocol):
-    """The fetchers of the partitions that follow."""
+    """The fetchers of this broker's followers, as far as the replica manager needs them.
+    `FetcherPool` implements it."""
 
     failed: asyncio.Future[None]
     """Completes when a fetcher dies, which is a bug."""
@@ -187,8 +188,9 @@ class ReplicaManager:
         return None if self.image is None else self.image.topic_ids.get(name)
 
     def missing(self, topic_id: UUID | None, index: int) -> Code:
-        """Return the error for a partition that is not here: it is on another broker, or does not
-        exist."""
+        """Return the error code for a partition that this broker does not host: its log could not
+        be opened, it is on another broker, or it does not exist. `topic_id`: None if the topic's
+        name is unknown."""
         if topic_id is None:
             return Code.UNKNOWN_TOPIC_OR_PARTITION
         image = self.image

@@ -67,7 +67,7 @@ class CopyReports:
         self._sizes_in = 0
 
     async def run(self) -> None:
-        """Run until cancelled."""
+        """Send a report every two seconds if there is one, until cancelled."""
         while True:
             await asyncio.sleep(COPIES_PERIOD_MS / 1000)
             report = self.report()
@@ -190,7 +190,7 @@ class RecoveryReports:
             self._manager.report_due.set()
 
     async def run(self) -> None:
-        """Run until cancelled."""
+        """Send reports once a second, and at once if `report_due` is set, until cancelled."""
         while True:
             self._manager.report_due.clear()
             for failed in self._failed():

@@ -127,7 +127,8 @@ class OffsetFile:
         self.save_unsaved()
 
     def begin_replace(self, offsets: Mapping[Partition, int | None]) -> Callable[[], None]:
-        """As `replace`; the returned function may run in a thread."""
+        """Set these values in memory; None removes an entry. Return a function that writes and
+        syncs the file if any has changed, and may run in a thread."""
         self._take_over(offsets)
         return self.begin_save({}) if self._written < self._due else _nothing
 
@@ -268,10 +269,11 @@ class CheckpointFiles:
             offsets.save_unsaved()
 
     def before_cut(self, partition: Partition, offset: int) -> None:
-        """Lower all checkpoints to `offset` before the log is truncated.
+        """Lower all checkpoints to `offset` before the log is truncated to it. They are on the disk
+        when this returns.
 
-        After a crash an outdated high watermark would be believed once the log has grown past it
-        with other records, and records below an outdated log start would be removed.
+        Otherwise, after a crash, an outdated high watermark would be believed once the log has
+        grown past it with other records, and records below an outdated log start would be removed.
         """
         for offsets in self._files:
             offsets.lower(partition, offset)
@@ -346,7 +348,8 @@ class CheckpointFiles:
         self._high_watermarks.save(offsets)
 
     def begin_high_watermarks(self, offsets: Mapping[Partition, int]) -> Callable[[], None]:
-        """As `checkpoint_high_watermarks`; the returned function may run in a thread."""
+        """Set these high watermarks in memory. Return a function that saves them and may run in a
+        thread."""
         return self._high_watermarks.begin_save(offsets)
 
     def checkpoint_recovery_points(self) -> None:
@@ -354,13 +357,15 @@ class CheckpointFiles:
         self.begin_recovery_points()()
 
     def begin_recovery_points(self) -> Callable[[], None]:
-        """As `checkpoint_recovery_points`; the returned function may run in a thread."""
+        """Take the recovery points of all open logs. Return a function that saves them and may run
+        in a thread."""
         return self._recovery_points.begin_save(
             {at: log.recovery_point for at, log in self._settled()}
         )
 
     def begin_log_starts(self) -> Callable[[], None]:
-        """As `checkpoint_log_starts`; the returned function may run in a thread."""
+        """Take the log starts that `checkpoint_log_starts` saves, and the noted beginnings. Return
+        a function that saves them and may run in a thread."""
         # In this order: a start removes records below a log start on the disk.
         note = self.beginnings.begin_note(self._settled())
         save = self._log_starts.begin_replace(

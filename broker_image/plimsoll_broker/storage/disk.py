@@ -138,9 +138,10 @@ class StorageFault(Enum):
 
 
 class StorageError(Exception):
-    """A file could not be read or written, for a reason of the environment.
+    """A file could not be read or written: the disk failed or is full, no descriptor is left, or
+    the content is damaged. `fault`: which of these.
 
-    Only the partition that it belongs to goes offline (KAFKA_STORAGE_ERROR).
+    Only the partition with this file goes offline (KAFKA_STORAGE_ERROR).
     """
 
     def __init__(self, fault: StorageFault, path: Path, detail: str) -> None:
@@ -213,8 +214,8 @@ class DiskFile:
             return os.fstat(self._fd).st_size
 
     def fsync(self) -> None:
-        """Sync the file. A disk that reports only now that it is full has lost data, so that is an
-        IO fault, which does not pass."""
+        """Sync the file. A full disk that is reported only now has lost data, so the error counts
+        as StorageFault.IO, which lasts until a restart."""
         self.unsynced = False  # an append during the sync sets it again
         try:
             os.fdatasync(self._fd)
@@ -247,7 +248,8 @@ class DiskFile:
 
 
 class Lock:
-    """One process's exclusive use of a directory, until `release` or the end of the process."""
+    """The exclusive lock of a directory for this process, until `release` or the end of the
+    process."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd

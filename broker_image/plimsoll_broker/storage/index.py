@@ -76,7 +76,7 @@ class _EntryFile:
             self._pending.clear()
 
     def truncate(self, count: int) -> None:
-        """Keep the first `count` entries."""
+        """Remove all but the first `count` entries."""
         self._last = None
         if count < self._written:
             self._open().truncate(count * self._entry.size)

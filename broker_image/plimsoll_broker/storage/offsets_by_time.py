@@ -21,7 +21,7 @@ from plimsoll_wire.compression import OPENED_BYTES_MAX, opened
 from plimsoll_wire.records import BadRecords, iter_times, record_time
 
 Found = tuple[int, int]
-"""Timestamp and offset."""
+"""Timestamp and offset of a record."""
 
 Step = Callable[[], Found | None]
 """Reads batches, in a thread. Raises BatchError if a log is damaged, or was truncated meanwhile."""
