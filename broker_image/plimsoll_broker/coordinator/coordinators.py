@@ -45,7 +45,8 @@ AGAIN_S = 1.0
 """The pause between two requests for a topic that could not be created."""
 
 EnsureTopic = Callable[[EnsureInternalTopic, int], Awaitable[Answer]]
-"""Ask the controller, with a timeout in milliseconds; raises NoController."""
+"""Sends a request to the controller, with a timeout in ms, and returns the answer. Raises
+NoController."""
 
 
 class InternalTopics:

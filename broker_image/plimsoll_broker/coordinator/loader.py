@@ -40,10 +40,11 @@ from plimsoll_wire.records import BadRecords
 
 logger = logging.getLogger("plimsoll.loader")
 _SPARE_PART = 4
-"""This part of the budget is free once room has been made, for principals that hold little."""
+"""One part in so many of the memory budget is kept free, for principals that hold little."""
 _NAMES_PART = 2
-"""Names of unloaded groups may take half of the rest. Beyond that they are forgotten, rather than
-groups that are served. One principal cannot create so many."""
+"""The names of unloaded groups may take one part in so many of the rest of the memory. Beyond that
+all names are forgotten, rather than loaded groups unloaded. One principal cannot create as many
+groups."""
 
 
 # --- making room ----------------------------------------------------------------------------------

@@ -55,7 +55,8 @@ _TOLD_FROM_THE_START = (
     Code.UNKNOWN_MEMBER_ID,
     Code.REBALANCE_IN_PROGRESS,
 )
-"""Reported from the start: an increase from nothing is not seen as one."""
+"""Error codes that have a series from the start, since Prometheus does not see the first appearance
+of a counter as an increase."""
 
 
 def group_metrics(prefix: str, coordinators: Coordinators) -> Iterator[Metric]:
@@ -162,14 +163,15 @@ _ERRORS_FROM_THE_START = {
         Code.KAFKA_STORAGE_ERROR,
     ),
 }
-"""Reported from the start: an increase from nothing is not seen as one."""
+"""Error codes that have a series from the start, since Prometheus does not see the first appearance
+of a counter as an increase."""
 SEEN_BY_BROKERS = (
     ShrinkCause.LAG,
     ShrinkCause.FENCED,
     ShrinkCause.RESTART,
     ShrinkCause.UNKNOWN,
 )
-"""Unplanned causes that a broker can tell of another, reported from the start."""
+"""The unplanned causes of ISR shrinks that a broker can know. They have series from the start."""
 
 
 class MeasuredNode(Protocol):
@@ -231,7 +233,8 @@ class BrokerCollector(Collector):
     def __init__(self, node: MeasuredNode) -> None:
         self._node = node
         self.prepared: PartitionMeasures | None = None
-        """Measures for the next collection; None: it measures then."""
+        """The totals for the next call of `collect`; None: `collect` measures all partitions
+        itself."""
 
     def describe(self) -> Iterable[Metric]:
         return ()

@@ -41,7 +41,7 @@ LOGINS = frozenset({*SPEC_NAMES.values(), *TOKEN_LOGINS, TLS_LOGIN})
 """The supported logins; a listener that requires another one is not opened."""
 
 Register = Callable[[tuple[Endpoint, ...]], Awaitable[bool]]
-"""Commit these client endpoints; return True if that was done."""
+"""Has the controller commit these client endpoints; returns True if it did."""
 
 
 class ClientListeners:

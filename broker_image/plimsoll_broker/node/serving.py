@@ -133,7 +133,7 @@ class Serving:
     data: DataPath
 
     watch: ImageWatch
-    """Lets requests wait for an image; it gets each image after the replicas."""
+    """Lets requests wait for a metadata image. It gets each image after the replica manager."""
 
     coordinators: Coordinators
     """Coordinates the groups of partitions led here."""
@@ -145,7 +145,7 @@ class Serving:
     """The clients' quotas and their usage."""
 
     long_work: FairWork
-    """Clients' work in threads."""
+    """The pool of threads for clients' long work."""
 
     reports: RecoveryReports
     copies: CopyReports
@@ -157,7 +157,7 @@ class Serving:
     """The followers' listener; opened only if the config has an address for it."""
 
     register: Register
-    """Commits other endpoints of this lifetime."""
+    """Has the controller commit changed client endpoints."""
 
     loaded: bool = False
     """True once the volume is loaded and every partition has its role."""

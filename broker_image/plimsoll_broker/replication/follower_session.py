@@ -33,7 +33,8 @@ NAMED_AT_ONCE = 1_000
 """Partitions that one request names, so that neither side is held up by a request for all. The next
 request names the rest and does not wait for records."""
 SWEEP_MS = 5_000
-"""How often all partitions are looked at: no event reports a log start or a failed disk."""
+"""How often the positions of all partitions are compared with those sent last, in ms: no event
+reports a changed log start or a failed disk."""
 _EPOCH_MAX = 2**31 - 1
 
 Key = tuple[bytes, int]

@@ -25,7 +25,7 @@ RESERVE = ".reserve"
 RESERVE_BYTES = 2**20
 ROOM_BYTES_MAX = 64 * 2**20
 ROOM_SHARE = 0.05
-"""Enough room: a twentieth of the volume, at most 64 MiB."""
+"""The part of the volume that must be free, at most 64 MiB, before logs are put back online."""
 DESCRIPTORS_LEFT = 16
 """Descriptors that must be free before a log that met EMFILE is opened anew."""
 WATCHED_MS = 10_000

@@ -33,7 +33,7 @@ logger = logging.getLogger("plimsoll.cleaner")
 BUFFER_CONFIG = "log.cleaner.dedupe.buffer.size"
 BACKOFF_CONFIG = "log.cleaner.backoff.ms"
 ROUNDS_AT_ONCE = 16
-"""Rounds of one run; then logs are looked at anew after the backoff."""
+"""The most rounds in one run of the cleaner. The next run is after the backoff."""
 _INTERNAL = "__"
 
 

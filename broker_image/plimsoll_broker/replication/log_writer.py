@@ -39,7 +39,8 @@ _UNTIL = {
     StorageFault.FULL: "there is room",
     StorageFault.DESCRIPTORS: "there are descriptors",
 }
-"""When a log with this fault returns; other faults last."""
+"""For log lines: until when a replica with this fault is offline. Other faults last until the
+broker restarts."""
 
 
 class AckToken(Protocol):

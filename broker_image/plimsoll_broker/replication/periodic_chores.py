@@ -36,7 +36,7 @@ FLUSH_MS = 100
 PRODUCERS_MS = 600_000
 ROOM_MS = 1_000
 TIMED_MS = 1_000
-"""How often logs with a flush.ms are looked up; most have none."""
+"""How often the list of logs with a flush.ms is made anew; most logs have none."""
 UNCHECKED_BYTES_MAX = 4 * 2**20
 """A log gets a checkpoint once a crash would make the start read more than this."""
 

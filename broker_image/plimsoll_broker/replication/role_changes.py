@@ -138,7 +138,7 @@ class StateChanges:
 
 
 PORTION = 2_000
-"""Partitions per turn of the event loop: a few milliseconds."""
+"""The cost of one portion of a walk, in look-ups of a partition. It takes a few milliseconds."""
 CHANGE = 20
 """The cost of a role change, in look-ups; `FILES` is that of dropping or making a log."""
 FILES = 100

@@ -148,8 +148,8 @@ def _behind(hosted: Hosted) -> Iterator[FollowerLag]:
 
 LOGS_PERIOD_MS = 1_000
 REPEAT_MS = 5_000
-"""What the controller was told before is told again: it may have forgotten, and does not ask.  Many
-partitions may wait for long, so not more often than this."""
+"""How often all logs are reported again, in ms: a controller may have lost the reports, and does
+not ask for them. Many partitions may lack a leader for long, so it is not done more often."""
 LOGS_ANSWER_MS_MAX = 10_000
 LOGS_MAX = 1_000
 

@@ -30,7 +30,7 @@ from weakref import ref
 
 FILES_MIN = 16
 LOOKED_AT_MAX = 32
-"""Files that are examined for an unused one, each time one is dropped."""
+"""The number of files that are examined for an unused one each time a file must be closed."""
 
 
 class OpenFile(Protocol):

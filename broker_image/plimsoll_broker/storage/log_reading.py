@@ -23,16 +23,16 @@ from plimsoll_core.replica.leader_epochs import EpochCache
 from plimsoll_wire.batches import BadBatch, BatchError, Batches, BatchHeader, end_of_empty
 
 MEMORY_BYTES = 8 * 2**20
-"""The default for a broker."""
+"""The default memory for the newest batches of all logs of a broker."""
 LOG_BYTES = 4 * 2**20
-"""Bytes of one log: followers of a busy one lag by a few fetches."""
+"""The most bytes kept of one log: the followers of a busy log lag by a few fetches."""
 LOG_BATCHES = 64
 KEPT_BYTES = 256
-"""The overhead of a batch besides its bytes."""
+"""The memory that a kept batch uses besides its bytes."""
 _BESIDE_MAX = 4 * 1024
-"""If a request has more bytes besides a batch, the batch is not kept in the request's buffer."""
+"""A batch is kept in the buffer of its request if the request has at most this many other bytes."""
 _COPIED_MAX = 16 * 1024
-"""Such a batch is copied up to this size; a larger one is not kept."""
+"""In a larger request a batch of at most this size is copied. A larger batch is not kept."""
 
 
 class Kept:
@@ -162,7 +162,7 @@ class RecentBatches:
 
 _HINTS_MAX = 16
 EMPTY_READS_MAX = 200
-"""Reads of a file in one call."""
+"""The most reads of a file in one call that passes over empty batches."""
 
 
 class LogReader:

@@ -44,7 +44,7 @@ KEY_BYTES = 96
 CHUNK_BYTES = 512
 """The memory of one chunk's marks, without the bits."""
 RECORDS_MAX = 2**24
-"""Records of one chunk, more than its decompressed batches can hold."""
+"""The limit of records in one chunk. Valid batches cannot hold as many."""
 _HASH_BYTES = 16
 
 
