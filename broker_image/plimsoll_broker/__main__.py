@@ -134,7 +134,10 @@ def main() -> int:
         logger.error("the broker exits: %s", error)
         return 1
     except Exception:
-        logger.critical("the broker exits on a bug of its own; please report it", exc_info=True)
+        logger.critical(
+            "the broker exits on an internal error; please report it with this traceback",
+            exc_info=True,
+        )
         return 1
     return 0
 

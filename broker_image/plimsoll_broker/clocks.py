@@ -48,7 +48,7 @@ class WallClock:
         if believed != self._believed:
             self._believed = believed
             if believed:
-                logger.warning("wall clock back in sync: time-based retention resumed")
+                logger.warning("the wall clock is right again: time-based retention goes on")
             else:
                 logger.error(
                     "the wall clock stepped by %d ms: records are not deleted by age until it is "

@@ -97,7 +97,7 @@ def surface(loop: asyncio.AbstractEventLoop, end: Callable[[BaseException], None
             logger.log(level, "%s", message, exc_info=context.get("exception"))
             return
         logger.critical(
-            "%s: the process exits; please report this bug",
+            "%s: the broker exits; please report this bug",
             message,
             exc_info=error,
         )

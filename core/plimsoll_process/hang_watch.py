@@ -181,7 +181,11 @@ class HangWatch:
             try:
                 times = read_times(self._native)
             except OSError as error:  # no descriptor, say: this interval proves nothing
-                logger.info("the times of the event loop's thread cannot be read: %s", error)
+                logger.info(
+                    "cannot read the times of the event loop's thread, so a hang may go unnoticed "
+                    "until the next look: %s",
+                    error,
+                )
                 looked_s = now_s
                 continue
             if times is None:

@@ -190,4 +190,4 @@ class LineOutput:
         logging.getLogger().setLevel(level)
         self._handler.setFormatter(JsonLines() if format_ == "Json" else _TEXT)
         if not first:
-            logger.info("lines are written as %s from now on, from level %s", format_, level)
+            logger.info("log lines are written in format %s and from level %s on", format_, level)

@@ -160,7 +160,7 @@ async def run(parts: Parts, pools: Pools, access: Access, output: LineOutput) ->
             if ended.done():
                 ended.result()
     finally:
-        logger.info("stopping")
+        logger.info("the operator is stopping")
         hang_watch.stop()
         loop_watch.stop()
         stopping.cancel()
@@ -169,7 +169,7 @@ async def run(parts: Parts, pools: Pools, access: Access, output: LineOutput) ->
         await asyncio.wait([running, level])
         await health.close()
         await pools.close()
-        logger.info("stopped")
+        logger.info("the operator has stopped")
 
 
 async def _log_level(options: OperatorOptions, output: LineOutput) -> None:

@@ -78,7 +78,7 @@ def surface(loop: asyncio.AbstractEventLoop, end: Callable[[BaseException], None
         if error is None:
             logger.error("%s", message, exc_info=context.get("exception"))
             return
-        logger.critical("%s; the process exits", message, exc_info=error)
+        logger.critical("%s: the operator exits; please report this bug", message, exc_info=error)
         end(error)
 
     loop.set_exception_handler(handle)

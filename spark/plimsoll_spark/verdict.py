@@ -79,7 +79,7 @@ def _what_held(settings: Settings, counts: Counts) -> str:
     held = f"{', '.join(names)} held over {counts.read} records that were read back"
     if "NoLoss" not in names:
         return f"{held}; loss was not checked"
-    return f"all {counts.acked} acknowledged records were read back: {held}"
+    return f"all {counts.acked} acknowledged records were read back; the checks {held}"
 
 
 def _violations(settings: Settings, counts: Counts) -> tuple[tuple[Reason, int, str], ...]:

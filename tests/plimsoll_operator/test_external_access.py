@@ -221,7 +221,8 @@ async def test_refused_service_stalls_its_listener_alone() -> None:
     made.scene.kube.refuse["apply"] = Rejected(422, "PATCH x answered: may not change once set")
     await made.look()
     assert (
-        made.stalled == "Listener ext: the API server rejected a request: may not change once set."
+        made.stalled
+        == "Listener ext: the API server rejected its Services: may not change once set."
     )
     assert [one.name for one in made.deciding.image.listeners] == ["ext", "internal"]
 

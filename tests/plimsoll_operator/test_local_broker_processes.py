@@ -54,7 +54,9 @@ async def test_broker_with_occupied_port_gives_up_saying_so(
     assert process.starts == TAKEN_STARTS_MAX
     assert process.ended
     assert process.why == TAKEN
-    assert caplog.messages == [f"broker 0 is not restarted until the next run: {TAKEN}"]
+    assert caplog.messages == [
+        f"broker 0 stays down until `plimsoll local` is started again; free its port: {TAKEN}"
+    ]
 
 
 async def test_broker_with_freed_port_is_restarted(tmp_path: Path) -> None:

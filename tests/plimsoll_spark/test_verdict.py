@@ -85,7 +85,10 @@ def test_run_without_a_single_ack_proves_nothing() -> None:
 
 def test_passed_names_the_checks_that_ran() -> None:
     passed = judge(asked("NoLoss", "Order"), CLEAN, stopped=None, recreated=False)
-    assert "all 198 acknowledged records were read back: NoLoss, Order held" in passed.message
+    assert (
+        "all 198 acknowledged records were read back; the checks NoLoss, Order held"
+        in passed.message
+    )
 
 
 def test_passed_without_noloss_claims_no_record() -> None:

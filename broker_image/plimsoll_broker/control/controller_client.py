@@ -393,7 +393,7 @@ class ControllerClient:
         one is tried last."""
         if self._connection is connection:
             where = self._address or "?"
-            logger.info("leaving controller %s: %s", where, why)
+            logger.info("disconnecting from controller %s: %s", where, why)
             self._connection = None
             self._rotate(self._address)
             self._address = None

@@ -223,10 +223,19 @@ def _decode_snapshot(name: str, stored: bytes, cluster_id: UUID) -> StoredMetada
             raise msgspec.ValidationError("the checksum differs")
         image = decode_image(encoded)
     except msgspec.DecodeError as error:
-        logger.warning("ignoring unreadable metadata file %s: %s", name, error)
+        logger.warning(
+            "ignoring the unreadable metadata snapshot %s; the controller sends what is missing: "
+            "%s",
+            name,
+            error,
+        )
         return None
     if image.cluster_id != cluster_id or image.next_offset != header.end_offset:
-        logger.warning("ignoring metadata file %s: its contents do not match its name", name)
+        logger.warning(
+            "ignoring metadata snapshot %s: its contents are of another cluster or offset; the "
+            "controller sends what is missing",
+            name,
+        )
         return None
     return StoredMetadata(image=image, nonce=header.nonce, controller_epoch=header.controller_epoch)
 

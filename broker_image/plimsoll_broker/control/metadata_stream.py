@@ -183,7 +183,9 @@ class MetadataStream:
         """Apply no more metadata, and send no more commands that depend on partitions, until the
         broker runs a newer release."""
         logger.error(
-            "metadata no longer applied, upgrade this broker; it serves by what it knows: %s", why
+            "metadata is no longer applied, upgrade this broker; until then it serves with the "
+            "last metadata that it applied: %s",
+            why,
         )
         self.unknown = why
         self._client.cut_off(why)
@@ -229,7 +231,10 @@ class MetadataStream:
     def _fell_behind(self, error: StorageError) -> None:
         """Note that the local copy cannot be written; a snapshot replaces it later."""
         if not self._copy_is_behind:
-            logger.warning("cannot write the local copy of the metadata, retrying: %s", error)
+            logger.warning(
+                "cannot write the local copy of the metadata, retrying; the broker serves on: %s",
+                error,
+            )
         self._copy_is_behind = True
 
     def _from_snapshot(self, update: MetadataUpdate) -> StoredMetadata:

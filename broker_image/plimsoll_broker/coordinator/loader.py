@@ -248,7 +248,7 @@ async def load(
         if shard.holds_back:
             _say_unloaded(shard)
         logger.info(
-            "%r: %d groups with %d offsets loaded from %d records in %d ms",
+            "%r: %d consumer groups with %d offsets loaded from %d records in %d ms",
             hosted,
             len(shard.state.groups),
             shard.state.offsets,
@@ -302,7 +302,11 @@ async def load_again(
             shard.loaded_again(name)
         if names is None and shard.state.forgotten == forgotten:
             shard.state.more_unloaded = False
-        logger.info("%r: %d more groups loaded", shard.hosted, len(rereading.names))
+        logger.info(
+            "%r: %d more consumer groups loaded, for which there was no memory before",
+            shard.hosted,
+            len(rereading.names),
+        )
         if shard.holds_back:
             _say_unloaded(shard)
     shard.rereading = None
@@ -346,8 +350,8 @@ def _say_unloaded(shard: GroupShard) -> None:
     """Log that groups are not loaded for lack of memory."""
     pool = shard.state.memory.of_broker.pool
     logger.warning(
-        "%r: no memory for %s%d groups; their clients are refused (all groups use %d of %d bytes,"
-        " most of them for %s): delete unused groups or raise the broker's memory",
+        "%r: no memory for %s%d consumer groups, clients of which are refused; loaded groups use "
+        "%d of %d bytes, the most are of %s; delete unused groups or raise the broker's memory",
         shard.hosted,
         "more than " if shard.state.more_unloaded else "",
         len(shard.state.unloaded),
@@ -438,7 +442,7 @@ def _say_unknown(shard: GroupShard, record: UnknownGroupRecord) -> None:
     if record not in shard.unknown and len(shard.unknown) < UNKNOWN_MAX:
         shard.unknown.add(record)
         logger.warning(
-            "%r: skipped records of unknown type %d (version %s) of a newer release",
+            "%r: skipped records of type %d (version %s), which only a newer release can read",
             shard.hosted,
             record.record_type,
             record.version,

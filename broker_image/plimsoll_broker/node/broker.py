@@ -249,7 +249,11 @@ class BrokerNode:
             stream, directory_id, previous, empty=meta_directory_id is None
         )
         self._epoch = registered.broker_epoch
-        logger.info("broker %d registered with epoch %d", self.config.id, self._epoch)
+        logger.info(
+            "broker %d is registered with the controller, broker epoch %d",
+            self.config.id,
+            self._epoch,
+        )
         if meta_directory_id is None:
             self._store.format(self.config.cluster_id, self.config.id, directory_id)
         lease = LeaderLease()
@@ -272,7 +276,7 @@ class BrokerNode:
         self._heartbeats.unfence()
         await self._heartbeats.wait_unfenced()
         self.state = BrokerState.RUNNING
-        logger.info("running")
+        logger.info("broker %d is running: it serves clients", self.config.id)
 
     def _open_volume(self) -> UUID | None:
         """Lock the volume and return its directory id; None if it is not formatted. Raise
@@ -307,7 +311,10 @@ class BrokerNode:
         except NoController:
             return False
         if isinstance(answer, Refused):
-            logger.warning("cannot register the endpoints, retrying: %s", answer.message)
+            logger.warning(
+                "the controller refused the changed listener endpoints, retrying: %s",
+                answer.message,
+            )
         return isinstance(answer, Registered)
 
     async def _register(
@@ -336,7 +343,7 @@ class BrokerNode:
             try:
                 answer = await self._client.command(request, REGISTER_MS_MAX)
             except NoController as error:
-                logger.warning("cannot register, retrying: %s", error)
+                logger.warning("cannot register with the controller, retrying: %s", error)
                 continue
             match answer:
                 case Registered():
@@ -345,7 +352,7 @@ class BrokerNode:
                     raise CannotStart(message)
                 case Refused(message=message):
                     if message != said:
-                        logger.warning("cannot register, retrying: %s", message)
+                        logger.warning("cannot register with the controller, retrying: %s", message)
                     said = message
                     await asyncio.sleep(REGISTER_RETRY_MS / 1000)
                 case other:
@@ -361,7 +368,12 @@ class BrokerNode:
             granted = await self._heartbeats.wait_may_stop(
                 silent_ms_max=STOP_SILENT_MS_MAX, all_ms_max=STOP_MS_MAX
             )
-            logger.info("controlled shutdown %s", "granted" if granted else "given up")
+            text = (
+                "the controller granted this broker's shutdown"
+                if granted
+                else "the controller did not grant this broker's shutdown in time; stopping anyway"
+            )
+            logger.info(text)
         self.state = BrokerState.SHUTTING_DOWN
         if self._serving is not None:
             await self._serving.stop_network()
@@ -374,7 +386,9 @@ class BrokerNode:
             sound = self._serving.loaded and not self._failed.done()
             epoch = self._epoch if sound else None
             clean = self._store.close(epoch, self._serving.high_watermarks())
-        logger.info("stopped%s", " cleanly" if clean else "; the next start will check the logs")
+        logger.info(
+            "the broker stopped%s", " cleanly" if clean else "; its next start checks the logs"
+        )
 
     def _close_copy(self) -> None:
         """Close the local copy of the metadata. A disk error is logged and does not keep the broker
@@ -384,7 +398,11 @@ class BrokerNode:
         try:
             self._copy.close()
         except StorageError as error:
-            logger.warning("cannot sync the local copy of the metadata: %s", error)
+            logger.warning(
+                "cannot write the local copy of the metadata to disk; the broker stops anyway, and "
+                "the controller sends what is missing at its next start: %s",
+                error,
+            )
 
     # --- tasks ----------------------------------------------------------------------------------
 

@@ -176,4 +176,6 @@ class Heartbeats:
             case Refused(reason=Reason.StaleBrokerEpoch.name, message=message):
                 raise LifetimeOver(message)
             case other:
-                logger.warning("controller refused a heartbeat: %s", other)
+                logger.warning(
+                    "the controller refused a heartbeat, the next one is sent as usual: %s", other
+                )

@@ -150,7 +150,9 @@ class CleaningProcess:
         CleaningFailed if the child is in the broker's session already."""
         if self.in_brokers_share:
             raise CleaningFailed(why)
-        logger.warning("log cleaning has no lower priority than the broker: %s", why)
+        logger.warning(
+            "log cleaning runs at the broker's own CPU priority and may slow it: %s", why
+        )
         self.in_brokers_share = True
         await self.close()
 

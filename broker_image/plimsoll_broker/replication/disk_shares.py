@@ -96,12 +96,12 @@ class DiskShares:
     def _tell(self, all_bytes: int) -> None:
         """Log that clients are refused from now on, or may write again."""
         if not self.short:
-            logger.warning("disk has room again (%d bytes free): clients may write", self._free)
+            logger.warning("the disk has room again (%d bytes free): clients may write", self._free)
             return
         (most, held), *_ = [*self._held.most_common(1), ("no client", 0)]
         logger.warning(
-            "disk has %d of %d bytes free, less than its reserve of %d: refusing clients' records,"
-            " the largest holder's first (%s: %d bytes). Delete records or topics, shorten"
+            "the disk has %d of %d bytes free, less than its reserve of %d: refusing clients' "
+            "records, the largest holder's first (%s: %d bytes). Delete records or topics, shorten"
             " retention, or enlarge the volume",
             self._free,
             all_bytes,

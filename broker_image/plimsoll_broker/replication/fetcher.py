@@ -341,7 +341,11 @@ class Fetcher:
         try:
             await in_thread(self._manager.store.begin_lower(places, discarded=all_goes))
         except StorageError as error:
-            logger.error("truncation skipped, cannot lower checkpoints: %s", error)
+            logger.error(
+                "cannot lower the checkpoints of %d logs, so truncating them is put off and "
+                "retried: %s",
+                *(len(places), error),
+            )
             return False
         return True
 
@@ -408,7 +412,8 @@ class Fetcher:
             for header in iter_headers(reply.records):
                 if not check_crc(reply.records, position, header.length):
                     logger.warning(
-                        "%r: fetched batch at offset %d is corrupt, fetching it again",
+                        "%r: the batch fetched from the leader at offset %d is corrupt, fetching "
+                        "it again",
                         hosted,
                         header.base_offset,
                     )
@@ -416,10 +421,17 @@ class Fetcher:
                 headers.append(header)
                 position += header.length
         except BatchError as error:
-            logger.warning("%r: fetched batch is corrupt, fetching again: %s", hosted, error)
+            logger.warning(
+                "%r: a batch fetched from the leader is corrupt, fetching it again: %s",
+                *(hosted, error),
+            )
         count = follower.appendable(headers, replica.partition.leader_epoch, hosted.log)
         if count is None:
-            logger.error("%r: batches of leader %d do not continue the log", hosted, self._leader)
+            logger.error(
+                "%r: batches fetched from leader %d do not continue the local log and are not "
+                "appended; fetching again",
+                *(hosted, self._leader),
+            )
             return []
         return headers[:count]
 

@@ -141,7 +141,7 @@ class FullDisks:
 
     def _return(self, key: PartitionKey, log: Log | None) -> None:
         logger.info(
-            "%s: its log has room or descriptors again, going back online",
+            "%s: there is disk space or a file descriptor for its log again, going back online",
             self._manager.hosted(key) or key,
         )
         self._manager.open_again(key, log)

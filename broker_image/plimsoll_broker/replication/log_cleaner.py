@@ -97,7 +97,9 @@ class LogCleaner:
             try:
                 await self.run()
             except StorageError as error:
-                logger.error("cleaning failed, trying again later: %s", error)
+                logger.error(
+                    "log cleaning was ended by a disk error, trying again later: %s", error
+                )
 
     async def run(self) -> None:
         """Clean up to ROUNDS_AT_ONCE logs, the most urgent first. Stop early if none is due or a
@@ -165,9 +167,14 @@ class LogCleaner:
         except CleaningFailed as error:
             if not self._manager.is_here(hosted) or not all(swap.holds() for swap in left):
                 # Files were cut or removed while they were read: the log is not damaged.
-                logger.info("did not clean %r, its log changed meanwhile: %s", hosted, error)
+                logger.info(
+                    "%r: its log changed while it was cleaned, cleaning it again later: %s",
+                    hosted,
+                    error,
+                )
                 return False
-            logger.error("cannot clean %r, trying again later: %s", hosted, error)
+            again = "not before the next start" if error.damaged else "trying again later"
+            logger.error("%r: its log cannot be cleaned, %s: %s", hosted, again, error)
             stats.failures += 1
             if error.damaged:
                 here = {one.log for one in self._manager}
@@ -199,7 +206,13 @@ class LogCleaner:
             return False
         await in_thread(manager.store.cleaned_ends.begin_save({(log.topic, log.index): end}))
         self._stats.rounds += 1
-        logger.info("%r cleaned up to offset %d: %d of %d bytes left", hosted, end, after, before)
+        logger.info(
+            "%r: its log is cleaned up to offset %d: %d of %d bytes left",
+            hosted,
+            end,
+            after,
+            before,
+        )
         return True
 
     def _swaps(self, log: Log, sealed: list[SealedSegment], end: int) -> list[SegmentSwap]:

@@ -113,7 +113,10 @@ class LogWriter:
         if not log.incomplete or hosted.replica.leader is None:
             return
         lost = "the beginning" if log.beginning_lost else "the last records of keys"
-        logger.warning("%r leads although its log lost %s", hosted, lost)
+        logger.warning(
+            "%r: this broker was elected leader although its log lost %s; records may be lost",
+            *(hosted, lost),
+        )
         try:
             log.notes.begins(log.log_start_offset)
             log.notes.supersedes_below(log.log_end_offset)
@@ -125,7 +128,7 @@ class LogWriter:
     def fail(self, hosted: Hosted, error: StorageError) -> None:
         """Take the replica offline after a storage error: its log is no longer trusted."""
         until = _UNTIL.get(error.fault, "the broker starts again")
-        logger.error("%r is offline until %s: %s", hosted, until, error)
+        logger.error("%r: the replica on this broker is offline until %s: %s", hosted, until, error)
         hosted.log.give_up(error)  # it may be half truncated, so it is never closed cleanly
         hosted.replica.fail()
 
@@ -144,7 +147,10 @@ class LogWriter:
 
     def truncate(self, hosted: Hosted, offset: int) -> bool:
         """Truncate the log to `offset`. Return False if the disk failed."""
-        logger.info("%r truncated to offset %d from %d", hosted, offset, hosted.log.log_end_offset)
+        logger.info(
+            "%r: truncating this follower's log to offset %d (it ended at %d) to match its leader",
+            *(hosted, offset, hosted.log.log_end_offset),
+        )
         self._note_cut(hosted, offset)
         try:
             hosted.log.truncate_to(offset)
@@ -159,7 +165,11 @@ class LogWriter:
         to `reset.offset`. Return False if the disk failed."""
         if not reset.discard:
             return self.truncate(hosted, reset.offset)
-        logger.info("%r discarded its log and starts at offset %d", hosted, reset.offset)
+        logger.info(
+            "%r: this follower's log cannot be continued from its leader's; discarding it and "
+            "copying the leader's from offset %d",
+            *(hosted, reset.offset),
+        )
         self._note_cut(hosted, hosted.log.log_start_offset)
         try:
             hosted.log.discard_to(reset.offset)
@@ -185,7 +195,9 @@ class LogWriter:
         """Handle records that cannot be read at `offset`. If the ISR has other members the replica
         goes offline, and if the records are corrupt the next start truncates the log there. The
         only member of the ISR stays online and serves the other records."""
-        logger.error("cannot read %r at offset %d: %s", hosted, offset, error)
+        logger.error(
+            "%r: records at offset %d of the log cannot be read: %s", hosted, offset, error
+        )
         if len(hosted.replica.partition.isr) < 2 or hosted.replica.failed:
             return
         if error.fault is StorageFault.CORRUPT:
@@ -253,7 +265,10 @@ class LogWriter:
     def cannot_reopen(self, hosted: Hosted, error: StorageError) -> None:
         """Keep this error as the log's fault: the log was offline for lack of space or descriptors,
         and could not be opened anew."""
-        logger.error("cannot reopen %r: %s", hosted, error)
+        until = _UNTIL.get(error.fault, "the broker starts again")
+        logger.error(
+            "%r: its log cannot be reopened; it stays offline until %s: %s", hosted, until, error
+        )
         hosted.log.fault = error
 
     # --- what is old ----------------------------------------------------------------------------

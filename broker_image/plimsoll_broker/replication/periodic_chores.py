@@ -110,7 +110,11 @@ class PeriodicChores:
                 await chore.run()
             except* StorageError as errors:
                 for error in errors.exceptions:
-                    logger.error("periodic work failed, repeating it in its next period: %s", error)
+                    logger.error(
+                        "periodic work on logs met a disk error, repeating it in its next period: "
+                        "%s",
+                        error,
+                    )
 
     async def _slowly(self, visit: Callable[[Hosted], None]) -> None:
         """Call `visit` for every hosted partition, in time slices."""
@@ -193,7 +197,7 @@ class PeriodicChores:
             try:
                 await in_thread(partial(store.disk.remove_tree, path))
             except StorageError as error:
-                logger.error("cannot remove a deleted log's directory, retrying: %s", error)
+                logger.error("cannot remove the directory of a deleted log, retrying: %s", error)
                 store.deleted.again(path, now_ms)
 
     async def _retain(self) -> None:

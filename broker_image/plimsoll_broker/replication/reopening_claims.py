@@ -76,7 +76,10 @@ class Reopening:
         try:
             self._store.delete_log(log, self._now_ms())
         except StorageError as error:
-            logger.error("the next start deletes %s-%d: %s", log.topic, log.index, error)
+            logger.error(
+                "cannot delete the log of %s-%d, the next start of this broker deletes it: %s",
+                *(log.topic, log.index, error),
+            )
 
     def must_wait(self, key: PartitionKey, topic: str) -> bool:
         """Return True if another log's claim holds the directory of this partition; the partition

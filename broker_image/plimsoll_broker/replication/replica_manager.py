@@ -215,7 +215,7 @@ class ReplicaManager:
                 continue  # `open_log` decides whether a new log may take its place
             if not known or image.topic_ids.get(directory.topic) != topic_id:
                 logger.warning(
-                    "moved %s aside: its partition is not assigned to this broker",
+                    "setting log directory %s aside: its partition is not assigned to this broker",
                     directory.path,
                 )
                 self.store.set_aside(directory.path, self.now_ms())
@@ -316,7 +316,10 @@ class ReplicaManager:
         try:
             log = self.store.open_log(topic.name, topic.id, partition.index, config, self.now_ms())
         except StorageError as error:
-            logger.error("cannot open %s-%d: %s", topic.name, partition.index, error)
+            logger.error(
+                "cannot open the log of %s-%d, its replica on this broker is offline: %s",
+                *(topic.name, partition.index, error),
+            )
             self.broken[partition.key] = error
             return None
         # After a crash more may be committed than the checkpoint says.

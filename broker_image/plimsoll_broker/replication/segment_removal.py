@@ -68,7 +68,9 @@ class SegmentRemoval:
             if error.fault is not StorageFault.FULL:
                 raise
             logger.warning(
-                "cannot persist log start offsets, deleting one segment at a time: %s", error
+                "the disk is too full to save log start offsets; deleting expired segments one at "
+                "a time to make room: %s",
+                error,
             )
             await self._remove_oldest()
         await self._remove_below_saved_starts()

@@ -82,13 +82,21 @@ class ProposalSender:
         try:
             answer = await self._controller.command(request)
         except NoController as error:
-            logger.warning("%d ISR proposals unanswered: %s", len(request.proposals), error)
+            logger.warning(
+                "the controller did not answer %d ISR changes that this leader proposed, sending "
+                "them again; writes may wait until then: %s",
+                *(len(request.proposals), error),
+            )
             return {}
         match answer:
             case PartitionsAnswer():
                 return {PartitionKey(a.topic_id, a.index): a for a in answer.partitions}
             case Refused():
-                logger.warning("ISR proposals refused: %s (code %d)", answer.message, answer.code)
+                logger.warning(
+                    "the controller refused %d proposed ISR changes, sending them again: %s (code "
+                    "%d)",
+                    *(len(request.proposals), answer.message, answer.code),
+                )
                 return {}
             case _:
                 raise AssertionError(f"AlterPartition answered with {type(answer).__name__}")

@@ -76,7 +76,10 @@ class CopyReports:
             try:
                 await self._client.command(report, COPIES_ANSWER_MS_MAX)
             except NoController as error:
-                logger.debug("sizes of copies not reported: %s", error)
+                logger.debug(
+                    "the sizes of moving replicas are not reported before the next period: %s",
+                    error,
+                )
 
     def report(self) -> ReportCopies | None:
         """Return the next report. Return None if no partition is being copied and no sizes are due.
@@ -255,10 +258,13 @@ class RecoveryReports:
     async def _report(self, request: Report) -> bool:
         """Send a report. Return True if the controller accepted it, False if it refused or did not
         answer."""
-        logger.info("sending the controller a %s", type(request).__name__)
+        logger.info("reporting replicas to the controller (%s)", type(request).__name__)
         try:
             answer = await self._client.command(request, LOGS_ANSWER_MS_MAX)
         except NoController as error:
-            logger.warning("%s unanswered, sending it again: %s", type(request).__name__, error)
+            logger.warning(
+                "the controller did not answer a report of replicas (%s), sending it again: %s",
+                *(type(request).__name__, error),
+            )
             return False
         return isinstance(answer, Done)

@@ -56,7 +56,9 @@ class OffsetFile:
         data = self._disk.read(self._path)
         offsets = None if data is None else checkpoint_formats.decode_offsets(data)
         if offsets is None and data is not None:
-            logger.error("%s is corrupt: recovering its offsets from the logs", self._path)
+            logger.error(
+                "checkpoint file %s is corrupt: recovering its offsets from the logs", self._path
+            )
         self._offsets = offsets or {}
         self._saved = dict(self._offsets)
         self.sealed = data is None or checkpoint_formats.is_sealed(data)

@@ -515,7 +515,10 @@ def _loaded(place: LogPlace, config: LogConfig, known: Known, notes: LogNotes) -
     except StorageError:
         raise
     except Exception as error:
-        logger.exception("cannot load %s, its replica stays offline", place.directory)
+        logger.exception(
+            "internal error while loading log %s, its replica stays offline; please report it",
+            place.directory,
+        )
         why = f"{type(error).__name__}: {error}"
         raise StorageError(StorageFault.CORRUPT, place.directory, why) from error
 

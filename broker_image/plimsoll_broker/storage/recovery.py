@@ -224,7 +224,10 @@ def check_ends(place: LogPlace, contents: LogContents, known: Known) -> None:
     if known.clean and (why := _missing(contents, known.saved_start, known.recovery_point)):
         raise StorageError(StorageFault.CORRUPT, place.directory, why)
     if contents.beginning_lost:
-        lost = "%s lost its beginning: it starts at %d, and should at %s"
+        lost = (
+            "log %s lost its first records: it starts at offset %d and not at %s; its replica is "
+            "elected last"
+        )
         base = contents.segments[0].base_offset
         logger.error(lost, place.directory.name, base, known.noted_start)
 
@@ -280,7 +283,11 @@ def load_log(place: LogPlace, config: LogConfig, known: Known, notes: LogNotes) 
             if known.clean:
                 raise StorageError(StorageFault.CORRUPT, place.directory, str(found)) from found
             offset = found.extent.next_offset
-            logger.error("%s truncated at offset %d: %s", place.directory.name, offset, found)
+            logger.error(
+                "log %s is damaged and is cut at offset %d; what it lacks is copied from the "
+                "partition's leader: %s",
+                *(place.directory.name, offset, found),
+            )
             _cut(place, segments, found)
     else:
         raise StorageError(StorageFault.CORRUPT, place.directory, "its segments disagree")
@@ -541,7 +548,10 @@ def _check(segments: list[Segment], number: int, scan: _Scan, position: int) -> 
         if error.reason is BadBatch.EPOCH:
             extent = Extent(end_position, scan.end_offset, error=error)
             raise damaged(segments, segment, extent) from error
-        logger.warning("%s truncated at offset %d: %s", segment.path, scan.end_offset, error)
+        logger.warning(
+            "log segment %s is cut at offset %d, its first invalid batch after an unclean stop: %s",
+            *(segment.path, scan.end_offset, error),
+        )
         segment.size = end_position
         segment.drop_tail()
         return False

@@ -143,6 +143,7 @@ def _lost_racks(survey: Survey, rows: Rows) -> str:
         return ""
     return (
         f"{counted(len(poorer), 'partition')} would be in fewer racks than now"
-        f" ({first_few([survey.name(p) for p in poorer])}): fewer racks are left, or replicas were"
-        " chosen so. Bring up or choose brokers of another rack to avoid that."
+        f" ({first_few([survey.name(p) for p in poorer])}). The plan allows that, since fewer racks"
+        " are left or the request names the replicas. Bring up or name brokers of another rack to"
+        " avoid it."
     )

@@ -199,7 +199,7 @@ class BrokerSessions:
         endpoint = listener_peers.for_followers(broker)
         if endpoint is not None and await refuses(endpoint.host, endpoint.port, CONNECT_MS_MAX):
             where = host_and_port(endpoint.host, endpoint.port)
-            return f"connection closed by the peer, {where} refuses"
+            return f"connection closed by the peer, and {where} refuses new ones"
         if self._evidence is not None:
             return await self._evidence(broker)
         return None

@@ -428,7 +428,9 @@ class Committer:
         """Drop everything queued, since the batch in flight can never be committed. Raise
         `TermEnded` if it was part of an unfinished group."""
         logger.warning(
-            "the metadata log refused a change, retrying the others one by one: %s", error
+            "the metadata log refused to append a batch: the change at fault is refused, the "
+            "others are sent again and appended one by one: %s",
+            error,
         )
         if self._journal.group_unfinished:
             raise TermEnded("a group of batches was refused half-way") from error

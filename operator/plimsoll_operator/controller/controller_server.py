@@ -126,7 +126,7 @@ class ClosedConnections:
     def tell(self, peer: object, why: str) -> None:
         more = self._limit.due(self._now_s())
         if more is not None:
-            logger.info("closed the connection of %s: %s%s", peer, why, more)
+            logger.info("closed the control connection of peer %s: %s%s", peer, why, more)
 
 
 class ControllerServer:

@@ -249,7 +249,7 @@ class Controller:
                 not_controller("A broker holds metadata that contradicts this metadata log.")
             )
         if isinstance(request, BrokerProvenDead):
-            text = "%s: broker %d is proven dead: %s"
+            text = "%s: broker %d is proven dead and is fenced at once: %s"
             logger.info(text, self.name, request.broker_id, request.evidence)
         return self._decide(request)
 
@@ -349,7 +349,11 @@ class Controller:
                 backoff_ms = self.options.backoff_ms
                 await self._serve()
             except AppendConflict as error:
-                logger.warning("%s: another controller took over: %s", self.name, error)
+                logger.warning(
+                    "%s: another controller wrote to the metadata log, so this one stops leading: "
+                    "%s",
+                    *(self.name, error),
+                )
                 return Outcome.DEPOSED
             except _HandOver:
                 # The next controller, in any process, judges for itself.
@@ -364,7 +368,9 @@ class Controller:
             except (MetadataLogError, OSError, TermEnded) as error:
                 if not self._stopping.is_set():
                     logger.warning(
-                        "%s: the term ended, reopening the metadata log: %r", self.name, error
+                        "%s: this controller's term was ended by %r; it reopens the metadata log "
+                        "and begins a new term by itself",
+                        *(self.name, error),
                     )
                 self._drop(f"The controller lost leadership: {error}")
                 await set_within(self._stopping, backoff_ms / 1000)

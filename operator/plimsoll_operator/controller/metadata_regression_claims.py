@@ -63,7 +63,8 @@ class Claims:
         position = request.position
         if position.controller_epoch > epoch + EPOCHS_AHEAD_MAX:
             logger.warning(
-                "ignoring broker %d's claim of controller epoch %d; the epoch here is %d",
+                "broker %d reports metadata of controller epoch %d, implausibly far beyond epoch "
+                "%d of this metadata log; its report is ignored",
                 *(request.broker_id, position.controller_epoch, epoch),
             )
             return None
@@ -72,8 +73,8 @@ class Claims:
             self._claims.pop(request.broker_id, None)
             return None
         logger.warning(
-            "broker %d holds metadata up to %d (nonce %s, controller epoch %d), which is %s; "
-            "this log ends at %d in epoch %d; reopening the log to check",
+            "broker %d holds metadata up to offset %d (nonce %s, controller epoch %d), which is "
+            "%s; this metadata log ends at offset %d in epoch %d and is reopened to check that",
             *(request.broker_id, position.applied_offset, position.nonce),
             *(position.controller_epoch, standing.value, tail.end, epoch),
         )
@@ -108,7 +109,9 @@ class Claims:
             for broker_id, claim in self._against(tail).items():
                 if claim.said_at_ms < asked_at_ms:
                     logger.warning(
-                        "broker %d no longer repeats its claim to newer metadata; claim dropped",
+                        "broker %d has not reported again that it holds metadata which the "
+                        "metadata log lacks; its earlier report no longer keeps the controller "
+                        "from leading",
                         broker_id,
                     )
                     del self._claims[broker_id]

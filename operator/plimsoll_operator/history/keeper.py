@@ -135,7 +135,11 @@ class HistoryKeeper:
         self._wanted.set()
         await asyncio.wait([stored], timeout=SETTLE_S)
         if not stored.done():
-            logger.warning("the history archive lacks the newest changes; no longer waiting for it")
+            logger.warning(
+                "the history archive did not store the newest changes within %g s; the controller "
+                "goes on, and the archived history may get a gap",
+                SETTLE_S,
+            )
         return stored.done()
 
     async def run(self) -> None:
@@ -145,8 +149,8 @@ class HistoryKeeper:
         try:
             await asyncio.wait([task])
             logger.critical(
-                "internal error; no more history is archived in this term; report it with this "
-                "traceback",
+                "internal error; no more history is archived until another operator leads: restart "
+                "this operator, and report the error with this traceback",
                 exc_info=task.exception(),
             )
             await asyncio.Event().wait()
@@ -180,7 +184,10 @@ class HistoryKeeper:
             if not waiter.done():
                 waiter.set_result(None)
         if await self._archive.drop_excess(self._now_ms()):
-            logger.info("dropped the oldest part of the history archive")
+            logger.info(
+                "deleted the oldest segments of the history archive: it exceeded its age or size "
+                "limit"
+            )
 
     async def _store(self, *, forced: bool) -> None:
         """Write the waiting rows to the archive, in the order of the log. With `forced`, also store

@@ -131,8 +131,8 @@ class KubeStore:
         if name not in self._told and len(self._told) < TOLD_MAX:
             self._told.add(name)
             logger.warning(
-                "ignoring ConfigMap %s/%s: it has the labels of this cluster's history, but its "
-                "content is not history",
+                "ignoring ConfigMap %s/%s: it has the labels of this cluster's history archive, "
+                "but is no segment of it; remove the labels",
                 self._namespace,
                 name,
             )

@@ -80,13 +80,18 @@ class Candidate:
     async def _lead(self, acquired: Acquired) -> float:
         """Lead from the acquisition of the Lease until it or the controller's term ends. Return for
         how many seconds not to compete for the Lease, so that another operator can take it."""
-        logger.info("%s: acquired the Lease", self._leader.controller.name)
+        logger.info(
+            "%s: acquired the Lease, taking over as the controller of this LogCluster",
+            self._leader.controller.name,
+        )
         holding = asyncio.ensure_future(self._lease.hold(self._leader.controller.confirm))
         try:
             against = await self._asked(holding)
             if holding.done():
                 logger.warning(
-                    "%s: stepping down: %s", self._leader.controller.name, holding.result().value
+                    "%s: lost the Lease before leading as controller (%s); trying to acquire it "
+                    "again",
+                    *(self._leader.controller.name, holding.result().value),
                 )
                 return 0.0
             if against is not None:
@@ -99,7 +104,9 @@ class Candidate:
                 if leading.done():
                     return await self._after(leading.result(), holding)
                 logger.warning(
-                    "%s: stepping down: %s", self._leader.controller.name, holding.result().value
+                    "%s: lost the Lease and stops leading as controller (%s); the next holder of "
+                    "the Lease takes over",
+                    *(self._leader.controller.name, holding.result().value),
                 )
                 return 0.0
             finally:
@@ -128,7 +135,8 @@ class Candidate:
                     return asking.result()
                 except Unavailable as error:
                     logger.info(
-                        "%s: cannot check whether to lead, retrying: %s",
+                        "%s: cannot ask the API server whether this operator may lead, retrying: "
+                        "%s",
                         self._leader.controller.name,
                         error,
                     )
@@ -141,7 +149,10 @@ class Candidate:
                 return None
 
     async def _after(self, outcome: Outcome, holding: asyncio.Future[LeaseLoss]) -> float:
-        logger.warning("%s: controller stopped: %s", self._leader.controller.name, outcome.value)
+        logger.warning(
+            "%s: this operator stopped leading as controller: %s",
+            *(self._leader.controller.name, outcome.value),
+        )
         if outcome is Outcome.DEPOSED:
             return await self._after_deposition(holding)
         self._deposed = 0

@@ -175,7 +175,7 @@ class Lease:
             try:
                 acquired = await self._try()
             except ApiError as error:
-                logger.info("request for Lease %s failed, retrying: %s", self._name, error)
+                logger.info("cannot acquire Lease %s, retrying: %s", self._name, error)
                 acquired = None
             if acquired is not None:
                 return acquired
@@ -195,7 +195,9 @@ class Lease:
                 deadline_ms = started_ms + stated.renew_ms
                 renewed(_now_ms() - started_ms)
             except ApiError as error:
-                logger.warning("request for Lease %s failed, retrying: %s", self._name, error)
+                logger.warning(
+                    "cannot renew Lease %s, retrying until its deadline: %s", self._name, error
+                )
             if _now_ms() >= deadline_ms:
                 self._held = None
                 return LeaseLoss.UNRENEWED
@@ -218,7 +220,9 @@ class Lease:
                 if (found.get("spec") or {}).get("holderIdentity") == self._identity:
                     await self._api.replace(LEASES, _released(found), timeout_s=timeout_s)
         except ApiError as error:
-            logger.info("cannot release Lease %s: %s", self._name, error)
+            logger.info(
+                "cannot release Lease %s; others acquire it once it expires: %s", self._name, error
+            )
 
     def _look_at_starvation(self, now_ms: int) -> None:
         """Check how long this process waited for a processor since the last check. If it starves,

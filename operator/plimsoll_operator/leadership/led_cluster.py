@@ -306,7 +306,9 @@ class LedCluster:
                 return
             except (ApiError, Retry) as error:
                 logger.warning(
-                    "cannot show brokers the controller's certificate yet, retrying: %s", error
+                    "cannot publish the controller's certificate, retrying; brokers that require "
+                    "TLS cannot connect to the controller until then: %s",
+                    error,
                 )
             await asyncio.sleep(delay_s)
             delay_s = min(delay_s * 2, RESYNC_SECONDS)

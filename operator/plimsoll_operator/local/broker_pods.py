@@ -115,13 +115,20 @@ class BrokerProcess:
             self.why = self.last_words if code > 0 else _signal_name(-code)
             if self._stopping.is_set() or not self._restart or self._is_final(code):
                 self.ended = not self._stopping.is_set()
-                logger.info("broker %d exited with %d", self.broker_id, code)
+                text = (
+                    "the process of broker %d ended with exit code %d and is not restarted"
+                    if self.ended
+                    else "the process of broker %d was stopped as requested (exit code %d)"
+                )
+                logger.info(text, self.broker_id, code)
                 self._changed()
                 return
             self._changed()
             ran_ms = (time.monotonic() - started) * 1000
             backoff_ms = BACKOFF_MS if ran_ms > STEADY_MS else min(backoff_ms * 2, BACKOFF_MS_MAX)
-            logger.warning("broker %d exited (%s); restarting it", self.broker_id, self.why)
+            logger.warning(
+                "the process of broker %d ended (%s); restarting it", self.broker_id, self.why
+            )
             await set_within(self._stopping, backoff_ms / 1000)
             self.restarts += 1
 
@@ -133,7 +140,10 @@ class BrokerProcess:
         self._taken = self._taken + 1 if taken else 0
         if self._taken >= TAKEN_STARTS_MAX:
             self.why = taken
-            logger.error("broker %d is not restarted until the next run: %s", self.broker_id, taken)
+            logger.error(
+                "broker %d stays down until `plimsoll local` is started again; free its port: %s",
+                *(self.broker_id, taken),
+            )
             return True
         return code in FINAL_CODES
 
@@ -172,7 +182,10 @@ class BrokerProcess:
             async with asyncio.timeout(grace_ms / 1000):
                 await process.wait()
         except TimeoutError:
-            logger.warning("broker %d did not stop in time; killing it", self.broker_id)
+            logger.warning(
+                "broker %d did not stop within its grace period; killing its process",
+                self.broker_id,
+            )
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
@@ -272,7 +285,9 @@ class BrokerPods:
     def start(self, pod: Object) -> None:
         if not is_broker(self.server, pod):
             logger.warning(
-                "not running pod %s: it belongs to no StatefulSet", pod["metadata"]["name"]
+                "pod %s is not started: it belongs to no broker's StatefulSet, and a local cluster "
+                "runs no other pods",
+                pod["metadata"]["name"],
             )
             return
         broker_id = int(pod["metadata"]["labels"][labels.BROKER_ID])

@@ -224,7 +224,11 @@ class LocalObjects:
         try:
             write_whole(self.layout.objects, content, private=True)
         except OSError as error:
-            logger.warning("cannot write %s: %s", self.layout.objects, error)
+            logger.warning(
+                "cannot save this local cluster's Kubernetes objects to %s, retrying every %d s "
+                "while it runs: %s",
+                *(self.layout.objects, LATER_MS // 1000, error),
+            )
             return False
         return True
 

@@ -55,7 +55,7 @@ class UserFiles:
         try:
             directory = within(self._directory, name)
         except OutsideFolder as error:
-            logger.warning("cannot write a user's login: %s", error)
+            logger.warning("a user's login files are not written: %s", error)
             return
         if LIBRDKAFKA in values:
             # In a pod only the user knows where the Secret is mounted.
@@ -67,7 +67,11 @@ class UserFiles:
         try:
             self._settle(directory, {} if change.type == "DELETED" else values)
         except OSError as error:
-            logger.warning("cannot write the login of user %s: %s", name, error)
+            logger.warning(
+                "cannot write the login files of user %s, not retried before its Secret changes: "
+                "%s",
+                *(name, error),
+            )
 
     def _settle(self, directory: Path, values: dict[str, str]) -> None:
         for name in FILES:

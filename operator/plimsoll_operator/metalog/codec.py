@@ -117,8 +117,8 @@ def record_too_large(records: Sequence[Record]) -> str | None:
         size = len(_encoder.encode(record)) + 2
         if size > BATCH_BYTES_MAX:
             return (
-                f"a {type(record).__name__} record of {size} bytes does not fit into a metadata "
-                f"batch ({BATCH_BYTES_MAX} bytes)"
+                f"the change's {type(record).__name__} record has {size} bytes and does not fit "
+                f"into a metadata batch ({BATCH_BYTES_MAX} bytes); make the changed object smaller"
             )
     return None
 

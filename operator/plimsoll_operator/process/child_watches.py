@@ -128,7 +128,12 @@ class OwnedWatches:
             except ApiError as error:
                 refused = error.status in (401, 403, 404)
                 delay_s = REFUSED_SECONDS if refused else AGAIN_SECONDS
-                logger.info("the watch of %s ended, retry in %g s: %s", kind.plural, delay_s, error)
+                logger.info(
+                    "the watch of %s ended, starting it again in %g s: %s",
+                    kind.plural,
+                    delay_s,
+                    error,
+                )
                 await asyncio.sleep(delay_s)
 
     async def _look(self, seen: SeenChildren, namespace: str | None) -> None:

@@ -72,7 +72,10 @@ async def _tell(
         if await _exists(parts, cluster):
             return
     except ApiError as error:
-        logger.info("cannot write the status of %s %s: %s", kind.kind, meta.name, error)
+        logger.info(
+            "cannot check whether the LogCluster of %s %s exists, trying again later: %s",
+            *(kind.kind, meta.name, error),
+        )
     else:
         await _write(parts, kind, meta, new, shown)
 
@@ -113,7 +116,10 @@ async def _write(
             kind, meta.namespace, meta.name, body, version=meta.resource_version
         )
     except ApiError as error:
-        logger.info("cannot write the status of %s %s: %s", kind.kind, meta.name, error)
+        logger.info(
+            "cannot write the status of %s %s, trying again later: %s",
+            *(kind.kind, meta.name, error),
+        )
     await asyncio.sleep(1 / WRITES_PER_SECOND)
 
 

@@ -91,7 +91,7 @@ class ObjectWatches:
             try:
                 await self._look(kind)
             except ApiError as error:
-                logger.info("the watch of %s ended, retrying: %s", kind.plural, error)
+                logger.info("the watch of %s ended, starting it again: %s", kind.plural, error)
                 await asyncio.sleep(AGAIN_SECONDS)
 
     async def _look(self, kind: Kind) -> None:

@@ -31,7 +31,9 @@ async def resync(parts: Parts, clusters: ClusterSupervisor) -> None:
         try:
             await _compare(parts, clusters)
         except ApiError as error:
-            logger.info("cannot compare cached objects with the API server, retrying: %s", error)
+            logger.info(
+                "cannot compare the cached objects with the API server's, retrying: %s", error
+            )
 
 
 async def _compare(parts: Parts, clusters: ClusterSupervisor) -> None:

@@ -150,7 +150,7 @@ class ReconcileQueue(Generic[K]):
         try:
             await self._handle(key)
         except Retry as retry:
-            logger.info("%s, retrying: %s", key, retry)
+            logger.info("%s: the reconcile pass did not finish, retrying: %s", key, retry)
             if isinstance(retry, PassFailed):
                 self._held.add(key)
             else:

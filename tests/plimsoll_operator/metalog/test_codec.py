@@ -75,7 +75,7 @@ def test_decision_too_large_for_batch_is_grouped() -> None:
 
 def test_record_too_large_for_batches_is_refused() -> None:
     record = marked("x", padding=codec.BATCH_BYTES_MAX)
-    assert "MembersChanged record of" in str(codec.record_too_large([record]))
+    assert "MembersChanged record has" in str(codec.record_too_large([record]))
     with pytest.raises(AppendRefused, match="does not fit into a metadata batch"):
         codec.pack([marked("fits"), record], EMPTY_TIP, 1, new_nonce)
 

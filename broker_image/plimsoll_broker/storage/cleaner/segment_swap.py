@@ -121,7 +121,11 @@ def finish_swaps(place: LogPlace) -> None:
     for base in bases:
         path = directory / file_name(base, swap.LOG + swap.SWAP)
         end = _end(disk.open(path, make=False), base)
-        logger.info("%s: completed the swap of the cleaned segment [%d, %d)", directory, base, end)
+        logger.info(
+            "%s: put the cleaned segment of offsets [%d, %d) in place, which a stop had "
+            "interrupted",
+            *(directory, base, end),
+        )
         _finish(disk, place, base, end)
 
 
@@ -149,5 +153,5 @@ def _end(file: DiskFile, base: int) -> int:
             end = header.next_offset
             position += header.length
     except BatchError as error:
-        logger.error("%s is corrupt at position %d: %s", file.path, position, error)
+        logger.error("cleaned segment %s is corrupt at position %d: %s", file.path, position, error)
     return end

@@ -221,7 +221,10 @@ def directories_are_its_own(turn: DecisionContext, request: RegisterBroker) -> R
     if not ids or len(set(ids)) != len(ids):
         return Refusal(
             reason=Reason.InvalidRegistration,
-            message=f"Broker {request.broker_id} must name each of its directories once.",
+            message=(
+                f"Broker {request.broker_id} registered without a data directory or named one "
+                "twice. Run a broker image of this release."
+            ),
         )
     for broker_id, broker in sorted(turn.image.brokers.items()):
         shared = set(ids) & set(broker.directory_ids)

@@ -111,7 +111,11 @@ def _recovers(turn: DecisionContext, partition: Partition) -> Outlook:
     logs = told(turn.image, turn.soft, partition, asked)
     silent = tuple(member for member in asked if member not in logs)
     if strategy == "Manual":
-        why = "No replica is certainly complete. Name a leader in spec.uncleanRecovery.elect."
+        why = (
+            "No replica certainly holds all committed records. Name a leader in the Topic's "
+            "spec.uncleanRecovery.elect, best the one with the latest log: records that it lacks "
+            "are lost."
+        )
         if silent:
             why += f" Not reported yet: {_list(turn, partition, silent)}."
         return Outlook(cause="LeaderNotNamed", why=why, waits_for=silent)

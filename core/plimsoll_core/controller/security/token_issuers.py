@@ -47,7 +47,7 @@ def malformed(issuer: TokenIssuer) -> str:
     if not all(0 < len(one) <= NAME_CHARACTERS_MAX for one in texts) or not issuer.audiences:
         return f"a name, an issuer or an audience must have 1 to {NAME_CHARACTERS_MAX} characters."
     if len(issuer.user_prefix) > NAME_CHARACTERS_MAX:
-        return f"a prefix can have at most {NAME_CHARACTERS_MAX} characters."
+        return f"its user prefix can have at most {NAME_CHARACTERS_MAX} characters."
     ids = [key.key_id for key in issuer.keys]
     if len(ids) > KEYS_MAX or len(set(ids)) < len(ids):
         return f"it can have at most {KEYS_MAX} keys, each with its own id."

@@ -43,7 +43,7 @@ from plimsoll_operator.pki.authority import (
     why_unusable,
 )
 from plimsoll_operator.pki.expiry import AuthorityKind, CertificateTimes
-from plimsoll_operator.pki.rotation import Authorities
+from plimsoll_operator.pki.rotation import AGAIN_MS, Authorities
 from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.shared.certificate_signing import (
@@ -116,7 +116,10 @@ def _said(known: Authorities | None, now: Authorities) -> str:
     if known is None:
         return "created a CA"
     if replace(known, served=now.served) == now:
-        return f"ignored request {now.served!r} to rotate: the last step was only minutes ago"
+        return (
+            f"ignored request {now.served!r} to rotate the CA: its last rotation step was less "
+            f"than {AGAIN_MS // 60_000} minutes ago; make a new request later if it is still wanted"
+        )
     if now.announced is not None:
         return "announced the next CA"
     return "switched signing to the next CA" if now.former else "stopped trusting the previous CA"

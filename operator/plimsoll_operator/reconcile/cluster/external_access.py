@@ -332,7 +332,7 @@ async def _made(
     except Unavailable:
         raise
     except ApiError as error:
-        return f"the API server rejected a request: {error.reply}"
+        return f"the API server rejected its Services: {error.reply}"
     except Retry as error:  # a foreign object has the name
         return str(error)
     return ""
@@ -368,7 +368,7 @@ async def _apply_routes(
     except NotFound:
         return NOT_INSTALLED
     except ApiError as error:  # also if the webhooks of the kind do not answer
-        return f"the API server rejected a request: {error.reply}"
+        return f"the API server rejected its {objects.route_kind.kind}s: {error.reply}"
     return ""
 
 

@@ -106,7 +106,8 @@ async def _keep(term: Term, pinned: InsideMode) -> None:
     if "versions" in status and "certificates" not in status:
         # The CRD is older than this operator: only the log will remember the choice, later.
         logger.warning(
-            "the LogCluster CRD has no status.certificates; install the CRDs of this release"
+            "the LogCluster CRD has no status.certificates, so the status cannot keep the "
+            "internal TLS mode; install the CRDs of this release"
         )
         return
     raise Retry("the internal TLS mode is not in the status yet", after_ms=AGAIN_MS)
@@ -389,7 +390,11 @@ async def _take_back(
                 wanted = manifests.with_inside(context, one.broker_id, one.secret, {})
                 await write_secret(term, one.secret, wanted)
             await _allow(term, one.broker_id, ())
-            logger.info("removed the internal certificate of broker %d", one.broker_id)
+            logger.info(
+                "removed the internal certificate of broker %d: internal TLS is off, and the "
+                "broker no longer needs it",
+                one.broker_id,
+            )
     return kept, busy
 
 

@@ -63,7 +63,7 @@ async def remove_others(
         owners = [owner["uid"] for owner in meta.get("ownerReferences") or ()]
         if context.cluster.metadata.uid not in owners or meta.get("deletionTimestamp"):
             continue
-        logger.info("removing %s %s: no listener uses it", kind.kind, name)
+        logger.info("deleting %s %s: no listener uses it any more", kind.kind, name)
         applied_children(term).manifests.pop((kind.kind, name), None)
         try:
             await term.kube.delete(kind, context.namespace, name, uid=meta["uid"])
@@ -134,7 +134,8 @@ async def ask(
         return {one.name: NOT_INSTALLED for one in listeners}
     except ApiError as error:
         # Also if cert-manager's webhooks do not answer: they are not part of the API server.
-        return {one.name: f"the API server rejected a request: {error.reply}" for one in listeners}
+        why = f"the API server did not list or delete Certificates: {error.reply}"
+        return {one.name: why for one in listeners}
     whys: dict[str, str] = {}
     for listener in listeners:
         if why := await _ask(term, result, context, listener, names[listener.name], there):

@@ -224,7 +224,10 @@ async def _remove_sets(term: Term, cluster: LogCluster) -> set[BrokerId]:
         standing.add(broker_id)
         if broker_id in term.image.members or term.image.hosted.get(broker_id):
             continue
-        logger.info("removing %s: broker %d was removed from the cluster", meta["name"], broker_id)
+        logger.info(
+            "deleting StatefulSet %s: broker %d was removed from the cluster",
+            *(meta["name"], broker_id),
+        )
         await term.kube.delete(STATEFUL_SETS, namespace, meta["name"], uid=meta["uid"])
     return standing
 
@@ -278,7 +281,10 @@ async def _remove_volumes(term: Term, cluster: LogCluster) -> None:
         if claim is None or claim["metadata"]["uid"] != pvc_uid:
             await term.ask(VolumeGone(pvc_uid=pvc_uid))
         elif not claim["metadata"].get("deletionTimestamp"):
-            logger.info("deleting %s: broker %d was removed", name, broker_id)
+            logger.info(
+                "deleting PersistentVolumeClaim %s: broker %d was removed from the cluster",
+                *(name, broker_id),
+            )
             try:
                 await term.kube.delete(VOLUME_CLAIMS, term.key[0], name, uid=pvc_uid)
             except (NotFound, Conflict):

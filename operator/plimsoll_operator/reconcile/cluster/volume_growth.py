@@ -59,7 +59,7 @@ async def _grow(term: Term, cluster: LogCluster, claim: Object) -> str:
         await term.kube.merge(VOLUME_CLAIMS, cluster.key[0], volume, patch)
     except Rejected as error:
         return error.reply
-    logger.info("growing volume %s to %s", volume, wanted)
+    logger.info("growing PersistentVolumeClaim %s to spec.storage.size, %s", volume, wanted)
     return ""
 
 

@@ -99,7 +99,7 @@ async def _make(term: Term, result: PassResult, cluster: LogCluster, broker_id: 
 
 
 async def _remove(term: Term, key: Key, uid: str) -> None:
-    logger.info("removing LogBroker %s: no such broker in the cluster", key[1])
+    logger.info("deleting LogBroker %s: the cluster has no such broker", key[1])
     try:
         await term.kube.delete(LOG_BROKERS, *key, uid=uid)
     except (NotFound, Conflict):

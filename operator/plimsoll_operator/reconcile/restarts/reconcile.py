@@ -231,7 +231,8 @@ class RestartReconciler:
             return
         name = one.pod["metadata"]["name"]
         logger.info(
-            "%s/%s: restarting into revision %s, as granted", namespace, name, grant.revision
+            "restarting pod %s/%s to run revision %s: the controller granted this restart",
+            *(namespace, name, grant.revision),
         )
         with suppress(NotFound):
             await self.term.kube.delete(PODS, namespace, name, uid=str(grant.pod_uid))

@@ -91,7 +91,9 @@ async def _examine(term: Term, result: PassResult, suspects: list[Topic]) -> Non
         return
     since = await object_absence.counts_since(term, CRD_NAME, TOPICS_CRD)
     if since is None:
-        logger.warning("the Topic CRD is being deleted; keeping the topics of missing objects")
+        logger.warning(
+            "the Topic CRD is being deleted: topics are kept although their objects are gone"
+        )
         return
     absent = await _absent(term, suspects, since)
     listed = await list_watched(term.kube, TOPICS, term.options.namespaces)
@@ -119,7 +121,7 @@ async def _absent(term: Term, suspects: list[Topic], since: str) -> list[Topic]:
     for namespace in sorted({t.object.namespace for t in due if t.object}):
         if not await namespace_stands(term, namespace):
             logger.info(
-                "namespace %s is being deleted or gone; keeping the topics of its missing objects",
+                "namespace %s is being deleted or gone: topics of its Topic objects are kept",
                 namespace,
             )
             continue
@@ -143,7 +145,9 @@ async def _is_proven(term: Term, topic: Topic, holder: TopicObject, since: str) 
     not deleted with an earlier one, and a read does not find it."""
     if term.seen_uids.get(holder.uid, "") < since:
         logger.warning(
-            "topic %s kept: the Topic CRD was recreated since its object was seen", topic.name
+            "topic %s is kept although its Topic object is gone: the CRD was recreated since the "
+            "object was last seen; create the object again to manage the topic by it",
+            topic.name,
         )
         return False
     return await _is_absent(term, topic, holder)

@@ -148,7 +148,7 @@ async def note_crd(term: Term) -> None:
     try:
         await object_absence.note(term, CRD_NAME, USERS_CRD)
     except ApiError as error:
-        logger.info("cannot read the User CRD yet: %s", error)
+        logger.info("cannot read the User CRD yet, retrying: %s", error)
 
 
 async def fate_of(term: Term, row: DeclaredUser) -> Fate:
@@ -166,7 +166,9 @@ async def fate_of(term: Term, row: DeclaredUser) -> Fate:
     except NotFound:
         if term.seen_uids.get(row.object.uid, "") < since:
             logger.warning(
-                "user %s kept: the User CRD was recreated since its object was seen", row.user_name
+                "user %s is kept although its User object is gone: the CRD was recreated since the "
+                "object was last seen; create the object again to manage the user by it",
+                row.user_name,
             )
             return Fate.STANDS
         return Fate.GONE
