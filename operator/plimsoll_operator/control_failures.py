@@ -59,7 +59,10 @@ class ControlFailures:
         if now - self._said.get(kind, -TRACEBACK_EVERY_S) < TRACEBACK_EVERY_S:
             return
         self._said[kind] = now
-        text = f"internal error in {kind} costs {costs} ({self.counts[kind]} so far)"
+        text = (
+            f"internal error in {kind}, at the cost of {costs} ({self.counts[kind]} such errors so "
+            "far); please report it"
+        )
         loop.call_exception_handler({"message": text, "exception": error, COSTS: costs})
 
 

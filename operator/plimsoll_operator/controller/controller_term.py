@@ -435,7 +435,7 @@ class Controller:
         self._background = asyncio.ensure_future(self._activate(activation))
         self._activated.set()
         self.stats.took_over(self._clock.now_ms() - began_ms)
-        text = "%s: controller epoch %d is active at metadata offset %d"
+        text = "%s: this operator is the active controller, with epoch %d at metadata offset %d"
         logger.info(text, self.name, self.epoch, self.image.next_offset)
 
     async def _activate(self, activation: Activated) -> None:
