@@ -92,7 +92,7 @@ def test_notes_name_namespace_and_pull_secret(tmp_path: Path):
     text = notes(tmp_path, *NARROW, "imagePullSecrets[0].name=pull")
     assert "kubectl create namespace" not in text
     assert "| kubectl apply -n kafka -f -\n" in text
-    assert "Brokers pull their image with pull: make it in namespace kafka, too." in text
+    assert "Brokers pull their image with pull: create it in namespace kafka too." in text
 
 
 def test_registry_reaches_all_three_images_of_every_pod():
