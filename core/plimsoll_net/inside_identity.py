@@ -116,12 +116,14 @@ class InsideFiles:
             self.identity = identity_of(*tried)
         except BadCertificate as error:
             self.error = str(error)
-            logger.warning("the certificate for inside has not changed: %s", error)
+            logger.warning("cannot load the new internal certificate, the old one stays: %s", error)
             return False
         self.error = ""
         trusted = len(self.identity.authorities)
         shown = self.identity.sha256[:16]
-        logger.info("inside, certificate %s is shown, and %d authorities trusted", shown, trusted)
+        logger.info(
+            "internal connections now show certificate %s and trust %d authorities", shown, trusted
+        )
         return True
 
     def _read(self) -> tuple[bytes, bytes, bytes, bytes] | None:

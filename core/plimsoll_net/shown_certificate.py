@@ -88,8 +88,11 @@ class ShownCertificate:
 
     def _fail(self, seen: Seen | None, why: str) -> None:
         if why != self.error:
-            kept = "; the one before stays" if self._context is not None else ""
-            logger.warning("listener %s has no new certificate: %s%s", self._name, why, kept)
+            shown = "still shows its previous one" if self._context is not None else "stays closed"
+            logger.warning(
+                "listener %s cannot load its certificate and %s until the files change: %s",
+                *(self._name, shown, why),
+            )
         self._seen, self.error = seen, why
 
 

@@ -55,7 +55,7 @@ class UserFiles:
         try:
             directory = within(self._directory, name)
         except OutsideFolder as error:
-            logger.warning("a user's login files are not written: %s", error)
+            logger.warning("the login files of user %r are not written: %s", name, error)
             return
         if LIBRDKAFKA in values:
             # In a pod only the user knows where the Secret is mounted.

@@ -385,14 +385,15 @@ async def _make_all(ring: Ring, numbers: Sequence[int], backoff_ms: int) -> None
             in_vain = in_vain + 1 if left[:1] == [first] else 1
             if in_vain == MAKES_MAX:
                 logger.warning(
-                    "cannot create %d MetadataBatch slots ahead of use; each append creates its "
-                    "own; check quotas and webhooks: %s",
+                    "gave up creating %d MetadataBatch objects ahead of use; each append creates "
+                    "its own; check quotas and webhooks: %s",
                     *(len(left), error),
                 )
                 return
             if in_vain == 1:
                 logger.warning(
-                    "%d MetadataBatch slots remain to be created, retrying: %s", len(left), error
+                    "cannot create %d MetadataBatch objects ahead of use, retrying: %s",
+                    *(len(left), error),
                 )
         await kube_objects.pause(backoff_ms, in_vain)
 
