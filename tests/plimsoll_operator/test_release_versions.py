@@ -173,14 +173,14 @@ class TestTheMetadataVersion:
     def test_metadata_version_is_pinned_only_when_stated(self) -> None:
         assert settings_of(a_cluster()).metadata_version is None
         assert settings_of(a_cluster(metadataVersion="0.1")).metadata_version == 1
-        assert settings_of(a_cluster(metadataVersion="0.2")).metadata_version == NEWEST
+        assert settings_of(a_cluster(metadataVersion=RELEASES[NEWEST])).metadata_version == NEWEST
 
     def test_unknown_metadata_version_counts_as_newest(self) -> None:
         assert settings_of(a_cluster(metadataVersion="9.9")).metadata_version == NEWEST + 1
 
     async def test_pinned_metadata_version_names_lacking_broker(self) -> None:
-        made = a_scene(metadataVersion="0.2")
-        made.deciding.settings = settings_of(a_cluster(metadataVersion="0.2"))
+        made = a_scene(metadataVersion=RELEASES[NEWEST])
+        made.deciding.settings = settings_of(a_cluster(metadataVersion=RELEASES[NEWEST]))
         self._heard(made, (1, 1), BEFORE)
         await look(made)
         (row,) = made.scene.term.shown.blocked["FinalizeMetadata"]

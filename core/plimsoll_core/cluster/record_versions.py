@@ -36,7 +36,7 @@ OWNERS_SINCE = 4
 TERMS_SINCE = 5
 """The first metadata version in which controller terms have ids."""
 
-RELEASES = {1: "0.1", 2: "0.2", 3: "0.2", 4: "0.2", 5: "0.2"}
+RELEASES = {1: "0.1", 2: "0.2", 3: "0.2", 4: "0.2", 5: "0.3"}
 """The release that introduced each metadata version. If a release introduced several versions, the
 published release understands the newest of them."""
 
