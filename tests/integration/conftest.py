@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.integration.local_cluster import LocalCluster
+from tests.kafka_python import left_sockets
 
 HERE = f"{Path(__file__).parent}/"
 
@@ -15,6 +16,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if str(item.path).startswith(HERE):
             item.add_marker(pytest.mark.integration)
+
+
+@pytest.fixture(autouse=True)
+def collected_sockets(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Collect what kafka-python left: the collector may come in a test that does not use it."""
+    yield
+    if any(_is_of_kafka_python(one) for one in vars(request.module).values()):
+        with left_sockets():
+            pass
+
+
+def _is_of_kafka_python(imported: object) -> bool:
+    named = (getattr(imported, name, None) for name in ("__module__", "__name__"))
+    return any(str(name).partition(".")[0] == "kafka" for name in named)
 
 
 @pytest.fixture
