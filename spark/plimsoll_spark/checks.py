@@ -90,12 +90,19 @@ def examine_some(job: CheckJob, items: Iterable[RangeItem | TimelineItem]) -> No
     """Do the work of one task, and write a result file for each item."""
     with a_reader(job) as reader:
         for item in items:
+            found: RangeFindings | Timeline
             if isinstance(item, RangeItem):
-                name = f"range-{item.span.partition}-{item.span.first}"
-                _write(job.results / name, range_findings(job, reader, item))
+                path = found_path(job, item.span)
+                found = range_findings(job, reader, item)
             else:
-                name = f"timeline-{item.partition}"
-                _write(job.results / name, partition_timeline(job, item))
+                path = job.results / f"timeline-{item.partition}.found"
+                found = partition_timeline(job, item)
+            _put(path, msgspec.msgpack.encode(found))
+
+
+def found_path(job: CheckJob, span: Span) -> Path:
+    """Return the path of the result file of a range."""
+    return job.results / f"range-{span.partition}-{span.first}.found"
 
 
 @contextlib.contextmanager
@@ -150,9 +157,7 @@ class ProgressFile:
             self.write(read)
 
     def write(self, read: int) -> None:
-        partial = self._path.with_suffix(".partial")
-        partial.write_text(str(read))
-        partial.replace(self._path)
+        _put(self._path, str(read).encode())
 
 
 def records_so_far(results: Path) -> int:
@@ -161,10 +166,11 @@ def records_so_far(results: Path) -> int:
     return sum(int(path.read_text()) for path in results.glob("read-*.count"))
 
 
-def _write(path: Path, found: RangeFindings | Timeline) -> None:
+def _put(path: Path, content: bytes) -> None:
+    """Write a file that a reader sees whole or not at all."""
     partial = path.with_suffix(".partial")
-    partial.write_bytes(msgspec.msgpack.encode(found))
-    partial.replace(path.with_suffix(".found"))
+    partial.write_bytes(content)
+    partial.replace(path)
 
 
 def work_items(
@@ -223,8 +229,7 @@ def findings(
 
         fold = Fold(job.topic, recheck)
         for span in sorted(ranges, key=lambda one: (one.partition, one.first)):
-            name = f"range-{span.partition}-{span.first}.found"
-            content = (job.results / name).read_bytes()
+            content = found_path(job, span).read_bytes()
             fold.add(msgspec.msgpack.decode(content, type=RangeFindings))
     fold.settle(starts, unplaced_rows(sent))
     parts = [

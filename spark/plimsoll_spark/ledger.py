@@ -95,7 +95,6 @@ class LedgerIndex:
     `outcomes`: number of records by outcome."""
 
     groups: tuple[RowGroup, ...]
-    # Number of records by outcome.
     outcomes: Mapping[str, int]
 
     @property

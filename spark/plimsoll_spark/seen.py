@@ -84,10 +84,6 @@ class Seen:
             bits, start, other = self._aligned(part)
             bits[start : start + len(other)] |= other
 
-    def count(self) -> int:
-        """Return the number of records in the set."""
-        return sum(int(np.bitwise_count(bits).sum()) for bits in self._bits.values())
-
     def _aligned(self, part: SeenBits) -> tuple[Bits, int, Bits]:
         """Return three values: this producer's bits, extended to hold `part`; the index of their
         byte at which `part` begins; the decompressed bytes of `part`."""
