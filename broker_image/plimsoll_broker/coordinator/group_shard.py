@@ -66,7 +66,7 @@ class DeadlineTimer:
         self._deadlines = deadlines
         self._now_ms = now_ms
         self._due = due
-        # The time that the loop's timer is set to; None: it is not set.
+        # The time that the loop's timer is set to, or None if it is not set.
         self._at_ms: int | None = None
         self._handle: asyncio.TimerHandle | None = None
         # When the loop's timer should fire: a deadline may have passed before it was set.
@@ -124,7 +124,7 @@ class HeldOperations:
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
-        # In order of arrival. None: the operation has no asker.
+        # In order of arrival. None stands for an operation without an asker.
         self._ops: dict[Asker, tuple[Operation, Asker | None]] = {}
         self._deadlines = Deadlines()
         self._timer = DeadlineTimer(self._deadlines, now_ms, self._waited_enough)

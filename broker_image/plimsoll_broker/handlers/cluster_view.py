@@ -113,8 +113,8 @@ def admin_target(view: ClusterView) -> int:
 
 
 def leader_code(image: ClusterImage, leader: BrokerId | None, asked: AskedOn) -> int:
-    """Return the error code of a partition with this leader (None: no leader), as clients of this
-    listener see it. Return NONE if they can reach the leader."""
+    """Return the error code that clients of this listener see for a partition with this leader.
+    Return NONE if they can reach the leader. If `leader` is None, the partition has none."""
     broker = None if leader is None else image.brokers.get(leader)
     if broker is None or broker.fenced:
         return Code.LEADER_NOT_AVAILABLE

@@ -529,8 +529,7 @@ def _reply(key: ApiKey, version: int, asked: _AskedChanges, told: dict[str, Topi
 
 TOPIC, BROKER = 2, 4
 _WITHOUT_ANY = frozenset({8, 16, 32})
-"""Kafka's other types of resources (loggers of brokers, client metrics, groups), of which there are
-none here."""
+"""Types of Kafka that have no resources here: loggers of brokers, client metrics, groups."""
 _TYPES_VERSION = 1
 
 

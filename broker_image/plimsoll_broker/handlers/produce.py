@@ -9,7 +9,7 @@ replica decides whether it may be written and when the client is answered.
 Each topic is checked once. If the security rules have changed by the time of the append it is
 checked again, so that a revoked right no longer counts.
 
-`ProduceAnswer`: the results of one Produce request, some of which wait for a commit or a flush.
+`ProduceAnswer`: the results of one Produce request. Some results wait for a commit or a flush.
 Made by the handler; replicas hold the waiters (`AckWaiter`).
 """
 

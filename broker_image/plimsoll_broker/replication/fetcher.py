@@ -114,7 +114,7 @@ class Fetcher:
         self._soon_until_ms = 0
         self._idle_poll = False
         self._interrupted = False  # True if this fetcher closed the connection itself
-        self._lost_at_ms: int | None = None  # the first failure; None: it answers
+        self._lost_at_ms: int | None = None  # the first failure, or None while it answers
 
     def __len__(self) -> int:
         """Return the number of followed partitions, including those that wait for a turn."""

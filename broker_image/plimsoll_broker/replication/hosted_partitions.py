@@ -66,9 +66,9 @@ class Demand(NamedTuple):
 class Hosted:
     """One partition that this broker hosts. `applied`: the partition's state in the metadata that
     was applied last, compared by identity. `source`: the leader it is fetched from, the leader
-    epoch, and the name of the limit of its copy (None: no limit). `source` is None if it is not
-    fetched. `bytes_in`, `records_in` and `bytes_out` count producers' and consumers' traffic since
-    it was hosted."""
+    epoch, and the name of the limit of its copy, or None without a limit. `source` is None if the
+    partition is not fetched. `bytes_in`, `records_in` and `bytes_out` count producers' and
+    consumers' traffic since it was hosted."""
 
     def __init__(self, topic: Topic, partition: Partition, log: Log, replica: Replica) -> None:
         self.key: PartitionKey = partition.key

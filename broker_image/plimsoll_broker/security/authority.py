@@ -108,7 +108,7 @@ class VisibleTopics:
         self.topic_ids = topic_ids
         self.security = security
         self.names = names
-        # By API, version and original body; None: the request is passed on unchanged.
+        # By API, version and original body. A value of None passes the request on unchanged.
         self._requests: dict[tuple[int, int, bytes], bytes | None] = {}
 
     def has_asked(self, key: int, version: int, body: Buffer) -> bool:

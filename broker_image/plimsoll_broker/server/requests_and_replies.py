@@ -207,7 +207,7 @@ class RequestReceiver(Framer):
         self._held_back = False
         self._charged = 0  # intake bytes of the unfinished frame
         self.starved = False  # True while it waits for memory
-        # The recent rate of the unfinished frame, whose first byte arrived at `_owing_s`.
+        # The recent rate of the unfinished frame. Its first byte arrived at `_owing_s`.
         self._progress = Progress()
         self._owing_s: float | None = None
 

@@ -95,8 +95,8 @@ class _Output:
 
 
 class _MarkedBatch(NamedTuple):
-    """A batch, and the marks of the chunk that it is in (None: every record is kept). `first`: the
-    number of its first record in the chunk."""
+    """A batch, and the marks of its chunk. If the marks are None, every record is kept. `first`:
+    the number of its first record in the chunk."""
 
     header: BatchHeader
     data: bytes
