@@ -86,26 +86,35 @@ def test_broker_certificate_covers_its_ipv6_address(cluster: LocalCluster) -> No
         assert tls.version() in ("TLSv1.2", "TLSv1.3")
 
 
-async def test_controllers_port_takes_brokers_of_both_families() -> None:
+@pytest.fixture
+def ports() -> Iterator[list[int]]:
+    """Four ports, held, that are free at `127.0.0.1` and at `::1`: another test may use a port at
+    one of the two addresses alone."""
     with HeldPorts() as held, HeldPorts(ADDRESS) as of_ipv6:
-        port = held.pick()
-        assert of_ipv6.claim(port)
-    server = ControllerServer("::", port, InsideServer())
+        picked: list[int] = []
+        while len(picked) < 4:
+            port = held.pick()
+            if of_ipv6.claim(port):
+                picked.append(port)
+        yield picked
+
+
+async def test_controllers_port_takes_brokers_of_both_families(ports: list[int]) -> None:
+    server = ControllerServer("::", ports[0], InsideServer())
     await server.start()
     try:
         for address in BOTH:
-            _, writer = await asyncio.open_connection(address, port)
+            _, writer = await asyncio.open_connection(address, ports[0])
             writer.close()
     finally:
         await server.close()
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
-def test_wildcard_listener_serves_both_address_families(tmp_path: Path, host: str) -> None:
+def test_wildcard_listener_serves_both_address_families(
+    tmp_path: Path, ports: list[int], host: str
+) -> None:
     """Whichever of the two a pod has: scrapers and the kubelet."""
-    with HeldPorts() as held, HeldPorts(ADDRESS) as of_ipv6:
-        ports = [held.pick() for _ in range(4)]
-        assert all(map(of_ipv6.claim, ports))
     names = ("listen", "replication", "metrics", "health")
     config = {
         "cluster_id": str(uuid.uuid4()),
