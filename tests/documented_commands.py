@@ -102,6 +102,7 @@ RUN_BY: dict[str, tuple[str, ...]] = {
         "kubectl plimsoll brokers -n kafka --watch",
         "kubectl plimsoll blocked -n kafka",
         "kubectl plimsoll adopt orders -n kafka -o yaml",
+        "kubectl plimsoll schedules -n kafka",
         "kubectl plimsoll adopt orders -n kafka | kubectl apply -f -",
         "kubectl plimsoll report -n kafka -f report.tar.gz",
     ),

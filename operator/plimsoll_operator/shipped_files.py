@@ -27,6 +27,7 @@ class ExampleName(StrEnum):
     TOPIC = "topic-orders"
     TOPIC_EXPLICIT = "operations/topic-explicit"
     VERIFICATION = "verification"
+    VERIFICATION_SCHEDULE = "verification-schedule"
     REASSIGNMENT = "operations/reassignment"
     REBALANCE = "operations/rebalance"
     USER = "user"

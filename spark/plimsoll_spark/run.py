@@ -222,6 +222,7 @@ class Run:
             self._timing,
             completion_time=rfc3339(time.time()),
             ack_milliseconds=findings.latency,
+            records_per_second=findings.records_per_second,
             longest_stall_milliseconds=max((s.milliseconds for s in stalls), default=None),
             stall_milliseconds_by_partition={str(s.partition): s.milliseconds for s in stalls},
             stalls=stalls,

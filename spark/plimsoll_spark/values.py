@@ -69,6 +69,7 @@ class Timing(_Camel, frozen=True):
     start_time: str
     completion_time: str | None = None
     ack_milliseconds: Latency | None = None
+    records_per_second: float | None = None
     longest_stall_milliseconds: float | None = None
     stall_milliseconds_by_partition: dict[str, float] = {}
     stalls: tuple[Stall, ...] = ()
@@ -95,6 +96,16 @@ class Findings(_Camel, frozen=True):
     unreadable: bool = False
     """True if the log holds batches that no consumer can read, at the offsets in `examples`. The
     counts then prove nothing."""
+
+    @property
+    def records_per_second(self) -> float | None:
+        """Return the rate of acks between the bins of the first and the last one; None without
+        acks."""
+        starts = [one.start_ms for one in self.pace if one.acked]
+        if not starts:
+            return None
+        acked = sum(one.acked for one in self.pace)
+        return round(1000 * acked / (max(starts) - min(starts) + self.bin_ms), 1)
 
 
 class Progress(_Camel, frozen=True):

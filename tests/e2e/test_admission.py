@@ -111,6 +111,36 @@ def network_policy(component: str) -> dict[str, Any]:
     }
 
 
+VERIFICATION: dict[str, Any] = {
+    "clusterRef": {"name": "main"},
+    "topic": "orders",
+    "produce": {"records": 1},
+}
+
+
+def verification(*owners: str, **spec: Any) -> dict[str, Any]:
+    """A Verification of these kinds' objects."""
+    references = [
+        {"apiVersion": "plimsoll.dev/v1alpha1", "kind": kind, "name": "x", "uid": "u"}
+        for kind in owners
+    ]
+    return {
+        "apiVersion": "plimsoll.dev/v1alpha1",
+        "kind": "Verification",
+        "metadata": {"name": "tried", "labels": OWN, "ownerReferences": references},
+        "spec": {**VERIFICATION, **spec},
+    }
+
+
+def schedule(**template: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "plimsoll.dev/v1alpha1",
+        "kind": "VerificationSchedule",
+        "metadata": {"name": "tried"},
+        "spec": {"schedule": "0 2 * * *", "template": {**VERIFICATION, **template}},
+    }
+
+
 def without_label(body: dict[str, Any]) -> dict[str, Any]:
     body["metadata"]["labels"] = {"plimsoll.dev/cluster": "main"}
     return body
@@ -174,6 +204,7 @@ TRIED = {
     "an account's token": (secret("kubernetes.io/service-account-token"), "a Secret of this type"),
     "anybody's Secret": (secret("Opaque"), "a Secret of this type"),
     "anybody's account": (account({}), "it has no label"),
+    "anybody's Verification": (verification("Topic"), "it belongs to no VerificationSchedule"),
     "an account with a role of the cloud's": (
         account(OWN, **{"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/x"}),
         "its annotations",
@@ -189,6 +220,7 @@ LET_BE = {
     "an address": service(OWN),
     "who leads": lease("main-0123456789ab"),
     "who reaches brokers": network_policy("broker"),
+    "a scheduled Verification": verification("VerificationSchedule"),
 }
 
 
@@ -243,6 +275,31 @@ def test_operators_token_takes_nothing_of_kubernetes_own(operator: Cluster, name
         operator.kubectl(
             "delete", "configmap", "mine", "-n", namespace, "--dry-run=server", "--as", OPERATOR
         )
+
+
+def test_operators_token_deletes_verifications_past_their_time(
+    operator: Cluster, namespace: str
+) -> None:
+    """Those of its schedules, and those that state how long they stay."""
+    for name, spec in (("kept", {}), ("passing", {"ttlAfterFinished": "1h"})):
+        body = verification(**spec)
+        body["metadata"] = {"name": name}
+        operator.kubectl("create", "-n", namespace, "-f", "-", stdin=json.dumps(body))
+    asked = ("delete", "verification", "-n", namespace, "--dry-run=server", "--as", OPERATOR)
+    operator.kubectl(*asked, "passing")
+    with pytest.raises(CommandFailed, match="it is somebody else's"):
+        operator.kubectl(*asked, "kept")
+
+
+def test_schedules_template_obeys_rules_of_verifications(operator: Cluster, namespace: str) -> None:
+    asked = ("create", "--dry-run=server", "-n", namespace, "-f", "-")
+    operator.kubectl(*asked, stdin=json.dumps(schedule(allowExisting=True)))
+    with pytest.raises(CommandFailed, match="allowExisting must be true"):
+        operator.kubectl(*asked, stdin=json.dumps(schedule()))
+    produce = {"records": 1, "acks": "Leader", "idempotent": True}
+    body = schedule(allowExisting=True, produce=produce)
+    with pytest.raises(CommandFailed, match="idempotent needs"):
+        operator.kubectl(*asked, stdin=json.dumps(body))
 
 
 def test_others_are_not_restricted(operator: Cluster, namespace: str) -> None:

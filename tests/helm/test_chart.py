@@ -112,9 +112,10 @@ def test_operator_cannot_write_users_or_delete_log():
             "verifications",
         }:
             # Drains and fills are Rebalances that the operator makes, and removes.
-            own = rule.get("resources", ()) == ["rebalances"] and "create" in rule["verbs"]
+            # Scheduled Verifications are its own, too.
+            own = rule.get("resources", ()) in (["rebalances"], ["verifications"])
             allowed = {"create", "list", "delete"} if own else {"get", "list", "watch"}
-            assert set(rule["verbs"]) == allowed
+            assert set(rule["verbs"]) <= allowed
         if "metadatabatches" in rule.get("resources", ()):
             assert "delete" not in rule["verbs"]
         if "pods" in rule.get("resources", ()):
@@ -348,7 +349,7 @@ def test_admission_policy_binds_operators_account_only() -> None:
     # What is of Kubernetes itself; what is the operator's own kind, or a status, is not.
     own = {"events", "tokenreviews", "subjectaccessreviews"}
     own |= {one for one in written if "/" in one}
-    own |= {"rebalances", "logbrokers", "metadatabatches", "metadatasnapshots"}
+    own |= {"rebalances", "logbrokers", "verifications", "metadatabatches", "metadatasnapshots"}
     changed = {
         resource
         for one in rights
@@ -370,8 +371,8 @@ def test_admission_policy_binds_operators_account_only() -> None:
     for binding in of_kind("ValidatingAdmissionPolicyBinding", "deletionWarnings.enabled=false"):
         assert binding["spec"]["validationActions"] == ["Deny"]
         assert "matchResources" not in binding["spec"], "in every namespace"
-    assert "jobs" in found
-    assert "jobs" not in confining()
+    assert {"jobs", "verifications"} <= set(found)
+    assert not {"jobs", "verifications"} & set(confining())
     assert confining("admission.enabled=false") == {}
 
 

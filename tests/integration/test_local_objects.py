@@ -103,6 +103,42 @@ def test_verification_is_refused_where_spark_is_not_installed(
         assert items(cluster, "/apis/batch/v1/namespaces/default/jobs") == []
 
 
+def scheduled(cluster: LocalCluster) -> list[str]:
+    """The names of the Verifications that the schedule has made."""
+    found = items(cluster, f"{OURS}/verifications")
+    return [one["metadata"]["name"] for one in found]
+
+
+def test_schedule_starts_verifications_and_survives_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLIMSOLL_SPARK_JARS", str(tmp_path / "no-jars"))
+    schedule = {
+        "apiVersion": "plimsoll.dev/v1alpha1",
+        "kind": "VerificationSchedule",
+        "metadata": {"name": "often", "namespace": "default"},
+        "spec": {
+            "schedule": "* * * * *",
+            "template": {**VERIFICATION["spec"], "allowExisting": True},
+        },
+    }
+    path = f"{OURS}/verificationschedules"
+    cluster = LocalCluster(tmp_path / "c", brokers=1)
+    with cluster:
+        assert ask(cluster, "POST", path, schedule)[0] == 201
+        (made,) = wait_for("a minute begins", lambda: scheduled(cluster), 90)
+        shown = wait_for(
+            "it is shown as active",
+            lambda: (ask(cluster, "GET", f"{path}/often")[1].get("status") or {}).get("active"),
+        )
+        assert shown == [made]
+        assert condition(ask(cluster, "GET", f"{path}/often")[1]) == ("True", "Scheduled")
+    with cluster:
+        assert scheduled(cluster) == [made], "a start is made once"
+        assert ask(cluster, "DELETE", f"{path}/often")[0] == 200
+        wait_for("its Verifications go with it", lambda: not scheduled(cluster))
+
+
 def log_broker(cluster: LocalCluster, broker: int) -> Any:
     return ask(cluster, "GET", f"{OURS}/logbrokers/local-{broker}")[1]
 

@@ -40,6 +40,18 @@ KINDS: dict[Task, tuple[Kind, dict[str, Any]]] = {
         resources.VERIFICATIONS,
         {**OF, "topic": "orders", "produce": {"records": 1}},
     ),
+    Task.VERIFICATION_SCHEDULE: (
+        resources.VERIFICATION_SCHEDULES,
+        {
+            "schedule": "0 2 * * *",
+            "template": {
+                **OF,
+                "topic": "orders",
+                "produce": {"records": 1},
+                "allowExisting": True,
+            },
+        },
+    ),
     Task.USER: (resources.USERS, {**OF, "authentication": {"scram": {}}}),
 }
 """Kinds whose objects users make, and a spec of each."""

@@ -27,6 +27,10 @@ from plimsoll_operator.api.token_issuers import TOKEN_ISSUERS_RULES
 from plimsoll_operator.api.topic import TopicSpec, TopicStatus
 from plimsoll_operator.api.user import UserSpec, UserStatus
 from plimsoll_operator.api.verification import VerificationSpec, VerificationStatus
+from plimsoll_operator.api.verification_schedule import (
+    VerificationScheduleSpec,
+    VerificationScheduleStatus,
+)
 
 Rule = tuple[str, str]
 Column = tuple[str, str, str]
@@ -35,7 +39,8 @@ Column = tuple[str, str, str]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
     """One CRD. `columns`: (name, type, JSON path); `rules`: (CEL, sentence), about `spec`;
-    `object_rules`: about the whole object; `wide`: columns that only `-o wide` shows."""
+    `object_rules`: about the whole object; `template_rules`: about `spec.template`; `wide`:
+    columns that only `-o wide` shows."""
 
     name: str
     plural: str
@@ -48,6 +53,7 @@ class Kind:
     object_rules: tuple[Rule, ...] = ()
     scale: dict[str, str] | None = None
     selectable: tuple[str, ...] = ()
+    template_rules: tuple[Rule, ...] = ()
     wide: frozenset[str] = frozenset()
 
 
@@ -361,6 +367,46 @@ VERIFICATION = Kind(
     ),
 )
 
+VERIFICATION_SCHEDULE = Kind(
+    name="VerificationSchedule",
+    plural="verificationschedules",
+    short="plvs",
+    spec=VerificationScheduleSpec,
+    status=VerificationScheduleStatus,
+    description="Starts a Verification at stated times, and keeps the verdicts.",
+    rules=(
+        (
+            "self.template.clusterRef == oldSelf.template.clusterRef",
+            "template.clusterRef is immutable: make another VerificationSchedule.",
+        ),
+    ),
+    template_rules=(
+        *(rule for rule in VERIFICATION.rules if "oldSelf" not in rule[0]),
+        (
+            "!has(self.produce) || (has(self.allowExisting) && self.allowExisting)",
+            "template.allowExisting must be true: the topic holds the records of earlier runs.",
+        ),
+    ),
+    object_rules=(
+        (
+            "self.metadata.name.size() <= 42",
+            "A VerificationSchedule's name has at most 42 characters: it begins the names of its "
+            "Verifications.",
+        ),
+    ),
+    columns=(
+        ("Schedule", "string", ".spec.schedule"),
+        ("Zone", "string", ".spec.timeZone"),
+        ("Suspended", "boolean", ".spec.suspend"),
+        ("Last", "date", ".status.lastScheduleTime"),
+        ("Next", "string", ".status.nextScheduleTime"),
+        ("Verdict", "string", ".status.runs[0].verdict"),
+        ("Passed", "integer", ".status.trend.passed"),
+        ("Violated", "integer", ".status.trend.violated"),
+        *READY_COLUMNS,
+    ),
+)
+
 LOG_BROKER = Kind(
     name="LogBroker",
     plural="logbrokers",
@@ -393,13 +439,25 @@ LOG_BROKER = Kind(
     wide=frozenset({"Node", "Revision", "Fenced"}),
 )
 
-KINDS = (LOG_CLUSTER, TOPIC, REASSIGNMENT, REBALANCE, VERIFICATION, LOG_BROKER, USER)
+KINDS = (
+    LOG_CLUSTER,
+    TOPIC,
+    REASSIGNMENT,
+    REBALANCE,
+    VERIFICATION,
+    VERIFICATION_SCHEDULE,
+    LOG_BROKER,
+    USER,
+)
 
 
 def spec_schema(kind: Kind) -> dict[str, Any]:
     """Return the schema of `spec`, with its rules."""
     schema = structural(kind.spec)
     schema["x-kubernetes-validations"] = _rules(kind.rules)
+    if kind.template_rules:
+        template = schema["properties"]["template"]
+        template["x-kubernetes-validations"] = _rules(kind.template_rules)
     return schema
 
 

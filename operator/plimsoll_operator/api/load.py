@@ -25,18 +25,20 @@ from plimsoll_operator.api.schema import structural, unknown_fields
 from plimsoll_operator.api.topic import Topic
 from plimsoll_operator.api.user import User
 from plimsoll_operator.api.verification import Verification
+from plimsoll_operator.api.verification_schedule import VerificationSchedule
 
-Resource = LogCluster | Topic | Reassignment | Rebalance | Verification | User
-R = TypeVar(
-    "R", bound=LogCluster | Topic | Reassignment | Rebalance | Verification | User | LogBroker
+Resource = (
+    LogCluster | Topic | Reassignment | Rebalance | Verification | VerificationSchedule | User
 )
+R = TypeVar("R", bound=Resource | LogBroker)
 
-MODELS: dict[str, type[LogCluster | Topic | Reassignment | Rebalance | Verification | User]] = {
+MODELS: dict[str, type[Resource]] = {
     "LogCluster": LogCluster,
     "Topic": Topic,
     "Reassignment": Reassignment,
     "Rebalance": Rebalance,
     "Verification": Verification,
+    "VerificationSchedule": VerificationSchedule,
     "User": User,
 }
 

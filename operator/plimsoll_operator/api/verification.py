@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from plimsoll_operator.api.durations import Duration
 from plimsoll_operator.api.meta import (
     Api,
     ClusterObject,
@@ -86,6 +87,10 @@ class VerificationSpec(Api, frozen=True, kw_only=True):
         bool | None, described("true: the topic may already hold records.")
     ] = None
     deadline_seconds: Annotated[int, Meta(ge=1, le=604_800)] | None = None
+    ttl_after_finished: Annotated[
+        Duration | None,
+        described("The Verification is deleted this long after its end, such as 7d."),
+    ] = None
     user: Annotated[
         Name | None,
         described(
@@ -132,6 +137,9 @@ class Timing(Api, frozen=True, kw_only=True):
     start_time: Time | None = None
     completion_time: Time | None = None
     ack_milliseconds: Milliseconds | None = None
+    records_per_second: Annotated[
+        float | None, described("Acknowledged records per second, first to last ack.")
+    ] = None
     longest_stall_milliseconds: float | None = None
 
 

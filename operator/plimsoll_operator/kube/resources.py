@@ -54,6 +54,7 @@ TOPICS = _kind(_USERS, "Topic")
 REASSIGNMENTS = _kind(_USERS, "Reassignment")
 REBALANCES = _kind(_USERS, "Rebalance")
 VERIFICATIONS = _kind(_USERS, "Verification")
+VERIFICATION_SCHEDULES = _kind(_USERS, "VerificationSchedule")
 USERS = _kind(_USERS, "User")
 LOG_BROKERS = _kind(_USERS, "LogBroker")
 PODS = _kind("v1", "Pod")
@@ -104,7 +105,15 @@ SUBJECT_REVIEWS = _kind("authorization.k8s.io/v1", "SubjectAccessReview", namesp
 METADATA_BATCHES = _kind(_INTERNAL, "MetadataBatch", "metadatabatches")
 METADATA_SNAPSHOTS = _kind(_INTERNAL, "MetadataSnapshot")
 
-USER_KINDS = (LOG_CLUSTERS, TOPICS, REASSIGNMENTS, REBALANCES, VERIFICATIONS, USERS)
+USER_KINDS = (
+    LOG_CLUSTERS,
+    TOPICS,
+    REASSIGNMENTS,
+    REBALANCES,
+    VERIFICATIONS,
+    VERIFICATION_SCHEDULES,
+    USERS,
+)
 """Kinds that users apply."""
 WATCHED_KINDS = (*USER_KINDS, LOG_BROKERS)
 """Kinds that the operator watches: those that users apply, and those it makes for users to read."""

@@ -26,17 +26,35 @@ from plimsoll_operator.api.rebalance import Rebalance
 from plimsoll_operator.api.topic import Topic
 from plimsoll_operator.api.user import User
 from plimsoll_operator.api.verification import Verification
+from plimsoll_operator.api.verification_schedule import VerificationSchedule
 from plimsoll_operator.kube.kube_api import Object
 
 logger = logging.getLogger("plimsoll.objects")
 
 R = TypeVar(
-    "R", bound=LogCluster | Topic | Reassignment | Rebalance | Verification | User | LogBroker
+    "R",
+    bound=LogCluster
+    | Topic
+    | Reassignment
+    | Rebalance
+    | Verification
+    | VerificationSchedule
+    | User
+    | LogBroker,
 )
 Key = tuple[str, str]
 """Namespace and name."""
 INVALID_SPEC = "InvalidSpec"
 _PARTIAL = (LogCluster, Topic)
+_OF_CLUSTERS = ("versions", "certificates", "blocked")
+_OF_SCHEDULES = (
+    "lastScheduleTime",
+    "scheduleSeen",
+    "countedSince",
+    "runs",
+    "periodsWithoutVerdict",
+)
+_CHOICES = (*_OF_CLUSTERS, *_OF_SCHEDULES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +85,8 @@ class ObjectShelf(Generic[R]):
         self._unread: dict[Key, Unread] = {}
         self._missing: dict[Key, frozenset[str]] = {}
         self._verdicts: dict[Key, str] = {}
-        # Parts of a LogCluster's status that its operator keeps there: choices and blocked actions.
+        # Parts of a status that the operator keeps there: a LogCluster's choices and blocked
+        # actions, and the verdicts of a VerificationSchedule.
         self._choices: dict[Key, dict[str, Any]] = {}
         self._dated: dict[Key, bool] = {}
 
@@ -145,8 +164,8 @@ class ObjectShelf(Generic[R]):
         return [unread for key, unread in self._unread.items() if key not in self._found]
 
     def choices(self, key: Key) -> dict[str, Any]:
-        """Return the fields `versions`, `certificates` and `blocked` of the object's status as it
-        was last seen; empty if there are none.
+        """Return the fields of `_CHOICES` in the object's status as it was last seen; empty if
+        there are none.
 
         A new leader must carry them over, since writing a status without them would erase them.
         `blocked` holds the time since which each blocked action waits.
@@ -190,6 +209,7 @@ class Objects:
         self.reassignments = ObjectShelf(Reassignment)
         self.rebalances = ObjectShelf(Rebalance)
         self.verifications = ObjectShelf(Verification)
+        self.verification_schedules = ObjectShelf(VerificationSchedule)
         self.users = ObjectShelf(User)
         self.log_brokers = ObjectShelf(LogBroker)
 
@@ -202,8 +222,7 @@ def _metadata(body: dict[str, Any]) -> ObjectMeta:
 
 def _choices(body: dict[str, Any]) -> dict[str, Any]:
     status = body.get("status") or {}
-    parts = ("versions", "certificates", "blocked")
-    return {part: status[part] for part in parts if part in status}
+    return {part: status[part] for part in _CHOICES if part in status}
 
 
 def _dated(body: dict[str, Any]) -> bool:

@@ -23,6 +23,7 @@ from plimsoll_operator.kubectl_plugin import (
     report_bundle,
     shown,
     verbs_cluster,
+    verbs_schedules,
     verbs_topics,
     verbs_verify,
 )
@@ -215,6 +216,12 @@ def verify(
         topic=topic, records=records, per_second=rate, allow_existing=allow_existing, user=user
     )
     return _Following(work)
+
+
+@verb("schedules")
+def schedules() -> Act:
+    """List VerificationSchedules: their times, last verdicts and figures."""
+    return verbs_schedules.schedules
 
 
 @verb("report")

@@ -36,11 +36,12 @@ from plimsoll_operator.api.rebalance import Rebalance
 from plimsoll_operator.api.topic import Topic
 from plimsoll_operator.api.user import Authentication, Scram, User, UserSpec
 from plimsoll_operator.api.verification import Verification
+from plimsoll_operator.api.verification_schedule import VerificationSchedule
 from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import USER_KINDS, Kind
 
 _OBJECTS = UUID("5b1f7a3e-2f5c-4a3e-9a0c-61d2a5c1c0de")
-Other = Topic | Reassignment | Rebalance | Verification | User
+Other = Topic | Reassignment | Rebalance | Verification | VerificationSchedule | User
 """The resources of the files other than LogClusters; each belongs to one."""
 OPEN_INSIDE = Certificates(internal=InternalCertificates(mode="Off"))
 KIND_OF: dict[str, Kind] = {kind.kind: kind for kind in USER_KINDS}
@@ -75,7 +76,7 @@ def gather(resources: Sequence[Resource], brokers: int | None) -> Documents | Re
     if brokers is not None:
         wanted = replace(cluster.spec.brokers or Brokers(), count=brokers)
         cluster = replace(cluster, spec=replace(cluster.spec, brokers=wanted))
-    order = (Topic, Reassignment, Rebalance, Verification, User)
+    order = (Topic, Reassignment, Rebalance, Verification, VerificationSchedule, User)
     others.sort(key=lambda found: order.index(type(found)))
     return Documents(cluster=cluster, others=tuple(others))
 
@@ -141,6 +142,9 @@ def _adopted(found: Other, cluster: LogCluster) -> Other:
     if isinstance(found, User):
         own = replace(found.spec, cluster_ref=ClusterRef(name=name))
         return replace(found, metadata=meta, spec=own)
+    if isinstance(found, VerificationSchedule):
+        template = replace(found.spec.template, cluster_ref=LocalClusterRef(name=name))
+        return replace(found, metadata=meta, spec=replace(found.spec, template=template))
     spec = replace(found.spec, cluster_ref=LocalClusterRef(name=name))
     return replace(found, metadata=meta, spec=spec)
 
@@ -159,8 +163,8 @@ def with_uid(
         words.append(f"{found.spec.mode} {sorted(found.spec.brokers or ())}")
     elif isinstance(found, Verification):
         words += ["Verification", msgspec.json.encode(found.spec).decode()]
-    elif isinstance(found, User):
-        words.append("User")
+    elif isinstance(found, VerificationSchedule | User):
+        words.append(type(found).__name__)
     uid = str(uuid5(_OBJECTS, "/".join(words)))
     return replace(found, metadata=replace(found.metadata, uid=uid))
 

@@ -292,7 +292,7 @@ def drop_undeclared(objects: LocalObjects, documents: Documents) -> None:
     for stored in list(objects.of_files(resources.LOG_CLUSTERS)):
         if stored.key != documents.cluster.key:
             objects.drop(stored)
-    for kind in (*resources.RUN_ONCE, resources.USERS):
+    for kind in (*resources.RUN_ONCE, resources.VERIFICATION_SCHEDULES, resources.USERS):
         for stored in list(objects.of_files(kind)):
             if (kind, stored.metadata["uid"]) not in declared:
                 objects.drop(stored)

@@ -119,6 +119,8 @@ RIGHTS = (
            "", "persistentvolumeclaims", f"{READ} patch delete"),
     _right("Read why a StatefulSet cannot create its pod.", "", "events", "list"),
     _right("Write Events about users' objects.", "events.k8s.io", "events", "create"),
+    _right("Start Verifications on schedule, and delete ended ones when their time is over.",
+           GROUP, "verifications", "create delete", when=VERIFICATION),
     _right("Run each Verification as a Job.", "batch", "jobs", "get create", when=VERIFICATION),
     _right("Allow that Job to write one ConfigMap.",
            "rbac.authorization.k8s.io", "roles rolebindings", "get create patch",

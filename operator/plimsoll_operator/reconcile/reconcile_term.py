@@ -40,6 +40,7 @@ class Task(Enum):
     REASSIGNMENT = "reassignment"
     REBALANCE = "rebalance"
     VERIFICATION = "verification"
+    VERIFICATION_SCHEDULE = "verification schedule"
     USER = "user"
     BROKER = "broker"
     ROLLS = "rolls"

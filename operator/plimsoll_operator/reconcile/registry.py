@@ -23,6 +23,7 @@ from plimsoll_operator.api.rebalance import RebalanceStatus
 from plimsoll_operator.api.topic import TopicStatus
 from plimsoll_operator.api.user import UserStatus
 from plimsoll_operator.api.verification import VerificationStatus
+from plimsoll_operator.api.verification_schedule import VerificationScheduleStatus
 from plimsoll_operator.kube.resources import (
     LOG_BROKERS,
     LOG_CLUSTERS,
@@ -30,6 +31,7 @@ from plimsoll_operator.kube.resources import (
     REBALANCES,
     TOPICS,
     USERS,
+    VERIFICATION_SCHEDULES,
     VERIFICATIONS,
     Kind,
 )
@@ -48,6 +50,7 @@ from plimsoll_operator.reconcile.topic import deletion_proof, topic_status
 from plimsoll_operator.reconcile.topic import reconcile as topic
 from plimsoll_operator.reconcile.user import reconcile as user
 from plimsoll_operator.reconcile.verification import reconcile as verification
+from plimsoll_operator.reconcile.verification_schedule import reconcile as verification_schedule
 from plimsoll_operator.status.status_writer import StatusDraft, Target
 
 Reconcile = Callable[[Term, Key], Awaitable[PassResult]]
@@ -72,6 +75,7 @@ class UserKind:
         | ReassignmentStatus
         | RebalanceStatus
         | VerificationStatus
+        | VerificationScheduleStatus
         | UserStatus
         | LogBrokerStatus
     ]
@@ -175,6 +179,15 @@ OF_A_CLUSTER = (
         task=Task.VERIFICATION,
         reconcile=verification.reconcile,
         render=partial(_render_reconciled, VERIFICATIONS),
+        absent=_leaves_nothing,
+    ),
+    UserKind(
+        resource=VERIFICATION_SCHEDULES,
+        shelf=lambda objects: objects.verification_schedules,
+        status=VerificationScheduleStatus,
+        task=Task.VERIFICATION_SCHEDULE,
+        reconcile=verification_schedule.reconcile,
+        render=partial(_render_reconciled, VERIFICATION_SCHEDULES),
         absent=_leaves_nothing,
     ),
     UserKind(

@@ -14,10 +14,17 @@ from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.reassignment import ReassignmentStatus
 from plimsoll_operator.api.rebalance import RebalanceStatus
 from plimsoll_operator.api.verification import VerificationStatus
+from plimsoll_operator.api.verification_schedule import VerificationScheduleStatus
 from plimsoll_operator.reconcile.stall_causes import StallCauses, stall_conditions
 from plimsoll_operator.status.status_writer import Status, Target
 
-Shown = TypeVar("Shown", ReassignmentStatus, RebalanceStatus, VerificationStatus)
+Shown = TypeVar(
+    "Shown",
+    ReassignmentStatus,
+    RebalanceStatus,
+    VerificationStatus,
+    VerificationScheduleStatus,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +42,7 @@ class ObjectFailure:
 class ShownState:
     """What one term knows to show: last statuses, stall causes, bugs, and blocked actions."""
 
-    # Status of a Reassignment, Rebalance, Verification or User at its last pass, and the generation
-    # of its spec.
+    # Status of an object at the last pass of its reconciler, and the generation of its spec.
     statuses: dict[Target, tuple[int, Status]] = field(default_factory=dict)
     # Faults that only a person can fix, each by its source.
     stall_causes: StallCauses = field(default_factory=dict)

@@ -137,6 +137,24 @@ REASONS = (
         "The run did not complete, so it proves nothing; the note says why.",
     ),
     EventReason(
+        "ScheduledVerdictChanged",
+        "Normal for Passed, else Warning",
+        "VerificationSchedule",
+        "A scheduled Verification has another verdict than the one before.",
+    ),
+    EventReason(
+        "ScheduledStartMissed",
+        "Warning",
+        "VerificationSchedule",
+        "Starts were not made when due; only the newest is made up.",
+    ),
+    EventReason(
+        "ScheduledStartSkipped",
+        "Warning",
+        "VerificationSchedule",
+        "A start was left out, since the Verification before it has not ended.",
+    ),
+    EventReason(
         "RestartGranted",
         "Normal",
         ONLY_CLUSTER,

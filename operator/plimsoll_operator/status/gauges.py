@@ -187,6 +187,7 @@ def object_gauges(objects: Objects) -> Iterator[Metric]:
         "Reassignment": objects.reassignments,
         "Rebalance": objects.rebalances,
         "Verification": objects.verifications,
+        "VerificationSchedule": objects.verification_schedules,
         "User": objects.users,
         "LogBroker": objects.log_brokers,
     }
@@ -205,6 +206,16 @@ def object_gauges(objects: Objects) -> Iterator[Metric]:
     counts = {(kind,): float(not_ready[kind]) for kind in shelves}
     yield TABLE.gauges("plimsoll_not_ready_objects", counts)
     yield from _verifications(objects.verifications)
+    yield _schedules(objects.verification_schedules)
+
+
+def _schedules(shelf: ObjectShelf[Any]) -> Metric:
+    """Return the gauge of due times without a verdict, by schedule."""
+    found = {
+        one.key: float(shelf.choices(one.key).get("periodsWithoutVerdict") or 0) for one in shelf
+    }
+    named = dict(islice(sorted(found.items()), NAMED_MAX))
+    return TABLE.gauges("plimsoll_verification_schedule_periods_without_verdict", named)
 
 
 def _verifications(shelf: ObjectShelf[Any]) -> Iterator[Metric]:

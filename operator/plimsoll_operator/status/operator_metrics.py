@@ -208,6 +208,7 @@ FAILING = (
     "ReconcileTopic",
     "ReconcileUser",
     "ReconcileVerification",
+    "ReconcileVerificationSchedule",
     "RegisterBroker",
     "Status",
 )

@@ -33,6 +33,7 @@ from plimsoll_operator.api.rebalance import RebalanceStatus
 from plimsoll_operator.api.topic import TopicStatus
 from plimsoll_operator.api.user import UserStatus
 from plimsoll_operator.api.verification import VerificationStatus
+from plimsoll_operator.api.verification_schedule import VerificationScheduleStatus
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Rejected
 from plimsoll_operator.kube.kube_api import KubeApi
 from plimsoll_operator.kube.resources import Kind
@@ -45,6 +46,7 @@ Status = (
     | ReassignmentStatus
     | RebalanceStatus
     | VerificationStatus
+    | VerificationScheduleStatus
     | UserStatus
     | LogBrokerStatus
 )

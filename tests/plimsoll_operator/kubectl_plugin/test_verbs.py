@@ -23,6 +23,7 @@ from plimsoll_operator.kube.resources import TOPICS, VERIFICATIONS
 from plimsoll_operator.kubectl_plugin import (
     app,
     verbs_cluster,
+    verbs_schedules,
     verbs_topics,
     verbs_verify,
 )
@@ -361,3 +362,32 @@ def test_no_kubeconfig_is_a_sentence_and_no_traceback(tmp_path: Path) -> None:
     assert done.exit_code == 1
     assert "there is no kubeconfig at" in done.output
     assert "Traceback" not in done.output
+
+
+def a_schedule(name: str, cluster: str = "main", **status: Any) -> Any:
+    spec = {"schedule": "0 2 * * *", "template": {"clusterRef": {"name": cluster}}}
+    return {"metadata": {"name": name}, "spec": spec, "status": status}
+
+
+async def test_schedules_show_last_verdicts_of_the_cluster() -> None:
+    runs = [
+        {
+            "name": "nightly-20261102-0200",
+            "verdict": "Violated",
+            "reason": "RecordsLost",
+            "lost": 3,
+        },
+        {"name": "nightly-20261101-0200", "verdict": "Passed", "recordsPerSecond": 950.5},
+    ]
+    nightly = a_schedule("nightly", runs=runs, periodsWithoutVerdict=0, trend={"violated": 1})
+    bodies = {"verificationschedules": [nightly, a_schedule("foreign", "second")]}
+    found = await verbs_schedules.schedules(scene(bodies=bodies))
+    text = said(found)
+    assert "RecordsLost" in text
+    assert "950.5" in text
+    assert "foreign" not in text
+    assert found.code == 1
+    runs.pop(0)
+    assert (await verbs_schedules.schedules(scene(bodies=bodies))).code == 0
+    none = await verbs_schedules.schedules(scene(bodies={}))
+    assert "no VerificationSchedule" in said(none)

@@ -45,6 +45,7 @@ from plimsoll_operator.reconcile.verification.driver_report import (
     final,
     reported,
 )
+from plimsoll_operator.reconcile.verification.expiry import expire
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.cluster_counts import partitions_of
 from plimsoll_operator.status.events import LENGTH_MAX, Occurrence, about_seen
@@ -71,7 +72,10 @@ async def _reconcile(term: Term, result: PassResult, key: Key) -> None:
     if verification is None or verification.metadata.deletion_timestamp:
         result.show_no_more(target)
         return
-    if verification.cluster_key != term.key or _shows_its_end(term, key):
+    if verification.cluster_key != term.key:
+        return
+    if _shows_its_end(term, key):
+        await expire(term, result, verification)
         return
     user, bootstrap = _user(term, verification), Bootstrap()
     if user is not None:

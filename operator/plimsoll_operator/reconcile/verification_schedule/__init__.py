@@ -1,0 +1,1 @@
+"""VerificationSchedules: Verifications at stated times."""

@@ -1,0 +1,78 @@
+"""Due times of a cron expression in a time zone. Pure.
+
+Called by `schedule_plan`. cronsim gives the times, with the rules of Debian's cron where clocks
+change: a start in the skipped hour comes right after it, one in the repeated hour comes once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+# zoneinfo reads it where the system has no time zones, as in a bare image.
+import tzdata  # noqa: F401
+from cronsim import CronSim, CronSimError
+
+COUNTED_MAX = 200
+"""Due times that are counted at most; a larger number is shown as this one."""
+ZONE_DEFAULT = "UTC"
+
+
+class BadSchedule(ValueError):
+    """The expression or its time zone is invalid. The text is a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class DueTimes:
+    """A cron expression with five fields, and the time zone in which it is meant."""
+
+    schedule: str
+    time_zone: str = ZONE_DEFAULT
+
+    def __str__(self) -> str:
+        return f"{self.schedule} {self.time_zone}"
+
+    def check(self, now_ms: int) -> None:
+        """Raise `BadSchedule` if there is never a due time after `now_ms`."""
+        if self.next_after(now_ms) is None:
+            raise BadSchedule(f"No day matches the schedule '{self.schedule}'.")
+
+    def next_after(self, at_ms: int) -> int | None:
+        """Return the first due time after `at_ms`, in milliseconds since 1970. Return None if there
+        is none within 50 years. Raises `BadSchedule`."""
+        return next(self._times(at_ms, reverse=False), None)
+
+    def newest_until(self, at_ms: int) -> int | None:
+        """Return the last due time that is not after `at_ms`. Raises `BadSchedule`."""
+        return next(self._times(at_ms + 1_000, reverse=True), None)
+
+    def count(self, after_ms: int, until_ms: int) -> int:
+        """Return the number of due times after `after_ms` and not after `until_ms`, at most
+        `COUNTED_MAX`. Raises `BadSchedule`."""
+        found = 0
+        for due_ms in islice(self._times(after_ms, reverse=False), COUNTED_MAX):
+            if due_ms > until_ms:
+                break
+            found += 1
+        return found
+
+    def _times(self, at_ms: int, *, reverse: bool) -> Iterator[int]:
+        try:
+            zone = UTC if self.time_zone == ZONE_DEFAULT else ZoneInfo(self.time_zone)
+        except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+            raise BadSchedule(f"There is no time zone {self.time_zone}.") from error
+        begin = datetime.fromtimestamp(at_ms // 1000, UTC).astimezone(zone)
+        try:
+            times = CronSim(self.schedule, begin, reverse=reverse)
+        except CronSimError as error:
+            text = f"The schedule '{self.schedule}' is no cron expression: {error}."
+            raise BadSchedule(text) from error
+        for due in times:
+            yield _milliseconds(due)
+
+
+def _milliseconds(due: datetime) -> int:
+    return (due - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)
