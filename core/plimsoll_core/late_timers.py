@@ -4,7 +4,7 @@ A late timer proves nothing about the peers that it judges: this process was sto
 their messages may be unread. A stop interrupts `epoll_wait`, and asyncio then runs due timers
 before it reads sockets; after a suspended machine, peers send again; and of a thousand connections
 most are read in later turns. Used by a broker's timers of sessions, lag, slow connections and
-handshakes; the controller's ticks have their own rule (`brokers.session_expiry`)."""
+handshakes; the controller's ticks have their own rule (`brokers.fencing`)."""
 
 from __future__ import annotations
 

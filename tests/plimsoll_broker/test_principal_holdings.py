@@ -21,7 +21,7 @@ MADE_IN = {
     # What threads have on the way to the loop's: there for a turn of the loop.
     "broker_image/plimsoll_broker/security/audit_log.py": 1,
     # The controller's, for one decision; brokers tell of their partitions.
-    "core/plimsoll_core/controller/topics/topic_limits.py": 1,
+    "core/plimsoll_core/controller/topics/topic_creation.py": 1,
 }
 """How many pools each module makes, all of which are told of below."""
 

@@ -14,7 +14,7 @@ from plimsoll_broker.handlers import batch_checks
 from plimsoll_broker.handlers.batch_checks import recompressed
 from plimsoll_core.cluster.image import apply
 from plimsoll_core.cluster.records import MetadataVersionFinalized
-from plimsoll_core.controller.topics.config_versions import COMPRESSED_SINCE
+from plimsoll_core.controller.topics.config_changes import COMPRESSED_SINCE
 from plimsoll_core.errors import Code
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.batches import (

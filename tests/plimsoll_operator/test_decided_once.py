@@ -9,7 +9,7 @@ from tests.plimsoll_operator.terms import Deciding, Scene
 from plimsoll_core.cluster.model import Topic
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.settings import Settings
-from plimsoll_core.controller.partitions.unhealthy_partitions import outlook
+from plimsoll_core.controller.partitions.unclean_recovery import outlook
 from plimsoll_operator.api.topic import TopicStatus
 from plimsoll_operator.kube.resources import TOPICS
 from plimsoll_operator.reconcile.topic import reconcile as topic

@@ -28,7 +28,7 @@ from plimsoll_core.cluster.topic_names import GROUP_OFFSETS
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.controller.kernel.volatile_state import Report, VolatileState
-from plimsoll_core.controller.partitions.unhealthy_partitions import outlook
+from plimsoll_core.controller.partitions.unclean_recovery import outlook
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api.cluster_status import ListenerAddress
 from plimsoll_operator.api.topic import EstimatedLoss, TopicStatus

@@ -7,15 +7,15 @@ Called for Tick.  Brokers come first: a fence decides which replicas may lead.
 
 from __future__ import annotations
 
+from plimsoll_core.controller.brokers.fencing import end_sessions
 from plimsoll_core.controller.brokers.metadata_finalization import finalize
 from plimsoll_core.controller.brokers.restart_grants import end_restarts
-from plimsoll_core.controller.brokers.session_expiry import end_sessions
 from plimsoll_core.controller.kernel.decision import DecisionContext
-from plimsoll_core.controller.moves.lost_targets import end_moves, note_away
-from plimsoll_core.controller.partitions.leadership_return import return_leaders
+from plimsoll_core.controller.moves.target_choice import end_moves, note_away
+from plimsoll_core.controller.partitions.leader_elections import return_leaders
 from plimsoll_core.controller.partitions.unclean_recovery import recover_overdue
+from plimsoll_core.controller.topics.config_changes import finish_min_isr
 from plimsoll_core.controller.topics.internal_topics import adjust_replicas
-from plimsoll_core.controller.topics.min_isr_change import finish_min_isr
 from plimsoll_core.messages.requests import Answer, Done, Tick
 
 

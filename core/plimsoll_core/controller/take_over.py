@@ -10,7 +10,7 @@ from plimsoll_core.controller.brokers.fencing import leave
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
 from plimsoll_core.controller.kernel.volatile_state import Contact
-from plimsoll_core.controller.topics.min_isr_change import spread_min_isr
+from plimsoll_core.controller.topics.config_changes import spread_min_isr
 from plimsoll_core.messages.requests import Activated, Answer, Done
 
 

@@ -2,7 +2,7 @@
 settings of the LogCluster that it gets with each answer.
 
 Only three decisions depend on it: closing the inside (`inside`), how many partitions may be created
-(`controller.topics.topic_limits`), and leadership while a disk is nearly full
+(`controller.topics.topic_creation`), and leadership while a disk is nearly full
 (`controller.partitions.failed_disks`).  A broker of an earlier release reports nothing.
 """
 

@@ -24,10 +24,9 @@ from plimsoll_core.cluster.record_versions import TERMS_SINCE
 from plimsoll_core.cluster.records import ControllerChanged, Record
 from plimsoll_core.controller.decide import decide
 from plimsoll_core.controller.kernel.decision import DecisionContext
-from plimsoll_core.controller.kernel.dropped_decisions import unsee
 from plimsoll_core.controller.kernel.settings import Settings
-from plimsoll_core.controller.kernel.volatile_state import VolatileState
-from plimsoll_core.controller.partitions.unhealthy_partitions import Outlook, outlook
+from plimsoll_core.controller.kernel.volatile_state import VolatileState, unsee
+from plimsoll_core.controller.partitions.unclean_recovery import Outlook, outlook
 from plimsoll_core.ids import ControllerEpoch
 from plimsoll_core.messages.metadata_stream import FetchMetadata, MetadataUpdate
 from plimsoll_core.messages.requests import (
@@ -115,7 +114,7 @@ STOP_MS_MAX = 2_000
 STARVED_MS = 60_000
 """A controller is starved for this long after a tick interval in which `is_starved` holds. It does
 not hand over: the next controller would observe the same, and each take-over costs processor time
-that is missing. It decides by its own observation, one session timeout later (`session_expiry` of
+that is missing. It decides by its own observation, one session timeout later (`fencing` of
 the core)."""
 
 

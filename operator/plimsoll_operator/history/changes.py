@@ -36,10 +36,9 @@ from plimsoll_core.cluster.records import (
     TopicRemoved,
 )
 from plimsoll_core.controller.kernel.partition_change import ranges
-from plimsoll_core.controller.moves import declared_moves, partition_move
+from plimsoll_core.controller.moves import partition_move, target_choice
 from plimsoll_core.controller.partitions import (
-    leadership_return,
-    requested_elections,
+    leader_elections,
     unclean_recovery,
 )
 from plimsoll_core.ids import BrokerId
@@ -97,7 +96,7 @@ Brokers = tuple[int, ...]
 
 A_CLIENT = "a client"
 CONTROLLER = "the controller"
-_BY_CONTROLLER = ("fenced on proof", "fenced after", leadership_return.BY_ITSELF)
+_BY_CONTROLLER = ("fenced on proof", "fenced after", leader_elections.BY_ITSELF)
 
 
 class ChangeRow(msgspec.Struct, frozen=True, array_like=True):
@@ -295,12 +294,12 @@ class _Walk:
         """Return the object, client, broker or rule that asked for the change, "" if the log does
         not say. `had` is the state before it; `lost` are the brokers that left the ISR."""
         cause = unclean_recovery.how_elected(record.cause)
-        if cause in (declared_moves.CAUSE, unclean_recovery.NAMED):
+        if cause in (target_choice.DECLARED, unclean_recovery.NAMED):
             return self._declarer(key.topic_id)
-        if cause in (unclean_recovery.ASKED, requested_elections.PREFERRED_BY_CLIENT):
+        if cause in (unclean_recovery.ASKED, leader_elections.PREFERRED_BY_CLIENT):
             return A_CLIENT
-        if cause.startswith(leadership_return.AFTER_MOVE):
-            return cause.removeprefix(leadership_return.AFTER_MOVE)
+        if cause.startswith(leader_elections.AFTER_MOVE):
+            return cause.removeprefix(leader_elections.AFTER_MOVE)
         if cause.startswith(partition_move.CAUSE):
             return self._mover(record, key)
         for broker in lost or (had.leader,):

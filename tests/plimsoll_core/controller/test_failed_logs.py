@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from plimsoll_core.cluster.invariants import EVERY_DECISION, always_led
-from plimsoll_core.controller.kernel.dropped_decisions import unsee
+from plimsoll_core.controller.kernel.volatile_state import unsee
 from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_core.messages.requests import Done, FailedReplica, Refused, ReportFailedReplicas
 

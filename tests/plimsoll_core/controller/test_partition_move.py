@@ -8,8 +8,7 @@ import pytest
 from plimsoll_core.cluster.model import Partition
 from plimsoll_core.cluster.records import PartitionsChanged
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate, change
-from plimsoll_core.controller.moves.move_rollback import rolled_back
-from plimsoll_core.controller.moves.partition_move import begun
+from plimsoll_core.controller.moves.partition_move import begun, rolled_back
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.reassignments import AlterReassignments, PartitionTarget, TargetAnswer
 from plimsoll_core.messages.requests import BrokerProvenDead, CreateTopics, NewTopic

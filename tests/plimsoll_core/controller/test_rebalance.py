@@ -29,7 +29,7 @@ from plimsoll_core.cluster.model import (
     RebalanceObject,
 )
 from plimsoll_core.cluster.records import RebalanceMovesAdded, RebalanceNoted
-from plimsoll_core.controller.moves.rebalance_begin import ROWS_MAX
+from plimsoll_core.controller.moves.rebalance_object import ROWS_MAX
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.reassignments import (
     AlterReassignments,

@@ -9,7 +9,7 @@ import pytest
 
 from plimsoll_core.cluster.model import Recovery, TopicObject
 from plimsoll_core.cluster.records import PartitionsChanged
-from plimsoll_core.controller.kernel.dropped_decisions import unsee
+from plimsoll_core.controller.kernel.volatile_state import unsee
 from plimsoll_core.controller.partitions.unclean_recovery import UNCLEAN_CAUSES
 from plimsoll_core.messages.elections import (
     ElectionAnswer,

@@ -10,7 +10,7 @@ from tests.plimsoll_core.controller.test_security import Controller
 from tests.plimsoll_core.security.token_issuer import AnIssuer
 
 from plimsoll_core.cluster.listeners import Listener
-from plimsoll_core.controller.security.token_issuers import ISSUERS_MAX, KEYS_MAX
+from plimsoll_core.controller.security.trusted_issuers import ISSUERS_MAX, KEYS_MAX
 from plimsoll_core.errors import Reason
 from plimsoll_core.messages.brokers import DeclareListeners
 from plimsoll_core.messages.requests import Done, Refused

@@ -9,7 +9,7 @@ from plimsoll_core.cluster.image import apply
 from plimsoll_core.cluster.records import BrokerUnregistered
 from plimsoll_core.cluster.topic_configs import UNCLEAN_RECOVERY
 from plimsoll_core.controller.kernel.decision import DecisionContext
-from plimsoll_core.controller.partitions.unhealthy_partitions import KnownLoss, Outlook, outlook
+from plimsoll_core.controller.partitions.unclean_recovery import KnownLoss, Outlook, outlook
 from plimsoll_core.messages.requests import FailedReplica, ReportFailedReplicas
 
 ROW = (0, 1, 2)

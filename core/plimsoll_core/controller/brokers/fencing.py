@@ -1,8 +1,11 @@
 """Fences and unfences brokers, and elects leaders for the affected partitions.
 
-Called for heartbeats, proofs of death and expired sessions (`session_expiry`). Proof fences at
-once; without it the session timeout must pass. A fenced broker loses its ISR memberships and keeps
-its registration. Source: the protocol's rules for fencing and unfencing; KIP-631, KIP-841."""
+Called for heartbeats, proofs of death, and by ticks. Proof of death fences at once; without it the
+session timeout must pass without a heartbeat. A fenced broker loses its ISR memberships and keeps
+its registration. A tick that is itself late fences no broker. If most brokers fall silent at once,
+it is more likely that this controller is cut off than that they died together: it hands over first,
+and its successor fences. Source: the protocol's rules for fencing and unfencing; KIP-631, KIP-841.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,10 @@ from plimsoll_core.cluster.records import BrokerFenced, BrokerUnfenced
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.held_back_brokers import note_flap
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
+from plimsoll_core.controller.kernel.volatile_state import Contact
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.messages.requests import Answer, BrokerProvenDead, Done
+from plimsoll_core.messages.requests import Answer, BrokerProvenDead, Done, Tick
 
 
 def leave(turn: DecisionContext, broker_id: BrokerId, cause: str, *, lost: bool = False) -> bool:
@@ -84,3 +88,94 @@ def proven_dead(turn: DecisionContext, request: BrokerProvenDead) -> Answer | Re
     elif not asked_to_leave:
         note_flap(turn, broker.id)
     return Done()
+
+
+def silent_together(turn: DecisionContext, silent: dict[BrokerId, int]) -> set[BrokerId]:
+    """Return the brokers that fell silent within one session timeout, if they are at least two and
+    at least half of all unfenced brokers; otherwise return none. `silent` maps each unfenced broker
+    to the milliseconds since its last heartbeat."""
+    timeout_ms = turn.settings.session_timeout_ms
+    just_fenced = {
+        broker_id
+        for broker_id, at in turn.soft.expired.items()
+        if turn.now_ms - at < timeout_ms and broker_id not in silent
+    }
+    lost = {broker_id for broker_id, ms in silent.items() if 2 * ms > timeout_ms} | just_fenced
+    watched = len(silent) + len(just_fenced)
+    return lost if len(lost) >= 2 and 2 * len(lost) >= watched else set()
+
+
+def may_judge_mass_loss(turn: DecisionContext) -> bool:
+    """Return True if this controller may fence brokers that fell silent together.
+
+    Their loss more likely means that this controller is cut off, so it first hands over to another
+    one. A successor that sees the same may fence them (until `second_opinion_until_ms`). This
+    controller may do so if no successor has taken over within a session timeout.
+    """
+    soft = turn.soft
+    until = soft.second_opinion_until_ms
+    if until is not None and turn.now_ms < until:
+        return True
+    if soft.mass_loss_since_ms is None:
+        soft.mass_loss_since_ms = turn.now_ms
+    return turn.now_ms - soft.mass_loss_since_ms >= turn.settings.session_timeout_ms
+
+
+def end_sessions(turn: DecisionContext, late_ms: int) -> None:
+    """Fence one broker with an expired session. Other brokers, and the rest of its partitions,
+    follow in later turns. `late_ms` is the delay of this tick in milliseconds."""
+    _shift_deadlines(turn, late_ms)
+    timeout_ms = turn.settings.session_timeout_ms
+    silent = _silence_ms(turn)
+    lost = silent_together(turn, silent)
+    expired = sorted(
+        (ms, broker_id)
+        for broker_id, ms in silent.items()
+        if ms >= timeout_ms or _is_being_fenced(turn, broker_id)
+    )
+    if not lost:
+        turn.soft.mass_loss_since_ms = None
+    if not expired:
+        return
+    if lost and not may_judge_mass_loss(turn):
+        turn.hand_over = True
+        return
+    ms, broker_id = expired[-1]
+    done = fence(turn, turn.image.brokers[broker_id], f"fenced after {ms} ms of silence")
+    if done:
+        turn.soft.expired[broker_id] = turn.now_ms
+        note_flap(turn, broker_id)
+    if not done or len(expired) > 1:
+        turn.again = Tick()
+
+
+def _is_being_fenced(turn: DecisionContext, broker_id: BrokerId) -> bool:
+    """Return True if the broker is being fenced in slices, and some of its partitions have yet to
+    follow. A heartbeat does not stop this: the broker would stay ineligible in some partitions
+    only."""
+    leaving = broker_id in turn.soft.leaving
+    return leaving and not turn.image.brokers[broker_id].shutting_down
+
+
+def _shift_deadlines(turn: DecisionContext, late_ms: int) -> None:
+    """Extend all sessions by the delay of this tick: heartbeats may have arrived that are not read
+    yet."""
+    if late_ms <= 0:
+        return
+    for contact in turn.soft.contacts.values():
+        contact.last_ms = min(contact.last_ms + late_ms, turn.now_ms)
+
+
+def _silence_ms(turn: DecisionContext) -> dict[BrokerId, int]:
+    """Return the milliseconds since the last heartbeat of each unfenced broker. It is 0 for a
+    broker of which this term knows no contact; the contact then begins now."""
+    silence: dict[BrokerId, int] = {}
+    for broker_id, broker in turn.image.brokers.items():
+        if broker.fenced:
+            continue
+        contact = turn.soft.contacts.get(broker_id)
+        if contact is None or contact.broker_epoch != broker.broker_epoch:
+            contact = Contact(broker_epoch=broker.broker_epoch, last_ms=turn.now_ms)
+            turn.soft.contacts[broker_id] = contact
+        silence[broker_id] = turn.now_ms - contact.last_ms
+    return silence

@@ -3,6 +3,10 @@
 Called for Heartbeat.  The three states and their transitions are the table of docs/protocol.md
 §3.2.  A heartbeat counts as contact even if nothing else changes.
 
+A broker that is held back is unfenced early only if partitions need it: a leaderless partition
+that it may lead, or an ISR below its minimum that reaches it with the broker. While held back, it
+joins no other ISR (`partitions.alter_partition`), so that losing it again stalls no producer.
+
 Controlled shutdown (§3.5): the broker hands its leaderships over and stops once the others have
 applied that.  The flag is a record, so that it survives a failover; only a new registration clears
 it.  Unknown metadata (§3.14): a broker that cannot decode committed metadata is fenced once another
@@ -11,19 +15,57 @@ active broker has applied more.  Sources: KIP-631, KIP-841 (controlled shutdown)
 
 from __future__ import annotations
 
-from plimsoll_core.cluster.model import Broker
+from plimsoll_core.cluster.model import Broker, Partition
 from plimsoll_core.cluster.records import BrokerShutdownStarted
 from plimsoll_core.controller.brokers.fencing import fence, leave, unfence
 from plimsoll_core.controller.brokers.metadata_finalization import finalize
-from plimsoll_core.controller.brokers.unfencing_wait import return_helps
 from plimsoll_core.controller.kernel.decision import DecisionContext, stale_epoch
 from plimsoll_core.controller.kernel.held_back_brokers import is_held_back
 from plimsoll_core.controller.kernel.volatile_state import Contact
 from plimsoll_core.controller.partitions.failed_disks import hand_leaders_over
-from plimsoll_core.controller.partitions.unclean_recovery import wake
+from plimsoll_core.controller.partitions.unclean_recovery import strategy_of, suspects, wake
 from plimsoll_core.errors import Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import Answer, Heartbeat, HeartbeatAnswer
+
+
+def return_helps(turn: DecisionContext, broker_id: BrokerId) -> bool:
+    return any(_helps(turn, p, broker_id) for p in turn.hosted(broker_id))
+
+
+def _helps(turn: DecisionContext, p: Partition, broker_id: BrokerId) -> bool:
+    if p.leader is None:
+        return _may_lead(turn, p, broker_id)
+    if len(p.isr) >= p.effective_min_isr:
+        return False
+    # Several that are held back help together.  One that is dead for good does not count.
+    able = {r for r in p.replicas if r in p.isr or r == broker_id or _is_here(turn, r)}
+    return len(able) >= p.effective_min_isr
+
+
+def _may_lead(turn: DecisionContext, p: Partition, broker_id: BrokerId) -> bool:
+    """Return True if the broker's log of the leaderless partition is online, and the broker may be
+    elected: as a member of its ISR or ELR, or by the topic's strategy for unclean recovery."""
+    if turn.out_of_service(broker_id, p):
+        return False
+    if p.isr or p.elr:
+        if broker_id in (*p.isr, *p.elr):
+            return True
+        return strategy_of(turn.image, p, turn.settings) == "Proactive"
+    strategy = strategy_of(turn.image, p, turn.settings)
+    if strategy == "Proactive":
+        return True
+    known = suspects(p)
+    if broker_id not in known:
+        return False
+    # A person may name it at any time; a balanced recovery waits until all of them have reported.
+    return strategy == "Manual" or all(r == broker_id or _is_here(turn, r) for r in known)
+
+
+def _is_here(turn: DecisionContext, broker_id: BrokerId) -> bool:
+    """Return True if the broker is active, or fenced and sending heartbeats."""
+    broker = turn.image.brokers.get(broker_id)
+    return broker is not None and (turn.acceptable(broker_id) or turn.has_session(broker))
 
 
 def others_know_more(turn: DecisionContext, broker: Broker, request: Heartbeat) -> bool:

@@ -4,7 +4,7 @@ Called for RegisterBroker.  A broker that did not stop cleanly (its marker does 
 registered epoch) is no longer trusted to hold what it acknowledged.  A broker with an empty volume
 is rejected while it may have held the last complete copy of a partition: a failed mount looks
 exactly like an empty disk.  It waits for another complete replica, or until a user gives up what it
-held (`requested_elections.name_leaders`).
+held (`leader_elections.name_leaders`).
 Sources: the registration rule of docs/protocol.md; KIP-631, KIP-966.
 """
 

@@ -160,3 +160,13 @@ def too_old(turn: DecisionContext, since: int, needing: str) -> Refusal | None:
             " broker runs that release, unless spec.metadataVersion holds it back."
         ),
     )
+
+
+ACCESS_SINCE = 3
+"""The metadata version from which on the log may hold credentials, users, rules and quotas."""
+
+
+def access_too_old(turn: DecisionContext) -> Refusal | None:
+    """Return a refusal if the finalised metadata version does not know the records of users,
+    credentials, rules and quotas, or None."""
+    return too_old(turn, ACCESS_SINCE, "Users, rights and quotas need")

@@ -17,10 +17,14 @@ from plimsoll_core.cluster.model import Partition, RebalanceMove, RebalanceRest
 from plimsoll_core.cluster.move_owners import Mover, mover_of
 from plimsoll_core.controller.kernel.availability_margin import away as absences
 from plimsoll_core.controller.kernel.decision import DecisionContext
-from plimsoll_core.controller.moves.disk_figures import DISK_FULL, disk_rooms, stuck_on_disk
-from plimsoll_core.controller.moves.lost_targets import is_lost, waited_for
-from plimsoll_core.controller.moves.move_rollback import check_absent
-from plimsoll_core.controller.moves.partition_move import check_target, contradicts
+from plimsoll_core.controller.moves.partition_move import check_absent, check_target, contradicts
+from plimsoll_core.controller.moves.target_choice import (
+    DISK_FULL,
+    disk_rooms,
+    is_lost,
+    stuck_on_disk,
+    waited_for,
+)
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.rebalances import MoveLimits
 from plimsoll_core.planner.disk_room import no_room

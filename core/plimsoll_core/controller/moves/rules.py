@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from plimsoll_core.controller.kernel.decision import Rule
 from plimsoll_core.controller.moves import reassignment_object, rebalance_object
 from plimsoll_core.controller.moves.partition_move import alter_reassignments, limit, report_copies
-from plimsoll_core.controller.moves.rebalance_begin import begin
+from plimsoll_core.controller.moves.rebalance_object import begin
 from plimsoll_core.messages import reassignments, rebalances
 
 RULES: Mapping[type, Rule] = {

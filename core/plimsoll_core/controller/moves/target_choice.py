@@ -1,21 +1,46 @@
-"""Chooses replicas where only their number, or the brokers to leave, are stated.
+"""Chooses the targets of moves: where only a number of replicas or the brokers to leave are stated,
+and again where a target is away.
 
-Called when a topic's replication factor changes, and for a Reassignment that leaves the choice
-open. The planner chooses; this module gives it the loads and the constraints."""
+Called when a Topic object states other replicas, for Reassignments that leave the choice open, and
+while moves are carried out. The planner chooses; this module gives it the loads, the constraints
+and the disks. Only what is stated moves anything: another replication factor, or the rows of an
+Explicit assignment. The placement formula is not applied again: placed replicas stay.
+
+Another target is chosen only if the controller chose the first one (`onTargetLost: Replan`); a
+target that a user named is waited for. `end_moves` ends the moves that reached their end without a
+change of their partition: a restart that was granted and never began delays the end of a move, and
+so does a controller of an earlier release with a stricter rule; no ISR changes when either is over.
+
+Brokers report their disks with heartbeats; the reports are not logged, and old ones are not used.
+The bytes that running copies will still write are subtracted from the free room. Source:
+docs/protocol.md §3.0, step 1; crds/plimsoll.dev_topics.yaml.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from itertools import islice
 
-from plimsoll_core.cluster.model import ClusterImage, Partition
+from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey, Topic
+from plimsoll_core.cluster.move_owners import mover_of, running
+from plimsoll_core.controller.kernel.availability_margin import away
 from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.kernel.partition_change import Ids, PartitionUpdate, ends_now
 from plimsoll_core.controller.kernel.rack_rules import brokers_have_racks
-from plimsoll_core.controller.moves.disk_figures import disk_rooms
-from plimsoll_core.errors import Refusal
+from plimsoll_core.controller.kernel.volatile_state import VolatileState
+from plimsoll_core.controller.moves.partition_move import begun, check_target
+from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId, TopicId
-from plimsoll_core.planner.placement import Row
+from plimsoll_core.messages.reassignments import (
+    RunReassignment,
+)
+from plimsoll_core.messages.requests import DeclareTopic
+from plimsoll_core.phrasing import bytes_text
+from plimsoll_core.planner.disk_room import DiskRoom, no_room
+from plimsoll_core.planner.placement import EXPLICIT, Row
 from plimsoll_core.planner.plan import plan
 from plimsoll_core.planner.request import (
     ChangeTopics,
@@ -28,9 +53,89 @@ from plimsoll_core.planner.request import (
     TopicChange,
 )
 
+DISK_FULL = "DiskFull"
+FRESH_MS = 60_000
+"""The greatest age of a report that is used, in milliseconds. Each heartbeat brings a new one."""
 COMPARED_MAX = 20_000
 """The greatest number of partitions of which the loads are compared. In a larger cluster only those
 of the affected topics are, as a turn must be short."""
+DECLARED = "reassignment by its Topic object"
+Moves = tuple[list[tuple[Partition, PartitionUpdate]], bool]
+"""The changes that begin moves in this turn, and True if more are to follow in later turns."""
+
+
+def disk_rooms(image: ClusterImage, soft: VolatileState, now_ms: int) -> dict[BrokerId, DiskRoom]:
+    """Return the free room on the disk of each broker that has reported it lately, less what
+    running copies will still write there."""
+    pending: Counter[BrokerId] = Counter()
+    for key in soft.moving:
+        p = image.partitions.get(key)
+        for broker in p.adding if p is not None else ():
+            pending[broker] += _left(soft, key, broker)
+    found = {}
+    for broker, disk in _disks(soft, now_ms):
+        found[broker] = DiskRoom(
+            free_bytes=disk.free_bytes - pending[broker], all_bytes=disk.all_bytes
+        )
+    return found
+
+
+def check_room(turn: DecisionContext, targets: Iterable[tuple[Partition, Row]]) -> Refusal | None:
+    """Refuse moves that together add more bytes to a broker than its disk has room for. Unknown
+    sizes count as 0, and brokers without a report have room for all."""
+    incoming: Counter[BrokerId] = Counter()
+    for p, target in targets:
+        for broker in target:
+            if broker not in p.replicas:
+                incoming[broker] += turn.soft.sizes.get(p.key, 0)
+    if not incoming:
+        return None
+    rooms = disk_rooms(turn.image, turn.soft, turn.now_ms)
+    over = {b: n for b, n in incoming.items() if b in rooms and n > rooms[b].room_bytes}
+    return no_room(over, rooms) if over else None
+
+
+def stuck_on_disk(turn: DecisionContext, p: Partition) -> str | None:
+    """Return a sentence if a disk is too full for a copy of this moving partition to end, or
+    None."""
+    waiting = [b for b in p.adding if b not in p.isr and turn.acceptable(b)]
+    if not waiting:
+        return None
+    disks = dict(_disks(turn.soft, turn.now_ms))
+    for broker in waiting:
+        disk = disks.get(broker)
+        if disk is None:
+            continue
+        left = _left(turn.soft, p.key, broker)
+        out = not turn.may_lead(broker, p)
+        if disk.free_bytes < left or (out and disk.room_bytes < 0):
+            return (
+                f"The disk of broker {broker} is full: {bytes_text(disk.free_bytes)} of"
+                f" {bytes_text(disk.all_bytes)} are free, and {bytes_text(left)} of"
+                f" {turn.image.topics[p.topic_id].name}-{p.index} are missing. Enlarge"
+                " storage.size, delete records, or cancel the move."
+            )
+    return None
+
+
+def _disks(soft: VolatileState, now_ms: int) -> Iterable[tuple[BrokerId, DiskRoom]]:
+    for broker, contact in soft.contacts.items():
+        figures = contact.figures
+        if figures is None or figures.disk_free_bytes is None or not figures.disk_bytes:
+            continue
+        if now_ms - contact.last_ms <= FRESH_MS:
+            yield (
+                broker,
+                DiskRoom(free_bytes=figures.disk_free_bytes, all_bytes=figures.disk_bytes),
+            )
+
+
+def _left(soft: VolatileState, key: PartitionKey, broker: BrokerId) -> int:
+    """Return the number of bytes that the broker has still to copy of the partition, as far as
+    sizes are known."""
+    copies = soft.copies.get(key, {})
+    size = max([soft.sizes.get(key, 0), *copies.values()])
+    return max(0, size - copies.get(broker, 0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,3 +217,123 @@ def _changes(wants: Iterable[Want]) -> Iterable[TopicChange]:
             )
         else:
             yield MoveOff(topic_id=topic_id, brokers=tuple(sorted(way)), partitions=partitions)
+
+
+def note_away(turn: DecisionContext) -> None:
+    """Record when this term first saw each inactive broker inactive, and forget the active ones."""
+    away = turn.soft.away_ms
+    for broker_id, broker in turn.image.brokers.items():
+        if broker.active:
+            away.pop(broker_id, None)
+        else:
+            away.setdefault(broker_id, turn.now_ms)
+
+
+def waited_for(turn: DecisionContext, p: Partition) -> list[BrokerId]:
+    """Return the inactive brokers that the partition's move waits for, in the order of its target.
+    First these are added replicas outside the ISR. If all added replicas are in the ISR, the move
+    waits for replicas that stay: without them the ISR is too small for it to end."""
+    added = set(p.adding)
+    missing = [b for b in p.target if b not in p.isr]
+    needed = [b for b in missing if b in added] or missing
+    return [b for b in needed if not turn.acceptable(b)]
+
+
+def lost_targets(turn: DecisionContext, p: Partition) -> frozenset[BrokerId]:
+    """Return the brokers that the partition's move waits for and that have been inactive for at
+    least `target_lost_ms`."""
+    limit_ms = turn.settings.target_lost_ms
+    away = turn.soft.away_ms
+    return frozenset(
+        b for b in waited_for(turn, p) if turn.now_ms - away.get(b, turn.now_ms) >= limit_ms
+    )
+
+
+def is_lost(turn: DecisionContext, broker: BrokerId) -> bool:
+    """Return True if a move should get another target in place of this broker: it takes no new
+    replicas, or has been inactive for at least `target_lost_ms`."""
+    if not turn.image.takes_replicas(broker):
+        return True
+    if turn.acceptable(broker):
+        return False
+    away_ms = turn.now_ms - turn.soft.away_ms.get(broker, turn.now_ms)
+    return away_ms >= turn.settings.target_lost_ms
+
+
+def replans(turn: DecisionContext, request: RunReassignment, p: Partition) -> bool:
+    """Return True if the Reassignment permits the controller to choose another target for the
+    partition."""
+    name = turn.image.topics[p.topic_id].name
+    return any(
+        move.replan and move.topic == name and (not move.partitions or p.index in move.partitions)
+        for move in request.moves
+    )
+
+
+def end_moves(turn: DecisionContext) -> None:
+    """End the moves that are complete without a change of their ISR. At most one slice of
+    partitions is changed; later ticks change the rest."""
+    absent = away(turn.image)
+    found = (turn.image.partitions.get(key) for key in turn.soft.moving)
+    over = (p for p in found if p is not None and p.moving and ends_now(p, absent))
+    now = list(islice(over, turn.settings.slice_partitions_max))
+    turn.change([(p, PartitionUpdate()) for p in now], "reassignment completed")
+
+
+def declared_moves(turn: DecisionContext, topic: Topic, request: DeclareTopic) -> Moves | Refusal:
+    """Return the moves that the declaration requires; there are none if all partitions have the
+    declared replicas or are moving to them. Return a Refusal if a target is not possible."""
+    keys = (PartitionKey(topic.id, index) for index in range(topic.partitions))
+    partitions = [turn.image.partitions[key] for key in keys]
+    at_once = turn.settings.slice_partitions_max
+    if request.strategy == EXPLICIT and request.assignment is not None:
+        rows = zip(partitions, request.assignment, strict=False)
+        targets = [(p, row) for p, row in rows if row != p.target]
+        more = len(targets) > at_once
+        targets = targets[:at_once]
+    else:
+        wants = wants_of(turn, request.replication_factor, partitions)
+        more = len(wants) > at_once
+        chosen = choose(turn, wants[:at_once])
+        if isinstance(chosen, Refusal):
+            return chosen
+        targets = chosen
+    wishes = _begun(turn, topic, targets)
+    return wishes if isinstance(wishes, Refusal) else (wishes, more)
+
+
+def wants_of(turn: DecisionContext, factor: int, partitions: list[Partition]) -> list[Want]:
+    """Return what to change to give all partitions `factor` replicas: partitions with another
+    number, and partitions that are moving to a broker that was lost before it was in sync."""
+    wants = [Want(partition=p, size=factor) for p in partitions]
+    movers = running(turn.image)
+    for p in partitions:
+        lost = lost_targets(turn, p) if p.moving else frozenset()
+        if lost and len(p.target) == factor and mover_of(movers, p.key) is None:
+            wants.append(Want(partition=p, size=factor, off=lost))
+    return [want for want in wants if not want.fulfilled]
+
+
+def _begun(
+    turn: DecisionContext, topic: Topic, targets: list[tuple[Partition, Ids]]
+) -> list[tuple[Partition, PartitionUpdate]] | Refusal:
+    movers = running(turn.image)
+    wishes: list[tuple[Partition, PartitionUpdate]] = []
+    for p, target in targets:
+        held = mover_of(movers, p.key)
+        if held is not None:
+            return Refusal(
+                reason=Reason.ReassignmentInProgress,
+                message=(
+                    f"{topic.name}-{p.index} is moved by {held}; its replicas change"
+                    " when that has ended."
+                ),
+            )
+        refusal = check_target(turn, p, target)
+        if refusal:
+            return refusal.renamed(Reason.InvalidReplicaAssignment, Reason.PlacementInvalid)
+        wish = begun(p, target, away(turn.image))
+        if isinstance(wish, Refusal):
+            return wish
+        wishes.append((p, wish))
+    return wishes

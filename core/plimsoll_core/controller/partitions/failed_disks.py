@@ -7,7 +7,7 @@ reports the log (`back_in_service`, for a partition without a leader) or follows
 proposes it for the ISR. `hand_leaders_over` is called for heartbeats: a broker that refuses
 clients' records (`BrokerFigures.disk_short`) stays in its ISRs and follows; its leaderships go to
 ISR members on brokers that accept records, if there are any. None returns before it accepts records
-again (`leadership_return`). Source: the heartbeat rule of docs/protocol.md for offline log
+again (`leader_elections`). Source: the heartbeat rule of docs/protocol.md for offline log
 directories."""
 
 from __future__ import annotations

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from plimsoll_core.cluster.records import AclsAdded, AclsRemoved
-from plimsoll_core.controller.kernel.decision import DecisionContext
-from plimsoll_core.controller.security.security_version import too_old
+from plimsoll_core.controller.kernel.decision import DecisionContext, access_too_old
 from plimsoll_core.errors import Code, Reason, Refusal
 from plimsoll_core.messages.requests import Answer
 from plimsoll_core.messages.security import AclsChanged, CreateAcls, DeleteAcls, DeletedAcl
@@ -30,7 +29,7 @@ of the metadata log."""
 
 
 def create_acls(turn: DecisionContext, request: CreateAcls) -> Answer | Refusal:
-    if refusal := too_old(turn):
+    if refusal := access_too_old(turn):
         return refusal
     new = add_wanted(turn, request.acls, BY_CLIENT)
     if isinstance(new, Refusal):
@@ -75,7 +74,7 @@ def parts(acls: Iterable[Acl]) -> Iterator[tuple[Acl, ...]]:
 
 
 def delete_acls(turn: DecisionContext, request: DeleteAcls) -> Answer | Refusal:
-    if refusal := too_old(turn):
+    if refusal := access_too_old(turn):
         return refusal
     security = turn.image.security
     gone: dict[Acl, None] = {}

@@ -19,11 +19,10 @@ from plimsoll_core.cluster.records import (
     UserDeclared,
     UserRemoved,
 )
-from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.kernel.decision import DecisionContext, access_too_old
 from plimsoll_core.controller.security.acl_changes import add_wanted, parts
 from plimsoll_core.controller.security.quota_changes import settle_user
 from plimsoll_core.controller.security.scram_changes import unacceptable
-from plimsoll_core.controller.security.security_version import too_old
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.requests import Answer, Done
 from plimsoll_core.messages.security import (
@@ -57,14 +56,14 @@ def declare_authorization(turn: DecisionContext, request: DeclareAuthorization) 
     nothing = known == Authorization() and replace(wanted, disguise=b"") == known
     if wanted == known or (nothing and unused):
         return Done()
-    if refusal := too_old(turn):
+    if refusal := access_too_old(turn):
         return refusal
     turn.add(AuthorizationConfigured(cause=CAUSE, authorization=wanted))
     return Done()
 
 
 def declare_user(turn: DecisionContext, request: DeclareUser) -> Answer | Refusal:
-    refusal = too_old(turn) or _refused(turn, request)
+    refusal = access_too_old(turn) or _refused(turn, request)
     if refusal:
         return refusal
     before, records = turn.image, list(turn.records)

@@ -13,8 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from plimsoll_core.cluster.records import QuotasRemoved, QuotasSet
-from plimsoll_core.controller.kernel.decision import DecisionContext
-from plimsoll_core.controller.security.security_version import too_old
+from plimsoll_core.controller.kernel.decision import DecisionContext, access_too_old
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.requests import Answer, Done
 from plimsoll_core.messages.security import (
@@ -42,7 +41,7 @@ CAUSE = "declared"
 
 
 def alter_quotas(turn: DecisionContext, request: AlterQuotas) -> Answer | Refusal:
-    if refusal := too_old(turn):
+    if refusal := access_too_old(turn):
         return refusal
     if len(request.changes) > CHANGES_MAX:
         return _no(f"One request can change the quotas of at most {CHANGES_MAX} entities.")
@@ -103,7 +102,7 @@ def declare_quotas(turn: DecisionContext, request: DeclareQuotas) -> Answer | Re
     wanted = {row.entity: row for row in request.rows}
     if list(turn.image.quotas.of_owner(BY_CLUSTER)) == _in_order(wanted.values()):
         return Done()
-    if refusal := too_old(turn):
+    if refusal := access_too_old(turn):
         return refusal
     for row in wanted.values():
         if row.owner != BY_CLUSTER or DEFAULT not in msgspec.structs.astuple(row.entity):

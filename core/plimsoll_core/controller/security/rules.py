@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 from plimsoll_core.controller.kernel.decision import Rule
 from plimsoll_core.controller.security.acl_changes import create_acls, delete_acls
-from plimsoll_core.controller.security.client_authorities import declare_client_authorities
 from plimsoll_core.controller.security.declared_users import (
     declare_authorization,
     declare_user,
@@ -19,7 +18,10 @@ from plimsoll_core.controller.security.declared_users import (
 from plimsoll_core.controller.security.inside_modes import allow_certificates, set_inside_mode
 from plimsoll_core.controller.security.quota_changes import alter_quotas, declare_quotas
 from plimsoll_core.controller.security.scram_changes import alter_scram
-from plimsoll_core.controller.security.token_issuers import declare_token_issuers
+from plimsoll_core.controller.security.trusted_issuers import (
+    declare_client_authorities,
+    declare_token_issuers,
+)
 from plimsoll_core.messages import security as s
 from plimsoll_core.messages.brokers import AllowCertificates, SetInsideMode
 

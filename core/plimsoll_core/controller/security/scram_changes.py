@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections import Counter
 
 from plimsoll_core.cluster.records import ScramCredentialRemoved, ScramCredentialSet
-from plimsoll_core.controller.kernel.decision import DecisionContext
-from plimsoll_core.controller.security.security_version import too_old
+from plimsoll_core.controller.kernel.decision import DecisionContext, access_too_old
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.requests import Answer
 from plimsoll_core.messages.security import (
@@ -34,7 +33,7 @@ _Change = ScramDeletion | ScramCredential
 
 
 def alter_scram(turn: DecisionContext, request: AlterScramCredentials) -> Answer | Refusal:
-    if refusal := too_old(turn):
+    if refusal := access_too_old(turn):
         return refusal
     changes: tuple[_Change, ...] = (*request.deletions, *request.upsertions)
     times = Counter((one.user, one.mechanism) for one in changes)

@@ -18,11 +18,13 @@ from plimsoll_core.cluster.topic_configs import client_configs
 from plimsoll_core.cluster.topic_names import CLUSTER_METADATA
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.topics import topic_creation
-from plimsoll_core.controller.topics.config_versions import check_version
+from plimsoll_core.controller.topics.config_changes import check_version, found, not_a_clients, told
 from plimsoll_core.controller.topics.internal_topics import reserved
-from plimsoll_core.controller.topics.topic_changes import found, not_a_clients, told
 from plimsoll_core.controller.topics.topic_creation import (
+    PartitionRoom,
     TopicPlan,
+    check_name,
+    check_partitions,
     check_rows,
     create,
     created,
@@ -30,7 +32,6 @@ from plimsoll_core.controller.topics.topic_creation import (
     place_new,
     refused,
 )
-from plimsoll_core.controller.topics.topic_limits import PartitionRoom, check_name, check_partitions
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.requests import (
     Answer,

@@ -1,31 +1,52 @@
-"""Changes the configs of topics that no object declares.
+"""Changes the configs of topics that no object declares, and checks and spreads those of any topic.
 
 Called for AlterTopicConfigs. Each topic is changed by itself, completely or not at all. A declared
 topic changes through its object; a request that would change nothing is not refused, so that tools
-which remove absent configs succeed. The min ISR reaches the partitions slice by slice. Source: the
-protocol's rules for AlterConfigs; KIP-133, KIP-339; ConfigurationControlManager."""
+which remove absent configs succeed.
+
+`check_version` checks configs against the metadata version. Brokers of a release without compaction
+would not follow a log with gaps: no topic becomes compacted before all of them are newer.  Brokers
+that do not know a topic's codec would keep some batches as they were produced, and their
+controllers refuse every other change of its configs; so do controllers that do not know an empty
+list of policies.
+
+A changed min ISR reaches the partitions slice by slice: `spread_min_isr` is called when an object
+or a client states another one, by a new term for an unfinished change, and by ticks, because a full
+log drops a slice with its request, but not the slices committed before it. Each partition stores
+its min ISR under its partition epoch: a leader must know the new value before any of its proposals
+is committed again, and it receives the controller's shrinks later, in log order. An ISR that is
+large enough by the new value needs no ELR; otherwise both ELR lists stay, because a leaderless
+partition still waits for their members (Kafka clears both lists: KIP-966's ClearElr). Source: the
+protocol's rules for AlterConfigs and for min ISR changes; docs/protocol.md §10; KIP-133, KIP-339.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from immutables import Map
 from msgspec.structs import replace
 
-from plimsoll_core.cluster.model import Topic
+from plimsoll_core.cluster.model import PartitionKey, Topic
 from plimsoll_core.cluster.records import TopicConfigured
 from plimsoll_core.cluster.topic_configs import (
+    AS_PRODUCED,
+    CLEANUP_POLICY,
+    COMPRESSION_TYPE,
     LISTS,
     MIN_ISR,
     UNCLEAN_ENABLE,
     UNCLEAN_RECOVERY,
     client_configs,
+    compacts,
+    keeps_everything,
 )
-from plimsoll_core.controller.kernel.decision import DecisionContext
-from plimsoll_core.controller.topics.config_versions import check_version
-from plimsoll_core.controller.topics.min_isr_change import spread_min_isr
-from plimsoll_core.controller.topics.topic_changes import found, not_a_clients, told
+from plimsoll_core.cluster.topic_names import check_form
+from plimsoll_core.controller.kernel.decision import DecisionContext, too_old
+from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
+from plimsoll_core.controller.topics.internal_topics import reserved
+from plimsoll_core.controller.topics.topic_creation import declared_elsewhere
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import TopicId
 from plimsoll_core.messages.requests import Answer
@@ -37,12 +58,99 @@ from plimsoll_core.messages.topic_changes import (
     TopicsChanged,
 )
 
+COMPACTED_SINCE = 2
+"""The metadata version that introduced compacted topics."""
+COMPRESSED_SINCE = 3
+"""The metadata version that introduced one codec for all batches of a topic
+(`compression.type`)."""
+NO_POLICY_SINCE = 3
+"""The metadata version that introduced topics with an empty `cleanup.policy`."""
 CAUSE = "configured by a client"
 _OWN_FIELDS = {
     MIN_ISR: "spec.minInSyncReplicas",
     UNCLEAN_RECOVERY: "spec.uncleanRecovery",
     UNCLEAN_ENABLE: "spec.uncleanRecovery",
 }
+
+
+def check_version(turn: DecisionContext, configs: Mapping[str, str]) -> Refusal | None:
+    refusal = None
+    if compacts(configs):
+        refusal = _too_old(turn, CLEANUP_POLICY, configs, COMPACTED_SINCE)
+    if configs.get(COMPRESSION_TYPE, AS_PRODUCED) != AS_PRODUCED:
+        refusal = refusal or _too_old(turn, COMPRESSION_TYPE, configs, COMPRESSED_SINCE)
+    if keeps_everything(configs):
+        refusal = refusal or _too_old(turn, CLEANUP_POLICY, configs, NO_POLICY_SINCE)
+    return refusal
+
+
+def _too_old(
+    turn: DecisionContext, name: str, configs: Mapping[str, str], since: int
+) -> Refusal | None:
+    return too_old(turn, since, f"{name}={configs[name]} needs")
+
+
+def spread_min_isr(turn: DecisionContext, topics: Iterable[TopicId]) -> tuple[TopicId, ...]:
+    """Set the min ISR of these topics in at most one slice of their partitions. Return the topics
+    that have partitions with another min ISR left. A deleted topic has none."""
+    behind = [
+        topic_id for topic_id in dict.fromkeys(topics) if topic_id in turn.image.min_isr_behind
+    ]
+    room = turn.settings.slice_partitions_max
+    for topic_id in behind:
+        if room <= 0:
+            break
+        room -= _spread(turn, topic_id, room)
+    return tuple(topic_id for topic_id in behind if topic_id in turn.image.min_isr_behind)
+
+
+def finish_min_isr(turn: DecisionContext) -> None:
+    """Set the min ISR in a slice of partitions of all topics in which it is unfinished. Ticks call
+    this."""
+    spread_min_isr(turn, sorted(turn.image.min_isr_behind))
+
+
+def _spread(turn: DecisionContext, topic_id: TopicId, most: int) -> int:
+    """Set the topic's min ISR in at most `most` of its partitions. Return the number of changed
+    ones."""
+    image, topic = turn.image, turn.image.topics[topic_id]
+    partitions = (image.partitions[PartitionKey(topic_id, n)] for n in range(topic.partitions))
+    now = [p for p in partitions if p.min_isr != topic.min_isr][:most]
+    wish = PartitionUpdate(min_isr=topic.min_isr)
+    turn.change([(p, wish) for p in now], f"min ISR is {topic.min_isr} now")
+    return len(now)
+
+
+def found(turn: DecisionContext, name: str, times: int) -> Topic | Refusal:
+    """Return the topic with this name. Return a refusal if there is none, or if the request names
+    it more than once (`times`)."""
+    if times > 1:
+        return Refusal(
+            reason=Reason.InvalidRequest, message="The request names this topic more than once."
+        )
+    topic_id = turn.image.topic_ids.get(name)
+    if topic_id is not None:
+        return turn.image.topics[topic_id]
+    return check_form(name) or Refusal(
+        reason=Reason.UnknownTopicOrPartition, message=f"There is no topic {name}."
+    )
+
+
+def not_a_clients(topic: Topic, instead: str) -> Refusal | None:
+    """Return a refusal if clients may not change the topic, since it is internal or an object
+    declares it, or None. `instead` says in the message what to do."""
+    return reserved(topic.name) or declared_elsewhere(topic, instead)
+
+
+def told(name: str, refusal: Refusal | None) -> TopicChanged:
+    if refusal is None:
+        return TopicChanged(topic=name)
+    return TopicChanged(
+        topic=name,
+        code=refusal.reason.code,
+        reason=refusal.reason.name,
+        message=refusal.message,
+    )
 
 
 def alter_configs(turn: DecisionContext, request: AlterTopicConfigs) -> Answer:

@@ -17,23 +17,20 @@ from plimsoll_core.cluster.model import Topic, TopicObject
 from plimsoll_core.cluster.records import TopicBound, TopicConfigured
 from plimsoll_core.cluster.topic_configs import check_configs
 from plimsoll_core.controller.kernel.decision import DecisionContext
-from plimsoll_core.controller.moves.declared_moves import CAUSE, declared_moves
-from plimsoll_core.controller.topics.config_versions import check_version
+from plimsoll_core.controller.moves.target_choice import DECLARED, declared_moves
+from plimsoll_core.controller.topics.config_changes import check_version, spread_min_isr
 from plimsoll_core.controller.topics.internal_topics import reserved
-from plimsoll_core.controller.topics.min_isr_change import spread_min_isr
 from plimsoll_core.controller.topics.topic_creation import (
     TopicPlan,
     add_partitions,
+    beyond_brokers,
+    check_name,
+    check_partitions,
     check_rows,
     create,
     created,
     place_more,
     place_new,
-)
-from plimsoll_core.controller.topics.topic_limits import (
-    beyond_brokers,
-    check_name,
-    check_partitions,
     too_many_in_namespace,
 )
 from plimsoll_core.errors import Reason, Refusal
@@ -234,7 +231,7 @@ def _adjust(turn: DecisionContext, topic: Topic, request: DeclareTopic) -> Topic
     if more:
         add_partitions(turn, topic.id, more, "grown by its object")
     now, more_moves = moves
-    turn.change(now, CAUSE)
+    turn.change(now, DECLARED)
     if more_moves or spread_min_isr(turn, [topic.id]):
         turn.again = request
     return turn.image.topics[topic.id]

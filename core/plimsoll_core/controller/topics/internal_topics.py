@@ -22,9 +22,8 @@ from plimsoll_core.cluster.topic_names import (
 from plimsoll_core.controller.kernel.availability_margin import away
 from plimsoll_core.controller.kernel.decision import DecisionContext, too_old
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
-from plimsoll_core.controller.moves.declared_moves import wants_of
 from plimsoll_core.controller.moves.partition_move import begun, check_target
-from plimsoll_core.controller.moves.target_choice import choose
+from plimsoll_core.controller.moves.target_choice import choose, wants_of
 from plimsoll_core.controller.topics.topic_creation import TopicPlan, create, created, place_new
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.requests import Answer, TopicsAnswer

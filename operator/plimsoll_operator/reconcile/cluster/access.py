@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from plimsoll_core.cluster.model import ClusterImage
-from plimsoll_core.controller.security.token_issuers import malformed
+from plimsoll_core.controller.security.trusted_issuers import malformed_issuer
 from plimsoll_core.errors import Reason
 from plimsoll_core.messages.requests import Refused
 from plimsoll_core.messages.security import DeclareAuthorization, DeclareQuotas, DeclareTokenIssuers
@@ -197,7 +197,7 @@ async def _add(
         if name in known and (kept := _kept(term, known[name], declared)) is not None:
             wanted.append(kept)
         return
-    if text := malformed(found):
+    if text := malformed_issuer(found):
         message = f"Token issuer {name} is ignored: {text}"
         problems.append(Cause(reason=REFUSED, message=message))
         if declared is None and name in known:
@@ -214,7 +214,7 @@ def _kept(term: Term, known: TokenIssuer, declared: DeclaredIssuer | None) -> To
     place = _place(declared)
     was_there = term.kept(_KeyPlaces, _KeyPlaces).get(declared.name, place) == place
     stated = _stated(declared, known.keys)
-    if stated.issuer != known.issuer or not was_there or malformed(stated):
+    if stated.issuer != known.issuer or not was_there or malformed_issuer(stated):
         return None
     return stated
 

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
-from plimsoll_core.controller.security.client_authorities import (
+from plimsoll_core.controller.security.trusted_issuers import (
     AUTHORITIES_MAX,
     BYTES_MAX,
     CERTIFICATES_MAX,

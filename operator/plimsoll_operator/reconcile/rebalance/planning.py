@@ -18,7 +18,7 @@ from uuid import UUID
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey, RebalanceObject
 from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.controller.kernel.volatile_state import VolatileState
-from plimsoll_core.controller.moves.disk_figures import disk_rooms
+from plimsoll_core.controller.moves.target_choice import disk_rooms
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.rebalances import (

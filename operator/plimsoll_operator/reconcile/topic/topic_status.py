@@ -19,7 +19,7 @@ from typing import cast
 import msgspec
 
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey, Topic
-from plimsoll_core.controller.partitions.unhealthy_partitions import Outlook
+from plimsoll_core.controller.partitions.unclean_recovery import Outlook
 from plimsoll_core.errors import Refusal
 from plimsoll_core.planner import placement
 from plimsoll_core.planner.placement import EXPLICIT, Assignment, Located, RackPolicy
