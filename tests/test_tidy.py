@@ -300,7 +300,6 @@ CLASSES_NAMED_OTHERWISE: set[str] = {
     "plimsoll_core/cluster/model",
     "plimsoll_core/errors",
     "plimsoll_core/groups/members",
-    "plimsoll_core/planner/move_costs",
     "plimsoll_core/quotas/usage",
     "plimsoll_core/security/state",
     "plimsoll_sim/checkers/acked_and_read",

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.messages.broker_figures import InsideFigures
+from plimsoll_core.messages.brokers import InsideFigures
 from plimsoll_core.security.inside import (
     NOTHING_INSIDE,
     InsideMode,

@@ -18,7 +18,7 @@ from uuid import UUID
 import msgspec
 
 from plimsoll_core.ids import ControllerEpoch, MetadataOffset
-from plimsoll_core.messages.broker_figures import LogOutput, TopicDefaults
+from plimsoll_core.messages.brokers import LogOutput, TopicDefaults
 from plimsoll_core.messages.metadata_stream import FetchMetadata, MetadataUpdate
 from plimsoll_core.messages.requests import Answer, BrokerRequest, Refused
 

@@ -13,7 +13,7 @@ from tests.plimsoll_broker.trio import Broker, Controller
 from plimsoll_core.cluster.image import apply
 from plimsoll_core.cluster.records import MetadataVersionFinalized
 from plimsoll_core.controller.kernel.settings import OffsetsTopic
-from plimsoll_core.messages.topic_changes import EnsureInternalTopic
+from plimsoll_core.messages.topics import EnsureInternalTopic
 
 
 @pytest.fixture

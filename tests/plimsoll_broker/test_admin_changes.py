@@ -9,7 +9,7 @@ from tests.plimsoll_broker.described import Harness, an_image, versions
 
 from plimsoll_broker.control.controller_client import NoController
 from plimsoll_core.messages.requests import Refused
-from plimsoll_core.messages.topic_changes import (
+from plimsoll_core.messages.topics import (
     AddPartitions,
     AlterTopicConfigs,
     ConfigChange,

@@ -15,7 +15,7 @@ from tests.plimsoll_broker.described import (
 
 from plimsoll_core.cluster.model import TopicObject
 from plimsoll_core.cluster.topic_configs import MIN_ISR
-from plimsoll_core.messages.broker_figures import TopicDefaults
+from plimsoll_core.messages.brokers import TopicDefaults
 from plimsoll_wire.api_versions import ApiKey
 
 # --- Metadata -------------------------------------------------------------------------------------

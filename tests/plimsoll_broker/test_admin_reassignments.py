@@ -9,7 +9,7 @@ from tests.plimsoll_broker.described import ORDERS, Harness, an_image, versions
 
 from plimsoll_broker.control.controller_client import NoController
 from plimsoll_core.cluster.model import PartitionKey
-from plimsoll_core.messages.reassignments import (
+from plimsoll_core.messages.moves import (
     AlterReassignments,
     PartitionTarget,
     ReassignmentsAnswer,

@@ -22,7 +22,7 @@ from plimsoll_broker.control.controller_client import (
 from plimsoll_broker.control.metadata_store import MetadataCopy
 from plimsoll_broker.control.metadata_stream import MetadataStream
 from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataOffset
-from plimsoll_core.messages.broker_figures import TopicDefaults
+from plimsoll_core.messages.brokers import TopicDefaults
 from plimsoll_core.messages.requests import (
     AllocateProducerIds,
     Answer,

@@ -20,7 +20,7 @@ from plimsoll_core.cluster.records import MetadataVersionFinalized, TopicRemoved
 from plimsoll_core.controller.kernel.settings import OffsetsTopic
 from plimsoll_core.groups import operations as o
 from plimsoll_core.groups.lag import TopicLag
-from plimsoll_core.messages.topic_changes import EnsureInternalTopic
+from plimsoll_core.messages.topics import EnsureInternalTopic
 
 
 @pytest.fixture

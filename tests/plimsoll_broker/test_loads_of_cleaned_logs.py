@@ -16,7 +16,7 @@ from plimsoll_core.cluster.records import MetadataVersionFinalized
 from plimsoll_core.controller.kernel.settings import OffsetsTopic
 from plimsoll_core.errors import Code
 from plimsoll_core.groups import operations as o
-from plimsoll_core.messages.topic_changes import EnsureInternalTopic
+from plimsoll_core.messages.topics import EnsureInternalTopic
 
 GROUPS = ("a", "b", "c", "d")
 ROUNDS = 12

@@ -14,6 +14,7 @@ from tests.plimsoll_broker.storage.simulated import ROOT, Cut, Life
 
 from plimsoll_broker.control.metadata_store import MetadataCopy, StoredMetadata, advance
 from plimsoll_broker.control.metadata_stream import MetadataStream
+from plimsoll_core.cluster.record_versions import MetadataTooNew
 from plimsoll_core.cluster.records import (
     ClusterDeclared,
     ControllerChanged,
@@ -21,7 +22,6 @@ from plimsoll_core.cluster.records import (
     MembersChanged,
     Record,
 )
-from plimsoll_core.cluster.unknown_records import MetadataTooNew
 from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset
 from plimsoll_core.messages.metadata_stream import MetadataBatchCopy, MetadataUpdate
 from plimsoll_core.security.inside import InsideMode

@@ -12,11 +12,11 @@ from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
 from plimsoll_broker.replication import fetcher
 from plimsoll_broker.replication.fetcher import Source
 from plimsoll_broker.storage.segment import Segment
-from plimsoll_core.cluster.limited_copies import CLUSTER
 from plimsoll_core.cluster.model import ReassignmentObject
+from plimsoll_core.cluster.move_owners import CLUSTER
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.messages.reassignments import (
+from plimsoll_core.messages.moves import (
     LimitMovement,
     ReassignmentState,
     RunReassignment,

@@ -5,7 +5,7 @@ from typing import Any
 from plimsoll_core.cluster.model import (
     RebalanceObject,
 )
-from plimsoll_core.messages.rebalances import (
+from plimsoll_core.messages.moves import (
     BeginRebalance,
     MoveLimits,
     RunRebalance,

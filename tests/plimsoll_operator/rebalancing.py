@@ -7,7 +7,7 @@ from tests.plimsoll_operator.terms import Deciding, Scene
 
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.messages.reassignments import CopySize, ReportCopies
+from plimsoll_core.messages.moves import CopySize, ReportCopies
 from plimsoll_core.messages.requests import BrokerProvenDead, Tick
 from plimsoll_operator.api.rebalance import RebalanceStatus
 from plimsoll_operator.kube.resources import REBALANCES

@@ -15,7 +15,7 @@ from tests.plimsoll_operator.test_group_commit import CLUSTER, MemoryLog, runnin
 
 from plimsoll_core.cluster.model import Broker, Endpoint
 from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataOffset
-from plimsoll_core.messages.broker_figures import TopicDefaults
+from plimsoll_core.messages.brokers import TopicDefaults
 from plimsoll_core.messages.metadata_stream import FetchMetadata
 from plimsoll_core.messages.requests import (
     BrokerRequest,

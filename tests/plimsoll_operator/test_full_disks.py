@@ -12,7 +12,7 @@ from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.controller.kernel.volatile_state import Contact
 from plimsoll_core.controller.moves.target_choice import FRESH_MS
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.messages.broker_figures import BrokerFigures
+from plimsoll_core.messages.brokers import BrokerFigures
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.broker_status import BrokerSeen, ShownBroker, broker_status
 

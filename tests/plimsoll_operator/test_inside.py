@@ -9,7 +9,7 @@ from plimsoll_core.cluster.record_versions import NEWEST
 from plimsoll_core.cluster.records import BrokerFenced, BrokerUnfenced
 from plimsoll_core.controller.kernel.volatile_state import Contact
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.messages.broker_figures import BrokerFigures, InsideFigures
+from plimsoll_core.messages.brokers import BrokerFigures, InsideFigures
 from plimsoll_core.security.inside import InsideMode, broker_identity
 from plimsoll_net.inside_identity import AUTHORITIES, CERTIFICATE, KEY, MODE, fingerprints
 from plimsoll_operator.api import labels

@@ -19,7 +19,7 @@ from plimsoll_core.cluster.records import (
 )
 from plimsoll_core.controller.kernel.volatile_state import Contact
 from plimsoll_core.ids import BrokerEpoch, BrokerId, MetadataOffset
-from plimsoll_core.messages.broker_figures import BrokerFigures
+from plimsoll_core.messages.brokers import BrokerFigures
 from plimsoll_operator.controller.controller_stats import Commit
 from plimsoll_operator.kube.resources import LOG_BROKERS
 from plimsoll_operator.leadership.broker_watch import brokers_changed

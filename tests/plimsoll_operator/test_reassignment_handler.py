@@ -8,7 +8,7 @@ from tests.plimsoll_operator.builders import an_image, with_topic
 from tests.plimsoll_operator.moving import KEY, LOOK, MIB, Moves, an_object
 from tests.plimsoll_operator.resynced import offered_by_resync
 
-from plimsoll_core.messages.reassignments import LimitMovement
+from plimsoll_core.messages.moves import LimitMovement
 from plimsoll_core.messages.requests import CreateTopics, DeleteTopics, NewTopic
 from plimsoll_operator.api.conditions import merge, timestamp
 from plimsoll_operator.api.reassignment import ReassignmentStatus

@@ -28,7 +28,7 @@ from plimsoll_core.messages.requests import (
     Registered,
     TopicsAnswer,
 )
-from plimsoll_core.messages.topic_changes import (
+from plimsoll_core.messages.topics import (
     AlterTopicConfigs,
     ConfigChange,
     TopicConfigChanges,

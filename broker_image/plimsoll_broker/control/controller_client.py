@@ -32,7 +32,7 @@ from plimsoll_broker.inside import InsidePeers
 from plimsoll_core.addresses import host_and_port, split_address
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset
-from plimsoll_core.messages.broker_figures import LogOutput, TopicDefaults
+from plimsoll_core.messages.brokers import LogOutput, TopicDefaults
 from plimsoll_core.messages.metadata_stream import FetchMetadata
 from plimsoll_core.messages.requests import (
     AllocateProducerIds,

@@ -24,7 +24,7 @@ from plimsoll_broker.storage.disk import Disk, DiskFile
 from plimsoll_core.cluster.image import apply_all
 from plimsoll_core.cluster.image_encoding import decode_image, encode_image
 from plimsoll_core.cluster.model import ClusterImage
-from plimsoll_core.cluster.unknown_records import MetadataTooNew, read_records
+from plimsoll_core.cluster.record_versions import MetadataTooNew, read_records
 from plimsoll_core.ids import ControllerEpoch, MetadataOffset
 from plimsoll_core.messages.metadata_stream import MetadataBatchCopy
 from plimsoll_core.messages.requests import LogPosition

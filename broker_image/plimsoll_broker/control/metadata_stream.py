@@ -28,7 +28,7 @@ from plimsoll_broker.control.metadata_store import MetadataCopy, StoredMetadata,
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_core.cluster.image_encoding import decode_image
 from plimsoll_core.cluster.model import ClusterImage
-from plimsoll_core.cluster.unknown_records import MetadataTooNew
+from plimsoll_core.cluster.record_versions import MetadataTooNew
 from plimsoll_core.ids import MetadataOffset
 from plimsoll_core.messages.metadata_stream import FetchMetadata, MetadataBatchCopy, MetadataUpdate
 from plimsoll_core.messages.requests import LogPosition

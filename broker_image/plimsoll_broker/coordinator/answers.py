@@ -11,8 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from plimsoll_broker.handler_failures import Answering
-from plimsoll_core.coordination.codes import told
-from plimsoll_core.coordination.outcome import RefusedAsWhole, Reply
+from plimsoll_core.coordination.outcome import RefusedAsWhole, Reply, told
 from plimsoll_core.errors import Code
 
 ANSWERED_AT_ONCE = 50

@@ -36,7 +36,7 @@ from plimsoll_core.groups.offsets.delete import RECORDS_AT_ONCE
 from plimsoll_core.groups.operations import ForgetTopics, ListGroups, Operation
 from plimsoll_core.groups.settings import GroupSettings
 from plimsoll_core.messages.requests import Answer, Refused
-from plimsoll_core.messages.topic_changes import EnsureInternalTopic
+from plimsoll_core.messages.topics import EnsureInternalTopic
 from plimsoll_process.waits import set_within
 
 logger = logging.getLogger("plimsoll.coordinators")

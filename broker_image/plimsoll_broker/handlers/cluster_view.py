@@ -18,7 +18,7 @@ from plimsoll_core.cluster.model import Broker, ClusterImage, Endpoint, Partitio
 from plimsoll_core.cluster.recent_fences import RecentFences
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.messages.broker_figures import TopicDefaults
+from plimsoll_core.messages.brokers import TopicDefaults
 from plimsoll_core.messages.requests import Answer, Forwarded
 from plimsoll_core.security.acl import TOLD_OPERATIONS, operation_bits
 

@@ -43,8 +43,8 @@ from plimsoll_core.cluster.topic_configs import (
 )
 from plimsoll_core.cluster.topic_names import check_form
 from plimsoll_core.errors import Code, Reason, Refusal
-from plimsoll_core.messages.broker_figures import TopicDefaults
-from plimsoll_core.messages.topic_changes import (
+from plimsoll_core.messages.brokers import TopicDefaults
+from plimsoll_core.messages.topics import (
     AlterTopicConfigs,
     ConfigChange,
     ConfigOperation,

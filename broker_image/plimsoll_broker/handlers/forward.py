@@ -33,7 +33,7 @@ from plimsoll_core.messages.security import (
     ScramAltered,
     SecurityChange,
 )
-from plimsoll_core.messages.topic_changes import TopicChange, TopicChanged, TopicsChanged
+from plimsoll_core.messages.topics import TopicChange, TopicChanged, TopicsChanged
 from plimsoll_wire import control
 
 FORWARDED_BYTES_MAX = control.REQUEST_BYTES_MAX // 2

@@ -29,7 +29,7 @@ from plimsoll_core.messages.elections import (
     ElectLeaders,
     PartitionName,
 )
-from plimsoll_core.messages.reassignments import (
+from plimsoll_core.messages.moves import (
     AlterReassignments,
     PartitionTarget,
     ReassignmentsAnswer,

@@ -33,7 +33,7 @@ from plimsoll_core.cluster.topic_configs import client_configs
 from plimsoll_core.errors import Code, Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import CreateTopics, DeleteTopics, NewTopic, TopicAnswer
-from plimsoll_core.messages.topic_changes import AddPartitions, TopicChanged, TopicGrowth
+from plimsoll_core.messages.topics import AddPartitions, TopicChanged, TopicGrowth
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import encode_response
 

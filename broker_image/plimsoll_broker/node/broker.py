@@ -41,10 +41,9 @@ from plimsoll_broker.storage.disk import Disk, StorageError
 from plimsoll_broker.storage.log_store import LogStore
 from plimsoll_core.cluster import listener_peers
 from plimsoll_core.cluster.model import Endpoint
-from plimsoll_core.cluster.record_versions import UNDERSTOOD
-from plimsoll_core.cluster.unknown_records import MetadataTooNew
+from plimsoll_core.cluster.record_versions import UNDERSTOOD, MetadataTooNew
 from plimsoll_core.ids import BrokerEpoch, BrokerId, MetadataOffset
-from plimsoll_core.messages.broker_figures import BrokerFigures, LogOutput
+from plimsoll_core.messages.brokers import BrokerFigures, LogOutput
 from plimsoll_core.messages.requests import Refused, RegisterBroker, Registered
 from plimsoll_core.release import RELEASE
 from plimsoll_core.replica.leader_lease import LeaderLease

@@ -17,7 +17,7 @@ from plimsoll_broker.control.metadata_stream import MetadataStream
 from plimsoll_core.cluster.record_versions import UNDERSTOOD
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerEpoch
-from plimsoll_core.messages.broker_figures import BrokerFigures, LogOutput
+from plimsoll_core.messages.brokers import BrokerFigures, LogOutput
 from plimsoll_core.messages.requests import Heartbeat, HeartbeatAnswer, Refused
 from plimsoll_core.release import RELEASE
 from plimsoll_core.replica.leader_lease import LeaderLease

@@ -2,16 +2,23 @@
 
 The replica manager updates it with the newest metadata and asks which limit applies to a partition.
 Fetchers take bytes from a limit's bucket, which all leaders share.
-`plimsoll_core.cluster.limited_copies` decides which copies are limited.
+`plimsoll_core.cluster.move_owners` decides which copies are limited.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from plimsoll_core.cluster.limited_copies import CLUSTER, Limit, is_limited, limit_of
 from plimsoll_core.cluster.model import ClusterImage, Partition
-from plimsoll_core.cluster.move_owners import Mover, mover_of, running
+from plimsoll_core.cluster.move_owners import (
+    CLUSTER,
+    Limit,
+    Mover,
+    is_limited,
+    limit_of,
+    mover_of,
+    running,
+)
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.replica.throttle import Bucket
 

@@ -29,7 +29,7 @@ from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey
 from plimsoll_core.ids import BrokerLifetime, LeaderEpoch
-from plimsoll_core.messages.reassignments import CopySize, FollowerLag, ReportCopies
+from plimsoll_core.messages.moves import CopySize, FollowerLag, ReportCopies
 from plimsoll_core.messages.requests import (
     Done,
     FailedReplica,

@@ -16,20 +16,17 @@ from immutables import Map
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from plimsoll_core.cluster import quota_records as quotas
-from plimsoll_core.cluster import rebalance_records as rebalances
 from plimsoll_core.cluster import records as r
-from plimsoll_core.cluster import restart_records as restarts
 from plimsoll_core.cluster import security_records as security
 from plimsoll_core.cluster.controller_terms import with_term
 from plimsoll_core.cluster.image_indexes import count_behind, count_preferred, move_hosted
-from plimsoll_core.cluster.inside_records import certificates_allowed, inside_mode_set
-from plimsoll_core.cluster.listener_records import listeners_configured
 from plimsoll_core.cluster.model import (
     Broker,
     ClusterImage,
+    Grant,
     Partition,
     PartitionKey,
+    RebalanceRest,
     Topic,
 )
 from plimsoll_core.cluster.record_versions import newer_than
@@ -325,6 +322,75 @@ def _partitions_changed(image: ClusterImage, record: r.PartitionsChanged) -> Clu
     )
 
 
+# --- Rebalances ----------------------------------------------------------------------------------
+
+
+def _rebalance_noted(image: ClusterImage, record: r.RebalanceNoted) -> ClusterImage:
+    row = record.rebalance
+    uid, rests = row.object.uid, image.rebalance_rests
+    if row.phase == "Beginning":
+        rests = rests.set(uid, RebalanceRest())
+    elif row.phase != "Running" and uid in rests:
+        rests = rests.delete(uid)
+    return replace(image, rebalances=image.rebalances.set(uid, row), rebalance_rests=rests)
+
+
+def _rebalance_moves_added(image: ClusterImage, record: r.RebalanceMovesAdded) -> ClusterImage:
+    """Add moves to the plan of a Rebalance. If it is running, `total` grows by the new partitions;
+    while it is beginning, `total` includes them already."""
+    uid, row = record.uid, image.rebalances[record.uid]
+    rest = image.rebalance_rests[uid]
+    moves = rest.moves.mutate()
+    total, replicas = row.total, row.replicas
+    for move in record.moves:
+        known = moves.get(move.number)
+        assert known is None or known.key == move.key, "a number stays with its partition"
+        moves[move.number] = move
+        total += known is None
+        replicas += len(move.adding) - (0 if known is None else len(known.adding))
+    if row.phase == "Running":
+        row = replace(row, total=total, replicas=replicas)
+        image = replace(image, rebalances=image.rebalances.set(uid, row))
+    return _with_rest(image, uid, replace(rest, moves=moves.finish()))
+
+
+def _rebalance_advanced(image: ClusterImage, record: r.RebalanceAdvanced) -> ClusterImage:
+    rest, row = image.rebalance_rests[record.uid], image.rebalances[record.uid]
+    moves, active = rest.moves.mutate(), rest.active.mutate()
+    for number in record.begun:
+        active[moves[number].key] = number
+    copied = 0
+    for number in record.moved:
+        move = moves.pop(number)
+        active.pop(move.key, None)
+        copied += len(move.adding)
+    for number in record.dropped:
+        active.pop(moves.pop(number).key, None)
+    row = replace(
+        row,
+        moved=row.moved + len(record.moved),
+        replicas_moved=row.replicas_moved + copied,
+        dropped=row.dropped + len(record.dropped),
+    )
+    image = replace(image, rebalances=image.rebalances.set(record.uid, row))
+    return _with_rest(
+        image, record.uid, RebalanceRest(moves=moves.finish(), active=active.finish())
+    )
+
+
+def _with_rest(image: ClusterImage, uid: str, rest: RebalanceRest) -> ClusterImage:
+    return replace(image, rebalance_rests=image.rebalance_rests.set(uid, rest))
+
+
+def _rebalance_forgotten(image: ClusterImage, record: r.RebalanceForgotten) -> ClusterImage:
+    rests = image.rebalance_rests
+    return replace(
+        image,
+        rebalances=image.rebalances.delete(record.uid),
+        rebalance_rests=rests.delete(record.uid) if record.uid in rests else rests,
+    )
+
+
 # --- the rest ----------------------------------------------------------------------------------
 
 
@@ -345,6 +411,27 @@ def _reassignment_forgotten(image: ClusterImage, record: r.ReassignmentForgotten
 def _movement_limited(image: ClusterImage, record: r.MovementLimited) -> ClusterImage:
     assert record.bytes_per_second > 0, "moves may be slow, but they go on"
     return replace(image, movement_bytes_per_second=record.bytes_per_second)
+
+
+def _listeners_configured(image: ClusterImage, record: r.ListenersConfigured) -> ClusterImage:
+    return replace(image, listeners=record.listeners)
+
+
+def _restart_granted(image: ClusterImage, record: r.RestartGranted) -> ClusterImage:
+    grant = Grant(
+        broker_id=record.broker_id,
+        broker_epoch=record.broker_epoch,
+        pod_uid=record.pod_uid,
+        revision=record.revision,
+    )
+    return replace(image, grants=image.grants.set(record.broker_id, grant))
+
+
+def _restart_ended(image: ClusterImage, record: r.RestartEnded) -> ClusterImage:
+    assert record.broker_id in image.grants, "only an open grant ends"
+    proven = image.proven_revision if record.proven is None else record.proven
+    grants = image.grants.delete(record.broker_id)
+    return replace(image, grants=grants, proven_revision=proven)
 
 
 def _snapshot_taken(image: ClusterImage, record: r.SnapshotTaken) -> ClusterImage:
@@ -377,14 +464,14 @@ _APPLIERS: dict[type, Callable[[ClusterImage, Any], ClusterImage]] = {
     r.ProducerIdsAllocated: _producer_ids_allocated,
     r.ReassignmentNoted: _reassignment_noted,
     r.ReassignmentForgotten: _reassignment_forgotten,
+    r.RebalanceNoted: _rebalance_noted,
+    r.RebalanceMovesAdded: _rebalance_moves_added,
+    r.RebalanceAdvanced: _rebalance_advanced,
+    r.RebalanceForgotten: _rebalance_forgotten,
     r.MovementLimited: _movement_limited,
-    r.ListenersConfigured: listeners_configured,
-    r.InsideModeSet: inside_mode_set,
-    r.CertificatesAllowed: certificates_allowed,
-    r.RestartGranted: restarts.granted,
-    r.RestartEnded: restarts.ended,
+    r.ListenersConfigured: _listeners_configured,
+    r.RestartGranted: _restart_granted,
+    r.RestartEnded: _restart_ended,
     r.SnapshotTaken: _snapshot_taken,
-    **rebalances.APPLIERS,
     **security.APPLIERS,
-    **quotas.APPLIERS,
 }

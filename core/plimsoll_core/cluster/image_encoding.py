@@ -31,8 +31,8 @@ from plimsoll_core.cluster.model import (
     RebalanceRest,
     Topic,
 )
+from plimsoll_core.cluster.record_versions import check_known
 from plimsoll_core.cluster.security_records import StoredSecurity, restored, stored
-from plimsoll_core.cluster.unknown_records import check_known
 from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset
 from plimsoll_core.quotas.state import QuotaRow, quotas_of
 from plimsoll_core.security.inside import NOTHING_INSIDE, Inside

@@ -7,7 +7,7 @@ replayed from the same records.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Literal, NamedTuple
 from uuid import UUID
@@ -15,7 +15,6 @@ from uuid import UUID
 import msgspec
 from immutables import Map
 
-from plimsoll_core.cluster.effective_min_isr import effective_min_isr
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.ids import (
     BrokerEpoch,
@@ -30,6 +29,15 @@ from plimsoll_core.ids import (
 from plimsoll_core.quotas.state import NO_QUOTAS, ClientQuotas
 from plimsoll_core.security.inside import NOTHING_INSIDE, Inside
 from plimsoll_core.security.state import NOTHING, Security
+
+
+def effective_min_isr(
+    min_isr: int, replicas: Sequence[BrokerId], adding: Sequence[BrokerId]
+) -> int:
+    """Return the min ISR that applies to a partition now: `min_isr`, but at most the number of
+    replicas that are not being added, and at least 1."""
+    return max(1, min(min_isr, len(set(replicas) - set(adding))))
+
 
 MOVEMENT_BYTES_PER_SECOND = 50 * 2**20
 """The default rate, in bytes per second, at which one broker copies replicas that are moved to

@@ -1,21 +1,29 @@
-"""The object or client that moves a partition.
+"""The object or client that moves a partition, and the rate limit of its copies.
 
 Called by the decisions that would move replicas, since a partition that one object moves is not
-moved by another; and by brokers, which apply the rate limit of the mover (`limited_copies`).
+moved by another; and by brokers, which limit copies. Only a replica that a move adds and that is
+not in the ISR yet is limited. A replica that fell behind is not, nor one in the ISR, for which the
+high watermark waits. The moves of a Reassignment or Rebalance with a limit of its own share that
+limit; all other moves share the cluster's. Each broker applies each limit to itself (its
+`copy_buckets`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from plimsoll_core.cluster.model import (
     ClusterImage,
+    Partition,
     PartitionKey,
     Reassignment,
     Rebalance,
 )
+from plimsoll_core.ids import BrokerId
+
+CLUSTER = "cluster"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,3 +75,27 @@ def _mover(row: Reassignment | Rebalance, moves: Callable[[PartitionKey], bool])
 
 def _holds(row: Reassignment) -> Callable[[PartitionKey], bool]:
     return lambda key: any(some.holds(key) for some in row.partitions)
+
+
+class Limit(NamedTuple):
+    """A rate limit for copies to new replicas. `name` is the object that sets it, as shown to
+    users, or "cluster". A rate of 0 bytes per second means that the move is paused."""
+
+    name: str
+    bytes_per_second: int
+
+
+def limit_of(mover: Mover | None, cluster_limit: int) -> Limit:
+    """Return the rate limit of the copies that `mover` (a Reassignment or Rebalance) causes: its
+    own, or the cluster's if it has none. With None, which stands for moves by clients or topics,
+    return the cluster's."""
+    if mover is None:
+        return Limit(CLUSTER, cluster_limit)
+    if not mover.paused and mover.bytes_per_second is None:
+        return Limit(CLUSTER, cluster_limit)
+    return Limit(str(mover), 0 if mover.paused else mover.bytes_per_second or 0)
+
+
+def is_limited(partition: Partition, broker_id: BrokerId) -> bool:
+    """Return True if the broker is a replica that a move adds and that is not in the ISR yet."""
+    return broker_id in partition.adding and broker_id not in partition.isr

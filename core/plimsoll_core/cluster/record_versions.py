@@ -1,12 +1,15 @@
-"""The metadata version that introduced each kind of record and each field; the gate for writers.
+"""The metadata version that introduced each kind of record and each field, for writers and readers.
 
 A cluster's metadata version is part of its image, 1 until a record states another one.  It says
 what the log may hold: a controller writes no kind and no field that is newer, so that a reader
 that understands the version can read every record.  `image.append` asks `newer_than` for whatever
-is about to be written; readers come through `unknown_records`, which refuses what it does not know
-and drops nothing.  A new kind, field or value of an enumeration gets a row here, and the decision
-that produces it asks `image.metadata_version` first.  Nothing here decides when a version is
-finalised (`brokers.metadata_finalization`).  Source: KIP-584, KIP-778 (metadata.version);
+is about to be written.  Every reader of the log, a snapshot or the metadata stream calls
+`read_records`, which refuses records of a newer release and drops nothing: an operator that meets
+`MetadataTooNew` does not lead, and a broker applies nothing more.
+
+A new kind, field or value of an enumeration gets a row here, and the decision that produces it asks
+`image.metadata_version` first.  Nothing here decides when a version is finalised
+(`brokers.metadata_finalization`).  Source: KIP-584, KIP-778 (metadata.version);
 docs/design/004-metadata-version.md.
 """
 
@@ -21,6 +24,7 @@ from plimsoll_core.cluster import model as m
 from plimsoll_core.cluster import records as r
 from plimsoll_core.cluster.listeners import Advertised, Listener
 from plimsoll_core.quotas import state as quotas
+from plimsoll_core.release import RELEASE
 from plimsoll_core.security import acl, client_certificates, inside, scram, tokens
 from plimsoll_core.security import state as security
 
@@ -257,3 +261,53 @@ def _newer_field(value: Any, metadata_version: int) -> str | None:
 
 
 # --- readers -----------------------------------------------------------------------------------
+
+
+class MetadataTooNew(Exception):
+    """Raised for a record or a snapshot that a newer release wrote and this one does not
+    understand. Its message is a sentence for the user."""
+
+
+class _Typed(msgspec.Struct, frozen=True):
+    type: str = ""
+
+
+_records = msgspec.json.Decoder(tuple[r.Record, ...])
+
+
+_types = msgspec.json.Decoder(list[_Typed])
+
+
+_KNOWN = {kind.__name__ for kind in r.Record.__args__}
+
+
+def read_records(data: bytes) -> tuple[r.Record, ...]:
+    """Decode a batch's records from JSON. Raise MetadataTooNew for an unknown kind, field, value or
+    metadata version; nothing is ever skipped."""
+    try:
+        found = _records.decode(data)
+    except msgspec.DecodeError as error:
+        raise MetadataTooNew(_why_not(data, error)) from error
+    for record in found:
+        if isinstance(record, r.MetadataVersionFinalized):
+            check_known(record.metadata_version)
+    return found
+
+
+def check_known(metadata_version: int) -> None:
+    """Raise MetadataTooNew if this software does not understand the metadata version."""
+    if metadata_version > NEWEST:
+        raise MetadataTooNew(
+            f"metadata version {release_of(metadata_version)} is finalised, and this is release"
+            f" {RELEASE}, which understands {release_of(OLDEST)} to {release_of(NEWEST)}"
+        )
+
+
+def _why_not(data: bytes, error: msgspec.DecodeError) -> str:
+    try:
+        unknown = sorted({item.type for item in _types.decode(data)} - _KNOWN)
+    except msgspec.DecodeError:
+        unknown = []
+    if unknown:
+        return f"there are records that release {RELEASE} does not know: " + ", ".join(unknown)
+    return f"there are records that release {RELEASE} cannot read: {error}"

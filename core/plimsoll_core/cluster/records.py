@@ -16,23 +16,6 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from plimsoll_core.cluster.access_records import AclsAdded as AclsAdded
-from plimsoll_core.cluster.access_records import AclsRemoved as AclsRemoved
-from plimsoll_core.cluster.access_records import AuthorizationConfigured as AuthorizationConfigured
-from plimsoll_core.cluster.access_records import CertificatesAllowed as CertificatesAllowed
-from plimsoll_core.cluster.access_records import (
-    ClientAuthoritiesConfigured as ClientAuthoritiesConfigured,
-)
-from plimsoll_core.cluster.access_records import InsideModeSet as InsideModeSet
-from plimsoll_core.cluster.access_records import QuotasRemoved as QuotasRemoved
-from plimsoll_core.cluster.access_records import QuotasSet as QuotasSet
-from plimsoll_core.cluster.access_records import ScramCredentialRemoved as ScramCredentialRemoved
-from plimsoll_core.cluster.access_records import ScramCredentialSet as ScramCredentialSet
-from plimsoll_core.cluster.access_records import TokenIssuersConfigured as TokenIssuersConfigured
-from plimsoll_core.cluster.access_records import UserCertificatesRemoved as UserCertificatesRemoved
-from plimsoll_core.cluster.access_records import UserCertificatesSet as UserCertificatesSet
-from plimsoll_core.cluster.access_records import UserDeclared as UserDeclared
-from plimsoll_core.cluster.access_records import UserRemoved as UserRemoved
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import (
     Endpoint,
@@ -43,8 +26,25 @@ from plimsoll_core.cluster.model import (
     Recovery,
     TopicObject,
 )
-from plimsoll_core.cluster.record_base import Record as _Record
 from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch
+from plimsoll_core.quotas.state import QuotaEntity, QuotaRow
+from plimsoll_core.security.acl import Acl
+from plimsoll_core.security.client_certificates import ClientAuthority, UserCertificates
+from plimsoll_core.security.inside import InsideMode
+from plimsoll_core.security.scram import ScramCredential, ScramMechanism
+from plimsoll_core.security.state import Authorization, DeclaredUser
+from plimsoll_core.security.tokens import TokenIssuer
+
+
+class _Record(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag_field="type",
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+):
+    cause: str
 
 
 class ControllerChanged(_Record, frozen=True, kw_only=True):
@@ -342,6 +342,109 @@ class RestartEnded(_Record, frozen=True, kw_only=True):
 
     broker_id: BrokerId
     proven: str | None = None
+
+
+class AuthorizationConfigured(_Record, frozen=True, kw_only=True):
+    """Replaces the cluster's authorization: its mode and its super users."""
+
+    authorization: Authorization
+
+
+class ScramCredentialSet(_Record, frozen=True, kw_only=True):
+    """Sets the SCRAM credential with which a user may log in. It replaces the user's credential for
+    the same mechanism."""
+
+    credential: ScramCredential
+
+
+class ScramCredentialRemoved(_Record, frozen=True, kw_only=True):
+    user: str
+    mechanism: ScramMechanism
+
+
+class AclsAdded(_Record, frozen=True, kw_only=True):
+    """Adds ACLs, and `owner` to the owners of each. `owner` is the uid of the User object that
+    declares them, or empty for ACLs that a client created."""
+
+    acls: tuple[Acl, ...]
+    owner: str = ""
+
+
+class AclsRemoved(_Record, frozen=True, kw_only=True):
+    """Takes `owner` from the owners of these ACLs. An ACL without owners is removed."""
+
+    acls: tuple[Acl, ...]
+    owner: str = ""
+
+
+class UserDeclared(_Record, frozen=True, kw_only=True):
+    """Sets the row of a user that a User object declares. It replaces the user's former row."""
+
+    user: DeclaredUser
+
+
+class UserRemoved(_Record, frozen=True, kw_only=True):
+    """Removes a declared user, because its User object is gone. `now_ms` (wall clock, milliseconds)
+    counts the removal among those of the last hour; with None it is not counted."""
+
+    user_name: str
+    now_ms: int | None = None
+
+
+class TokenIssuersConfigured(_Record, frozen=True, kw_only=True):
+    """Sets the trusted issuers of tokens, with all their keys. Brokers close the connections of
+    clients that logged in by a token of an issuer that is not listed any more."""
+
+    issuers: tuple[TokenIssuer, ...]
+
+
+class ClientAuthoritiesConfigured(_Record, frozen=True, kw_only=True):
+    """Sets the certificate authorities that are trusted for clients' certificates. Brokers close
+    the connections of clients that logged in by a certificate of another authority."""
+
+    authorities: tuple[ClientAuthority, ...]
+
+
+class UserCertificatesSet(_Record, frozen=True, kw_only=True):
+    """Sets the client certificates by which a user may log in. It replaces the user's former
+    row."""
+
+    row: UserCertificates
+
+
+class UserCertificatesRemoved(_Record, frozen=True, kw_only=True):
+    """Removes the user's row of client certificates: the user cannot log in by a certificate any
+    more."""
+
+    user: str
+
+
+class QuotasSet(_Record, frozen=True, kw_only=True):
+    """Sets all quotas of one entity (user, client id, IP address). It replaces the entity's former
+    row."""
+
+    row: QuotaRow
+
+
+class QuotasRemoved(_Record, frozen=True, kw_only=True):
+    """Removes all quotas of one entity."""
+
+    entity: QuotaEntity
+
+
+class InsideModeSet(_Record, frozen=True, kw_only=True):
+    """Sets the TLS mode of the connections among brokers and controllers."""
+
+    mode: InsideMode
+
+
+class CertificatesAllowed(_Record, frozen=True, kw_only=True):
+    """Sets the certificates that a broker may present to other brokers and controllers, as SHA-256
+    fingerprints, newest first. Empty means that the broker is removed. Connections with any other
+    certificate of this broker are closed."""
+
+    broker_id: BrokerId
+    sha256: tuple[str, ...]
 
 
 class SnapshotTaken(_Record, frozen=True, kw_only=True):

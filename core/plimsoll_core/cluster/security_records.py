@@ -1,4 +1,5 @@
-"""Applies the records about credentials, users and ACLs; and their rows in a snapshot.
+"""Applies the records about credentials, users, ACLs, quotas and certificates; and their rows in a
+snapshot.
 
 Called by `image.apply` and `image_encoding`.  The index of ACLs is changed by what a record adds
 or takes away.
@@ -18,6 +19,7 @@ from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.security.acl import Acl
 from plimsoll_core.security.acl_index import index_of
 from plimsoll_core.security.client_certificates import ClientAuthority, UserCertificates
+from plimsoll_core.security.inside import BrokerCertificates
 from plimsoll_core.security.scram import ScramCredential
 from plimsoll_core.security.state import (
     REMOVALS_KEPT_MS,
@@ -111,6 +113,28 @@ def _with(image: ClusterImage, security: Security) -> ClusterImage:
     return replace(image, security=security)
 
 
+def quotas_set(image: ClusterImage, record: r.QuotasSet) -> ClusterImage:
+    return replace(image, quotas=image.quotas.with_row(record.row))
+
+
+def quotas_removed(image: ClusterImage, record: r.QuotasRemoved) -> ClusterImage:
+    return replace(image, quotas=image.quotas.without(record.entity))
+
+
+def inside_mode_set(image: ClusterImage, record: r.InsideModeSet) -> ClusterImage:
+    return replace(image, inside=replace(image.inside, mode=record.mode))
+
+
+def certificates_allowed(image: ClusterImage, record: r.CertificatesAllowed) -> ClusterImage:
+    rows = {one.broker_id: one for one in image.inside.certificates}
+    rows.pop(record.broker_id, None)
+    if record.sha256:
+        row = BrokerCertificates(broker_id=record.broker_id, sha256=record.sha256)
+        rows[record.broker_id] = row
+    certificates = tuple(row for _, row in sorted(rows.items()))
+    return replace(image, inside=replace(image.inside, certificates=certificates))
+
+
 APPLIERS: dict[type, Callable[[ClusterImage, Any], ClusterImage]] = {
     r.AuthorizationConfigured: authorization_configured,
     r.ScramCredentialSet: credential_set,
@@ -123,6 +147,10 @@ APPLIERS: dict[type, Callable[[ClusterImage, Any], ClusterImage]] = {
     r.ClientAuthoritiesConfigured: client_authorities_configured,
     r.UserCertificatesSet: user_certificates_set,
     r.UserCertificatesRemoved: user_certificates_removed,
+    r.QuotasSet: quotas_set,
+    r.QuotasRemoved: quotas_removed,
+    r.InsideModeSet: inside_mode_set,
+    r.CertificatesAllowed: certificates_allowed,
 }
 """A part of `image`'s table."""
 

@@ -3,7 +3,9 @@
 A rule returns a `CoordinatorOutcome` and writes nothing durable. The shell appends and applies
 `records`. It sends each reply only when all records written of the group so far are committed, also
 a reply that only reads, so that no failover can undo what a client was told. `at_once` is for
-replies that depend on the request alone. Source: docs/protocol.md §5.8.
+replies that depend on the request alone. `told` translates the errors of a coordinator's log into
+those that its clients expect. Sources: docs/protocol.md §5.8; Kafka's
+`CoordinatorOperationExceptionHelper`.
 """
 
 from __future__ import annotations
@@ -13,6 +15,26 @@ from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from plimsoll_core.errors import Code
+
+_TOLD: dict[Code, Code] = {
+    Code.NONE: Code.NONE,
+    # Written or not: the client finds the coordinator again and asks again.
+    Code.UNKNOWN_TOPIC_OR_PARTITION: Code.COORDINATOR_NOT_AVAILABLE,
+    Code.REQUEST_TIMED_OUT: Code.COORDINATOR_NOT_AVAILABLE,
+    Code.NOT_ENOUGH_REPLICAS: Code.COORDINATOR_NOT_AVAILABLE,
+    Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND: Code.COORDINATOR_NOT_AVAILABLE,
+    # The group is another broker's by now.
+    Code.NOT_LEADER_OR_FOLLOWER: Code.NOT_COORDINATOR,
+    Code.KAFKA_STORAGE_ERROR: Code.NOT_COORDINATOR,
+    Code.MESSAGE_TOO_LARGE: Code.UNKNOWN_SERVER_ERROR,
+}
+
+
+def told(code: Code) -> Code:
+    """Return the error code that a coordinator's client gets for the partition replica's error
+    code."""
+    return _TOLD.get(code, Code.UNKNOWN_SERVER_ERROR)
+
 
 RecordT = TypeVar("RecordT")
 OperationT = TypeVar("OperationT")

@@ -2,9 +2,8 @@
 
 The same values are `decide`'s input and, between processes, the body of a private request
 (`plimsoll_wire.control`).  No other module defines messages between broker and controller, but
-its parts (`brokers`, `declared_topics`, `elections`, `reassignments`, `rebalances`, `security`,
-`topic_changes`) and `metadata_stream`.
-Every answer carries the controller's epoch; a broker that has seen a higher one ignores it.
+its parts (`brokers`, `elections`, `moves`, `security`, `topics`) and `metadata_stream`. Every
+answer carries the controller's epoch; a broker that has seen a higher one ignores it.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from plimsoll_core.ids import (
     PartitionEpoch,
 )
 from plimsoll_core.messages.base import Message
-from plimsoll_core.messages.broker_figures import BrokerFigures
 from plimsoll_core.messages.brokers import (
+    BrokerFigures,
     DeclareListeners,
     InsideRequest,
     MembershipRequest,
@@ -33,27 +32,28 @@ from plimsoll_core.messages.brokers import (
     RestartAnswer,
     WithdrawRestart,
 )
-from plimsoll_core.messages.declared_topics import DeclareTopic as DeclareTopic
-from plimsoll_core.messages.declared_topics import DetachTopic as DetachTopic
-from plimsoll_core.messages.declared_topics import TopicObjectGone as TopicObjectGone
 from plimsoll_core.messages.elections import ElectionsAnswer, ElectLeaders, NameLeaders
-from plimsoll_core.messages.reassignments import (
+from plimsoll_core.messages.moves import (
     AlterReassignments,
     LimitMovement,
     ReassignmentObjectGone,
     ReassignmentsAnswer,
     ReassignmentState,
+    RebalanceRequest,
+    RebalanceState,
     ReportCopies,
     RunReassignment,
 )
-from plimsoll_core.messages.rebalances import RebalanceRequest, RebalanceState
 from plimsoll_core.messages.security import (
     OnBehalf,
     SecurityAnswer,
     SecurityChange,
     SecurityDeclaration,
 )
-from plimsoll_core.messages.topic_changes import EnsureInternalTopic, TopicChange, TopicsChanged
+from plimsoll_core.messages.topics import DeclareTopic as DeclareTopic
+from plimsoll_core.messages.topics import DetachTopic as DetachTopic
+from plimsoll_core.messages.topics import EnsureInternalTopic, TopicChange, TopicsChanged
+from plimsoll_core.messages.topics import TopicObjectGone as TopicObjectGone
 
 
 class LogPosition(msgspec.Struct, frozen=True, kw_only=True):

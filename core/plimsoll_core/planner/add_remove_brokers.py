@@ -9,8 +9,7 @@ from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.phrasing import NAMED_AT_MOST, brokers_text, counted, first_few
 from plimsoll_core.planner.draft import PlanDraft
-from plimsoll_core.planner.fewest_moves import spread
-from plimsoll_core.planner.move_costs import vacancy
+from plimsoll_core.planner.replica_layout import spread, vacancy
 from plimsoll_core.planner.request import AddBrokers, RemoveBrokers
 from plimsoll_core.planner.survey import Rows, Survey
 

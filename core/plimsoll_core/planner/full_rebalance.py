@@ -18,9 +18,9 @@ from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.phrasing import NAMED_AT_MOST, brokers_text, counted
 from plimsoll_core.planner.draft import PlanDraft
-from plimsoll_core.planner.fewest_moves import lower_bound, spread, targets_of
 from plimsoll_core.planner.matching import permute
 from plimsoll_core.planner.placement import Located, Row, interleave, place, racks_of, start_of
+from plimsoll_core.planner.replica_layout import lower_bound, spread, targets_of
 from plimsoll_core.planner.survey import (
     Rows,
     Survey,

@@ -15,8 +15,9 @@ import msgspec
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey, RebalanceMode, RebalanceMove
 from plimsoll_core.errors import Refusal
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.messages.rebalances import MoveLimits
+from plimsoll_core.messages.moves import MoveLimits
 from plimsoll_core.planner.disk_room import DiskRoom
+from plimsoll_core.planner.draft import WhatIf, what_if
 from plimsoll_core.planner.outcome import Plan, plan_hash
 from plimsoll_core.planner.placement import RackPolicy
 from plimsoll_core.planner.plan import plan
@@ -31,7 +32,6 @@ from plimsoll_core.planner.request import (
     RemoveBrokers,
     Request,
 )
-from plimsoll_core.planner.risk import WhatIf, what_if
 from plimsoll_core.planner.waves import Limits, waves
 
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId, TopicId
 from plimsoll_core.phrasing import NAMED_AT_MOST, brokers_text, counted
-from plimsoll_core.planner.move_costs import Layout, Opening
 from plimsoll_core.planner.outcome import Skipped
 from plimsoll_core.planner.placement import EXPLICIT, RackPolicy, Row, rack_need
 from plimsoll_core.planner.preferred_leaders import Leadership, Seats
+from plimsoll_core.planner.replica_layout import Layout, Opening
 from plimsoll_core.planner.request import PlanPartition, PlanTopic, Request
 
 Rows = list[list[BrokerId]]

@@ -15,10 +15,9 @@ from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId, TopicId
 from plimsoll_core.phrasing import NAMED_AT_MOST, brokers_text, counted, replicas_text
 from plimsoll_core.planner.draft import PlanDraft
-from plimsoll_core.planner.fewest_moves import spread
-from plimsoll_core.planner.move_costs import vacancy
 from plimsoll_core.planner.outcome import Skipped
 from plimsoll_core.planner.placement import EXPLICIT, Row, racks_of
+from plimsoll_core.planner.replica_layout import spread, vacancy
 from plimsoll_core.planner.request import (
     ChangeTopics,
     MoveOff,

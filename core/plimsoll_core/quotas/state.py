@@ -1,6 +1,6 @@
 """The committed quotas, and the choice of the one that holds for a client.
 
-A part of a cluster's image, changed by `cluster.quota_records` alone.  Source: KIP-13, KIP-55,
+A part of a cluster's image, changed by `cluster.security_records` alone.  Source: KIP-13, KIP-55,
 KIP-124, KIP-599, KIP-612; `ClientQuotaManager` of Kafka for the order in which quotas are looked
 up, and for the clients that share one.
 """

@@ -10,7 +10,7 @@ from plimsoll_core.cluster.record_versions import NEWEST, RELEASES
 from plimsoll_core.cluster.topic_configs import UNCLEAN_ENABLE, UNCLEAN_RECOVERY
 from plimsoll_core.controller.kernel.settings import OffsetsTopic, Settings
 from plimsoll_core.errors import Reason, Refusal
-from plimsoll_core.messages.broker_figures import LogOutput
+from plimsoll_core.messages.brokers import LogOutput
 from plimsoll_operator.api.cluster_topics import (
     REPLICATION_FACTOR_DEFAULT,
     TopicDefaults,

@@ -24,8 +24,8 @@ from uuid import UUID
 from plimsoll_core.cluster.image import append, apply_all
 from plimsoll_core.cluster.image_encoding import decode_image
 from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.cluster.record_versions import MetadataTooNew
 from plimsoll_core.cluster.records import Record
-from plimsoll_core.cluster.unknown_records import MetadataTooNew
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import ControllerEpoch, MetadataOffset
 from plimsoll_core.messages.metadata_stream import MetadataBatchCopy

@@ -21,7 +21,7 @@ from plimsoll_core.addresses import to_listen
 from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import ControllerEpoch
-from plimsoll_core.messages.broker_figures import TopicDefaults
+from plimsoll_core.messages.brokers import TopicDefaults
 from plimsoll_core.messages.metadata_stream import FetchMetadata
 from plimsoll_core.messages.requests import (
     AlterPartition,

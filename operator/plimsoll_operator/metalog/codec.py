@@ -20,8 +20,8 @@ from typing import Any
 
 import msgspec
 
+from plimsoll_core.cluster.record_versions import MetadataTooNew, read_records
 from plimsoll_core.cluster.records import Record, SnapshotTaken
-from plimsoll_core.cluster.unknown_records import MetadataTooNew, read_records
 from plimsoll_operator.metalog.interface import (
     AppendRefused,
     Batch,

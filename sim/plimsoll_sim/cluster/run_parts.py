@@ -12,10 +12,10 @@ from msgspec import structs
 
 from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.messages.elections import ElectLeaders
-from plimsoll_core.messages.reassignments import AlterReassignments
+from plimsoll_core.messages.moves import AlterReassignments
 from plimsoll_core.messages.requests import CreateTopics
 from plimsoll_core.messages.security import OnBehalf
-from plimsoll_core.messages.topic_changes import TopicChange
+from plimsoll_core.messages.topics import TopicChange
 from plimsoll_core.security.acl import ANONYMOUS
 from plimsoll_sim.checkers.acked_and_read import ClientChecker
 from plimsoll_sim.checkers.groups import GroupChecker

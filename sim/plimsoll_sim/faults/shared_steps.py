@@ -8,7 +8,7 @@ from functools import partial
 from plimsoll_core.cluster.model import Partition
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.elections import ElectLeaders, PartitionName
-from plimsoll_core.messages.reassignments import AlterReassignments, PartitionTarget
+from plimsoll_core.messages.moves import AlterReassignments, PartitionTarget
 from plimsoll_sim.cluster.world import TOPIC, World
 from plimsoll_sim.environment.connection_end import End
 from plimsoll_sim.faults import observed_partitions

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from plimsoll_core.cluster.model import Topic
 from plimsoll_core.messages.requests import CreateTopics, NewTopic
-from plimsoll_core.messages.topic_changes import (
+from plimsoll_core.messages.topics import (
     AddPartitions,
     AlterTopicConfigs,
     ConfigChange,

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from plimsoll_core.cluster.model import AnnouncedEndpoint, Broker, ClusterImage, Partition
 from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataOffset
-from plimsoll_core.messages.broker_figures import BrokerFigures, InsideFigures
+from plimsoll_core.messages.brokers import BrokerFigures, InsideFigures
 from plimsoll_core.messages.metadata_stream import FetchMetadata
 from plimsoll_core.messages.requests import (
     CreateTopics,

@@ -37,7 +37,7 @@ from plimsoll_core.cluster.listener_peers import Port
 from plimsoll_core.cluster.records import MetadataVersionFinalized
 from plimsoll_core.controller.kernel.settings import OffsetsTopic
 from plimsoll_core.ids import BrokerLifetime
-from plimsoll_core.messages.topic_changes import EnsureInternalTopic
+from plimsoll_core.messages.topics import EnsureInternalTopic
 from plimsoll_wire.api_versions import SUPPORTED, ApiKey
 from plimsoll_wire.batches import HEADER_SIZE, parse_header, seal
 from plimsoll_wire.compression import ZSTD, packed

@@ -19,7 +19,7 @@ from plimsoll_core.cluster.model import (
     Recovery,
     TopicObject,
 )
-from plimsoll_core.cluster.unknown_records import MetadataTooNew, read_records
+from plimsoll_core.cluster.record_versions import MetadataTooNew, read_records
 
 TOPIC = UUID(int=7)
 OBJECT = TopicObject(namespace="shop", name="orders", uid="u1")

@@ -6,7 +6,6 @@ from immutables import Map
 from msgspec.structs import replace
 
 from plimsoll_core.cluster.image import apply_all
-from plimsoll_core.cluster.limited_copies import CLUSTER, Limit, is_limited, limit_of
 from plimsoll_core.cluster.model import (
     ClusterImage,
     MovedPartitions,
@@ -17,7 +16,15 @@ from plimsoll_core.cluster.model import (
     RebalanceMove,
     RebalanceObject,
 )
-from plimsoll_core.cluster.move_owners import Mover, mover_of, running
+from plimsoll_core.cluster.move_owners import (
+    CLUSTER,
+    Limit,
+    Mover,
+    is_limited,
+    limit_of,
+    mover_of,
+    running,
+)
 from plimsoll_core.cluster.records import RebalanceAdvanced, RebalanceMovesAdded, RebalanceNoted
 from plimsoll_core.ids import BrokerId, LeaderEpoch, PartitionEpoch
 

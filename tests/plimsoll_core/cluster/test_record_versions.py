@@ -12,8 +12,14 @@ from plimsoll_core.cluster import record_versions as versions
 from plimsoll_core.cluster import records as r
 from plimsoll_core.cluster.image import append, apply
 from plimsoll_core.cluster.model import ClusterImage
-from plimsoll_core.cluster.record_versions import NEWEST, OLDEST, RELEASES, TABLE
-from plimsoll_core.cluster.unknown_records import MetadataTooNew, read_records
+from plimsoll_core.cluster.record_versions import (
+    NEWEST,
+    OLDEST,
+    RELEASES,
+    TABLE,
+    MetadataTooNew,
+    read_records,
+)
 
 SNAPSHOT_FIELDS = {
     "_Snapshot": {

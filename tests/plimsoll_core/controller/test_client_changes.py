@@ -13,7 +13,7 @@ from plimsoll_core.cluster.records import (
     TopicCreated,
 )
 from plimsoll_core.messages.requests import CreateTopics, DetachTopic, NewTopic
-from plimsoll_core.messages.topic_changes import (
+from plimsoll_core.messages.topics import (
     AddPartitions,
     AlterTopicConfigs,
     ConfigChange,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from plimsoll_core.cluster.topic_configs import UNCLEAN_RECOVERY
 from plimsoll_core.controller.partitions.unclean_recovery import CAUSES, how_elected
 from plimsoll_core.messages.elections import ElectLeaders, NamedLeader, NameLeaders
-from plimsoll_core.messages.reassignments import AlterReassignments, PartitionTarget
+from plimsoll_core.messages.moves import AlterReassignments, PartitionTarget
 from plimsoll_core.messages.requests import BrokerProvenDead, Tick
 
 BROKERS = 4

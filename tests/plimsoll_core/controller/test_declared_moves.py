@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from plimsoll_core.cluster.model import ReassignmentObject
-from plimsoll_core.messages.reassignments import (
+from plimsoll_core.messages.moves import (
     CopySize,
     LimitMovement,
     ReportCopies,

@@ -22,9 +22,9 @@ from plimsoll_core.controller.decide import Settings, decide
 from plimsoll_core.errors import Code
 from plimsoll_core.messages import security as m
 from plimsoll_core.messages.elections import ElectLeaders
-from plimsoll_core.messages.reassignments import AlterReassignments, PartitionTarget
+from plimsoll_core.messages.moves import AlterReassignments, PartitionTarget
 from plimsoll_core.messages.requests import CreateTopics, DeleteTopics, NewTopic, Refused
-from plimsoll_core.messages.topic_changes import (
+from plimsoll_core.messages.topics import (
     AddPartitions,
     AlterTopicConfigs,
     EnsureInternalTopic,

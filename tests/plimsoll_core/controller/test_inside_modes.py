@@ -9,8 +9,12 @@ from plimsoll_core.cluster.image_encoding import decode_image, encode_image
 from plimsoll_core.cluster.records import MetadataVersionFinalized
 from plimsoll_core.controller.security.inside_modes import SINCE
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.messages.broker_figures import BrokerFigures, InsideFigures
-from plimsoll_core.messages.brokers import AllowCertificates, SetInsideMode
+from plimsoll_core.messages.brokers import (
+    AllowCertificates,
+    BrokerFigures,
+    InsideFigures,
+    SetInsideMode,
+)
 from plimsoll_core.messages.requests import Done, Refused
 from plimsoll_core.security.inside import InsideMode
 

@@ -15,9 +15,9 @@ from plimsoll_core.cluster.topic_names import GROUP_OFFSETS
 from plimsoll_core.controller.kernel.settings import OffsetsTopic
 from plimsoll_core.controller.topics.internal_topics import LOOK_EVERY_MS
 from plimsoll_core.messages.brokers import SetLeaving
-from plimsoll_core.messages.reassignments import AlterReassignments, PartitionTarget
+from plimsoll_core.messages.moves import AlterReassignments, PartitionTarget
 from plimsoll_core.messages.requests import Done, Tick
-from plimsoll_core.messages.topic_changes import EnsureInternalTopic
+from plimsoll_core.messages.topics import EnsureInternalTopic
 
 PARTITIONS = 4
 

@@ -18,7 +18,7 @@ from plimsoll_core.messages.requests import (
     Refused,
     TopicsAnswer,
 )
-from plimsoll_core.messages.topic_changes import EnsureInternalTopic
+from plimsoll_core.messages.topics import EnsureInternalTopic
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from tests.plimsoll_core.controller.test_reassignment_object import (
 
 from plimsoll_core.cluster.records import RestartEnded, RestartGranted
 from plimsoll_core.controller.moves import target_choice
-from plimsoll_core.messages.reassignments import TopicMove
+from plimsoll_core.messages.moves import TopicMove
 from plimsoll_core.messages.requests import Tick
 
 __all__ = ["five"]

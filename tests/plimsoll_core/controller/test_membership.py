@@ -15,7 +15,7 @@ from plimsoll_core.messages.brokers import (
     VolumeGone,
 )
 from plimsoll_core.messages.elections import ElectLeaders
-from plimsoll_core.messages.reassignments import (
+from plimsoll_core.messages.moves import (
     AlterReassignments,
     PartitionTarget,
     RunReassignment,

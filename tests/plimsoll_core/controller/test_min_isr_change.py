@@ -9,7 +9,7 @@ import pytest
 
 from plimsoll_core.cluster.records import PartitionsChanged, TopicConfigured
 from plimsoll_core.messages.requests import Activated, CreateTopics, DeleteTopics, NewTopic, Tick
-from plimsoll_core.messages.topic_changes import (
+from plimsoll_core.messages.topics import (
     AlterTopicConfigs,
     ConfigChange,
     TopicConfigChanges,

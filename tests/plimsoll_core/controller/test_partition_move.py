@@ -10,7 +10,7 @@ from plimsoll_core.cluster.records import PartitionsChanged
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate, change
 from plimsoll_core.controller.moves.partition_move import begun, rolled_back
 from plimsoll_core.errors import Reason, Refusal
-from plimsoll_core.messages.reassignments import AlterReassignments, PartitionTarget, TargetAnswer
+from plimsoll_core.messages.moves import AlterReassignments, PartitionTarget, TargetAnswer
 from plimsoll_core.messages.requests import BrokerProvenDead, CreateTopics, NewTopic
 
 Build = Callable[..., Partition]

@@ -9,10 +9,10 @@ import pytest
 from plimsoll_core.cluster.model import Topic
 from plimsoll_core.cluster.records import MetadataVersionFinalized
 from plimsoll_core.errors import Code
-from plimsoll_core.messages.broker_figures import BrokerFigures
+from plimsoll_core.messages.brokers import BrokerFigures
 from plimsoll_core.messages.requests import CreateTopics, DeleteTopics, NewTopic, TopicAnswer
 from plimsoll_core.messages.security import OnBehalf
-from plimsoll_core.messages.topic_changes import AddPartitions, TopicGrowth
+from plimsoll_core.messages.topics import AddPartitions, TopicGrowth
 from plimsoll_core.security.acl import ANONYMOUS
 
 MOST = 300

@@ -9,7 +9,7 @@ from plimsoll_core.cluster.image_encoding import decode_image, encode_image
 from plimsoll_core.cluster.model import MovedPartitions, Reassignment, ReassignmentObject
 from plimsoll_core.cluster.records import PartitionsChanged, ReassignmentNoted
 from plimsoll_core.controller.moves.reassignment_object import ROWS_MAX
-from plimsoll_core.messages.reassignments import (
+from plimsoll_core.messages.moves import (
     AlterReassignments,
     PartitionTarget,
     ReassignmentObjectGone,

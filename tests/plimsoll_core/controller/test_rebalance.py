@@ -31,17 +31,15 @@ from plimsoll_core.cluster.model import (
 from plimsoll_core.cluster.records import RebalanceMovesAdded, RebalanceNoted
 from plimsoll_core.controller.moves.rebalance_object import ROWS_MAX
 from plimsoll_core.errors import Reason, Refusal
-from plimsoll_core.messages.reassignments import (
+from plimsoll_core.messages.moves import (
     AlterReassignments,
-    PartitionTarget,
-    RunReassignment,
-    TopicMove,
-)
-from plimsoll_core.messages.rebalances import (
     BeginRebalance,
+    PartitionTarget,
     RebalanceObjectGone,
     RebalanceState,
+    RunReassignment,
     RunRebalance,
+    TopicMove,
 )
 from plimsoll_core.messages.requests import (
     Refused,

@@ -8,7 +8,7 @@ from msgspec import structs
 from tests.plimsoll_core.rebalances import begin, copied, finish, look, moving, topic
 
 from plimsoll_core.cluster.model import ReassignmentObject, RebalanceMove
-from plimsoll_core.messages.reassignments import (
+from plimsoll_core.messages.moves import (
     AlterReassignments,
     PartitionTarget,
     RunReassignment,

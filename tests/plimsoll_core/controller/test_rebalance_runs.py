@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.plimsoll_core.rebalances import OBJECT, moving, planned, topic
 
-from plimsoll_core.messages.rebalances import BeginRebalance, MoveLimits, RunRebalance
+from plimsoll_core.messages.moves import BeginRebalance, MoveLimits, RunRebalance
 from plimsoll_core.planner.rebalance import Planned
 
 BROKERS = 5

@@ -26,15 +26,13 @@ from plimsoll_core.cluster.model import (
 )
 from plimsoll_core.cluster.records import RebalanceAdvanced, RebalanceMovesAdded
 from plimsoll_core.messages.brokers import SetLeaving
-from plimsoll_core.messages.reassignments import (
+from plimsoll_core.messages.moves import (
     AlterReassignments,
+    MoveLimits,
     PartitionTarget,
     RunReassignment,
-    TopicMove,
-)
-from plimsoll_core.messages.rebalances import (
-    MoveLimits,
     RunRebalance,
+    TopicMove,
 )
 from plimsoll_core.messages.requests import DeleteTopics, SetMembers
 

@@ -10,7 +10,7 @@ from plimsoll_core.cluster.image_encoding import decode_image, encode_image
 from plimsoll_core.cluster.records import RestartEnded, RestartGranted
 from plimsoll_core.errors import Reason
 from plimsoll_core.messages.brokers import RequestRestart, RestartAnswer
-from plimsoll_core.messages.reassignments import AlterReassignments, PartitionTarget
+from plimsoll_core.messages.moves import AlterReassignments, PartitionTarget
 from plimsoll_core.messages.requests import CreateTopics, NewTopic, Refused, SetMembers, Tick
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from plimsoll_core.messages.broker_figures import BrokerFigures
+from plimsoll_core.messages.brokers import BrokerFigures
 from plimsoll_core.messages.requests import Tick
 
 SHORT = BrokerFigures(disk_short=True)

@@ -26,7 +26,7 @@ from plimsoll_core.messages.elections import (
     NameLeaders,
     PartitionName,
 )
-from plimsoll_core.messages.reassignments import (
+from plimsoll_core.messages.moves import (
     AlterReassignments,
     CopySize,
     LimitMovement,
@@ -49,7 +49,7 @@ from plimsoll_core.messages.requests import (
     Tick,
     TopicObjectGone,
 )
-from plimsoll_core.messages.topic_changes import (
+from plimsoll_core.messages.topics import (
     AddPartitions,
     AlterTopicConfigs,
     ConfigChange,

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll_core.coordination.codes import told
 from plimsoll_core.coordination.deadlines import Deadlines
 from plimsoll_core.coordination.hashing import java_hash, partition_of
+from plimsoll_core.coordination.outcome import told
 from plimsoll_core.errors import Code
 
 

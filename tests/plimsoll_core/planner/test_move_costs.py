@@ -1,6 +1,6 @@
 """Replicas in the making: the cheapest of the moves between two brokers."""
 
-from plimsoll_core.planner.move_costs import LOOK_AT_MOST, Layout, Opening
+from plimsoll_core.planner.replica_layout import LOOK_AT_MOST, Layout, Opening
 
 
 def test_returning_replica_is_found_behind_free_moves() -> None:

@@ -17,6 +17,7 @@ from tests.plimsoll_core.planner.clusters import (
 )
 
 from plimsoll_core.cluster.model import PartitionKey
+from plimsoll_core.planner.draft import lowest_isr_margin, what_if
 from plimsoll_core.planner.outcome import Move, Plan, plan_hash
 from plimsoll_core.planner.request import (
     AddBrokers,
@@ -27,7 +28,6 @@ from plimsoll_core.planner.request import (
     Request,
     SetReplicationFactor,
 )
-from plimsoll_core.planner.risk import lowest_isr_margin, what_if
 from plimsoll_core.planner.waves import Limits, waves
 
 

@@ -31,7 +31,7 @@ from plimsoll_core.cluster.records import (
 from plimsoll_core.controller.decide import Settings, VolatileState, decide
 from plimsoll_core.controller.moves import partition_move
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.messages.reassignments import RunReassignment, TopicMove
+from plimsoll_core.messages.moves import RunReassignment, TopicMove
 from plimsoll_operator.history.changes import A_CLIENT, ChangeRow, changes
 
 MS = 1_700_000_000_000

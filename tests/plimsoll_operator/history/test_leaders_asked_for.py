@@ -8,7 +8,7 @@ from tests.plimsoll_core.conftest import World
 
 from plimsoll_core.cluster.model import ReassignmentObject
 from plimsoll_core.messages.elections import ElectLeaders, PartitionName
-from plimsoll_core.messages.reassignments import RunReassignment, TopicMove
+from plimsoll_core.messages.moves import RunReassignment, TopicMove
 from plimsoll_core.messages.requests import Answer, CreateTopics, NewTopic, Request, Tick
 from plimsoll_operator.history.changes import A_CLIENT, CONTROLLER, ChangeRow, changes
 

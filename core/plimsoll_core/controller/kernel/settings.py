@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from plimsoll_core.cluster.model import UncleanRecovery
 from plimsoll_core.controller.kernel.availability_margin import ExposedTopics
-from plimsoll_core.messages.broker_figures import AS_STARTED, LogOutput
+from plimsoll_core.messages.brokers import AS_STARTED, LogOutput
 from plimsoll_core.planner.placement import RackPolicy
 
 

@@ -20,7 +20,7 @@ from plimsoll_core.cluster.records import (
     TopicRemoved,
 )
 from plimsoll_core.ids import BrokerEpoch, BrokerId, LeaderEpoch, MetadataOffset, TopicId
-from plimsoll_core.messages.broker_figures import BrokerFigures
+from plimsoll_core.messages.brokers import BrokerFigures
 
 
 @dataclass(slots=True, kw_only=True)

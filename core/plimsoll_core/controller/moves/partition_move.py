@@ -28,7 +28,7 @@ from plimsoll_core.controller.kernel.partition_change import Ids, PartitionUpdat
 from plimsoll_core.controller.kernel.rack_rules import check_spread
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId, TopicId
-from plimsoll_core.messages.reassignments import (
+from plimsoll_core.messages.moves import (
     AlterReassignments,
     LimitMovement,
     PartitionTarget,

@@ -50,7 +50,7 @@ from plimsoll_core.controller.moves.target_choice import (
 from plimsoll_core.controller.partitions.leader_elections import lead_by_preferred
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.messages.reassignments import (
+from plimsoll_core.messages.moves import (
     ReassignmentObjectGone,
     ReassignmentState,
     RunReassignment,

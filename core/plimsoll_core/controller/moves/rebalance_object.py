@@ -46,7 +46,7 @@ from plimsoll_core.controller.moves.target_choice import Want, choose, is_lost, 
 from plimsoll_core.controller.partitions.leader_elections import lead_by_preferred
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.messages.rebalances import (
+from plimsoll_core.messages.moves import (
     BeginRebalance,
     RebalanceObjectGone,
     RebalanceState,

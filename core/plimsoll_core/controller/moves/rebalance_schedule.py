@@ -26,7 +26,7 @@ from plimsoll_core.controller.moves.target_choice import (
     waited_for,
 )
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.messages.rebalances import MoveLimits
+from plimsoll_core.messages.moves import MoveLimits
 from plimsoll_core.planner.disk_room import no_room
 
 TARGET_DOWN = "TargetDown"

@@ -34,7 +34,7 @@ from plimsoll_core.controller.kernel.volatile_state import VolatileState
 from plimsoll_core.controller.moves.partition_move import begun, check_target
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId, TopicId
-from plimsoll_core.messages.reassignments import (
+from plimsoll_core.messages.moves import (
     RunReassignment,
 )
 from plimsoll_core.messages.requests import DeclareTopic

@@ -16,7 +16,7 @@ from plimsoll_core.cluster.record_versions import introduced
 from plimsoll_core.cluster.records import ScramCredentialSet
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.elections import ElectLeaders
-from plimsoll_core.messages.reassignments import AlterReassignments
+from plimsoll_core.messages.moves import AlterReassignments
 from plimsoll_core.messages.requests import CreateTopics, DeleteTopics
 from plimsoll_core.messages.security import (
     AlterQuotas,
@@ -25,7 +25,7 @@ from plimsoll_core.messages.security import (
     DeleteAcls,
     OnBehalf,
 )
-from plimsoll_core.messages.topic_changes import AddPartitions, AlterTopicConfigs
+from plimsoll_core.messages.topics import AddPartitions, AlterTopicConfigs
 from plimsoll_core.security.acl import ANONYMOUS, CLUSTER_NAME, AclOperation, ResourceType
 from plimsoll_core.security.acl_index import AclQuestion
 from plimsoll_core.security.state import Mode

@@ -41,7 +41,7 @@ from plimsoll_core.messages.requests import (
     TopicAnswer,
 )
 from plimsoll_core.messages.requests import TopicsAnswer as Answers
-from plimsoll_core.messages.topic_changes import AddPartitions, TopicGrowth, TopicsChanged
+from plimsoll_core.messages.topics import AddPartitions, TopicGrowth, TopicsChanged
 from plimsoll_core.planner.placement import EXPLICIT, ROUND_ROBIN, Assignment
 
 

@@ -50,7 +50,7 @@ from plimsoll_core.controller.topics.topic_creation import declared_elsewhere
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import TopicId
 from plimsoll_core.messages.requests import Answer
-from plimsoll_core.messages.topic_changes import (
+from plimsoll_core.messages.topics import (
     AlterTopicConfigs,
     ConfigChange,
     TopicChanged,

@@ -27,7 +27,7 @@ from plimsoll_core.controller.moves.target_choice import choose, wants_of
 from plimsoll_core.controller.topics.topic_creation import TopicPlan, create, created, place_new
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.requests import Answer, TopicsAnswer
-from plimsoll_core.messages.topic_changes import EnsureInternalTopic
+from plimsoll_core.messages.topics import EnsureInternalTopic
 
 CAUSE = "more brokers may hold it"
 LOWERED = "fewer brokers remain"

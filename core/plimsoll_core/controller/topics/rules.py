@@ -15,7 +15,7 @@ from plimsoll_core.controller.topics.declared_topics import declare, detach
 from plimsoll_core.controller.topics.internal_topics import ensure_internal_topic
 from plimsoll_core.controller.topics.topic_deletion import object_gone
 from plimsoll_core.messages import requests as m
-from plimsoll_core.messages.topic_changes import (
+from plimsoll_core.messages.topics import (
     AddPartitions,
     AlterTopicConfigs,
     EnsureInternalTopic,

@@ -18,8 +18,12 @@ from dataclasses import dataclass
 
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.messages.broker_figures import BrokerFigures, InsideFigures
-from plimsoll_core.messages.brokers import AllowCertificates, SetInsideMode
+from plimsoll_core.messages.brokers import (
+    AllowCertificates,
+    BrokerFigures,
+    InsideFigures,
+    SetInsideMode,
+)
 from plimsoll_core.messages.requests import Refused
 from plimsoll_core.security.inside import (
     ORDER,

@@ -19,7 +19,7 @@ from plimsoll_core.cluster.records import (
     RestartEnded,
 )
 from plimsoll_core.errors import Refusal
-from plimsoll_core.messages.reassignments import LimitMovement
+from plimsoll_core.messages.moves import LimitMovement
 from plimsoll_core.messages.requests import Refused
 from plimsoll_operator.api.broker_configs import broker_configs_of
 from plimsoll_operator.api.cluster_users import ClusterUsers

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from plimsoll_core.cluster.model import ClusterImage, Partition
 from plimsoll_core.cluster.model import Reassignment as Row
-from plimsoll_core.messages.reassignments import ReassignmentState
+from plimsoll_core.messages.moves import ReassignmentState
 from plimsoll_core.messages.requests import Refused
 from plimsoll_operator.api import reassignment as api
 from plimsoll_operator.api.conditions import condition, timestamp

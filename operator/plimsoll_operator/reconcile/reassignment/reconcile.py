@@ -12,7 +12,7 @@ from __future__ import annotations
 from plimsoll_core.cluster.model import Reassignment as Row
 from plimsoll_core.cluster.model import ReassignmentObject
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.messages.reassignments import (
+from plimsoll_core.messages.moves import (
     ReassignmentObjectGone,
     ReassignmentState,
     RunReassignment,

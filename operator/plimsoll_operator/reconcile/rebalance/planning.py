@@ -21,7 +21,7 @@ from plimsoll_core.controller.kernel.volatile_state import VolatileState
 from plimsoll_core.controller.moves.target_choice import disk_rooms
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.messages.rebalances import (
+from plimsoll_core.messages.moves import (
     CONCURRENT_MOVES_PER_BROKER,
     BeginRebalance,
     MoveLimits,

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from plimsoll_core.cluster.model import ClusterImage, RebalanceRest
 from plimsoll_core.cluster.model import Rebalance as Row
 from plimsoll_core.errors import Reason, Refusal
-from plimsoll_core.messages.rebalances import RebalanceState
+from plimsoll_core.messages.moves import RebalanceState
 from plimsoll_core.messages.requests import Refused
 from plimsoll_core.phrasing import NAMED_AT_MOST, brokers_text
 from plimsoll_core.planner.rebalance import Planned

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from plimsoll_core.cluster.model import Rebalance as Row
-from plimsoll_core.messages.rebalances import RebalanceObjectGone, RebalanceState
+from plimsoll_core.messages.moves import RebalanceObjectGone, RebalanceState
 from plimsoll_core.messages.requests import Refused
 from plimsoll_core.planner.rebalance import Planned
 from plimsoll_operator.api.conditions import has_ended, timestamp

@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 
 from plimsoll_core.cluster.record_versions import TERMS_SINCE
-from plimsoll_core.messages.reassignments import LimitMovement
+from plimsoll_core.messages.moves import LimitMovement
 from plimsoll_sim.cluster.world import World
 from plimsoll_sim.faults import observed_partitions
 from plimsoll_sim.faults.fault_context import FaultContext, Script, Wait, pause

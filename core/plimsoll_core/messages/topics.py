@@ -1,7 +1,8 @@
-"""Requests that change topics which no object declares, and their answer.
+"""Requests about topics: the operator's for those that objects declare, clients' for all others.
 
-Each topic is answered alone: a refused one changes nothing, and the others go on.  A broker sends
-EnsureInternalTopic only from metadata version 2 on, to no controller that may be older.
+Part of `messages.requests`.  Each topic of a client's request is answered alone: a refused one
+changes nothing, and the others go on.  A broker sends EnsureInternalTopic only from metadata
+version 2 on, to no controller that may be older.
 """
 
 from __future__ import annotations
@@ -11,9 +12,56 @@ from uuid import UUID
 
 import msgspec
 
+from plimsoll_core.cluster.model import TopicObject
 from plimsoll_core.ids import BrokerId, MetadataOffset
 from plimsoll_core.messages.base import Message
 from plimsoll_core.messages.security import OnBehalf
+
+
+class DeclareTopic(Message, frozen=True, kw_only=True):
+    """Make a topic what its Topic object states: create, bind, grow, reconfigure or revive it.
+
+    All values are resolved, without defaults left open. `assignment`: only if `strategy` is
+    "Explicit". `adopt`: the id of the topic without an object that this object takes over.
+    """
+
+    object: TopicObject
+    topic_name: str
+    partitions: int
+    replication_factor: int
+    min_isr: int
+    strategy: str = "RoundRobin"
+    assignment: tuple[tuple[BrokerId, ...], ...] | None = None
+    configs: dict[str, str] = msgspec.field(default_factory=dict)
+    deletion_policy: str = "Delete"
+    adopt: UUID | None = None
+
+
+class TopicObjectGone(Message, frozen=True, kw_only=True):
+    """Report that a Topic object has been deleted. The operator has proof; that it does not see the
+    object is not enough. Times are the API server's.
+
+    The topic becomes pending for `grace_ms` and is then removed, but at most
+    `removals_per_hour_max` topics an hour. `heir`: another object that declares the topic, and
+    takes it over at once. `claimed`: True if an object of another namespace declares the topic
+    without the right to take it over; nothing is removed while it does.
+    """
+
+    object: TopicObject
+    server_now_ms: int
+    grace_ms: int
+    removals_per_hour_max: int
+    acknowledged: bool = False
+    heir: TopicObject | None = None
+    claimed: bool = False
+
+
+class DetachTopic(Message, frozen=True, kw_only=True):
+    """The namespace may no longer declare topics in this cluster: the topic stays, without an
+    object."""
+
+    object: TopicObject
+
 
 ConfigOperation = Literal["Set", "Delete", "Append", "Subtract"]
 """The change of one config; the last two change the items of a list."""
