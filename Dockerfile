@@ -72,7 +72,7 @@ FROM python AS broker
 ENTRYPOINT ["python3", "-m", "plimsoll_broker"]
 
 # The large libraries: a layer that changes only when their own versions do. What a local Spark that
-# reads Kafka never loads stays out (state stores, Hive, machine learning, other cluster managers).
+# reads Kafka never loads stays out (state stores, Hive, machine learning).
 FROM ${BASE} AS large
 COPY --from=requirements /large.txt /
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca \
@@ -80,8 +80,8 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca \
     python3 -m venv /opt/plimsoll && /opt/plimsoll/bin/pip install -q --no-compile --no-deps -r /large.txt \
     && cd "$(/opt/plimsoll/bin/python -c 'import pathlib, pyspark; print(pathlib.Path(pyspark.__file__).parent)')" \
     && rm -rf examples data tests jars/rocksdbjni-* jars/spark-connect* jars/spark-mllib* jars/breeze* jars/spire* \
-        jars/cats-kernel* jars/spark-hive* jars/hive-exec* jars/hive-metastore* jars/derby* jars/kubernetes-* \
-        jars/spark-kubernetes* ../pyarrow/include ../pyarrow/tests ../pyarrow/libarrow_flight* \
+        jars/cats-kernel* jars/spark-hive* jars/hive-exec* jars/hive-metastore* jars/derby* \
+        ../pyarrow/include ../pyarrow/tests ../pyarrow/libarrow_flight* \
     && /opt/plimsoll/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/plimsoll/lib
 
 # The others. Everything is compiled here, because the root file system is read-only where it runs;

@@ -92,17 +92,29 @@ def examine_some(job: CheckJob, items: Iterable[RangeItem | TimelineItem]) -> No
         for item in items:
             found: RangeFindings | Timeline
             if isinstance(item, RangeItem):
-                path = found_path(job, item.span)
                 found = range_findings(job, reader, item)
             else:
-                path = job.results / f"timeline-{item.partition}.found"
                 found = partition_timeline(job, item)
-            _put(path, msgspec.msgpack.encode(found))
+            store(job, item, found)
+
+
+def store(job: CheckJob, item: RangeItem | TimelineItem, found: RangeFindings | Timeline) -> None:
+    """Write the result file of an item."""
+    if isinstance(item, RangeItem):
+        path = found_path(job, item.span)
+    else:
+        path = job.results / f"timeline-{item.partition}.found"
+    _put(path, msgspec.msgpack.encode(found))
 
 
 def found_path(job: CheckJob, span: Span) -> Path:
     """Return the path of the result file of a range."""
     return job.results / f"range-{span.partition}-{span.first}.found"
+
+
+def progress_path(job: CheckJob, span: Span) -> Path:
+    """Return the path of the file that shows how many records of a range were read."""
+    return job.results / f"read-{span.partition}-{span.first}.count"
 
 
 @contextlib.contextmanager
@@ -127,7 +139,7 @@ def range_findings(
     """Read one range of the log and check it against the ledger. `earlier`: the records before the
     range; None: check it by itself. Raises `OutOfTime`."""
     span = item.span
-    progress = ProgressFile(job.results / f"read-{span.partition}-{span.first}.count")
+    progress = ProgressFile(progress_path(job, span))
     log, unreadable = reader.read(span, progress.note) if item.reads else (LogRows.empty(), None)
     progress.write(len(log))
     rows = ledger.read(item.groups).between(span.first, span.end)
@@ -264,6 +276,7 @@ def _counts(fold: Fold, sent: LedgerIndex) -> Counts:
         duplicated=fold.duplicated,
         out_of_order=fold.out_of_order,
         gaps=fold.gaps,
+        unreported=fold.records_of_others(sent.producers),
     )
 
 

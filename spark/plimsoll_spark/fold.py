@@ -8,7 +8,7 @@ range of which the findings may change by that is checked once more, with the re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import numpy as np
 
@@ -87,6 +87,11 @@ class Fold:
             ]
             self.gaps += len(left)
             self._note("gap", partition, left)
+
+    def records_of_others(self, producers: Collection[int]) -> int:
+        """Return the number of different records in the log that other producers of this run wrote
+        than the stated ones."""
+        return self._seen.count_without(producers)
 
     @property
     def examples(self) -> tuple[Example, ...]:

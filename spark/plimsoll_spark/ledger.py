@@ -96,6 +96,8 @@ class LedgerIndex:
 
     groups: tuple[RowGroup, ...]
     outcomes: Mapping[str, int]
+    producers: frozenset[int] = frozenset()
+    """Numbers of all producers that have records in the ledger."""
 
     @property
     def acked(self) -> dict[int, tuple[int, int]]:
@@ -145,12 +147,15 @@ def index(directory: Path) -> LedgerIndex:
     """Return the index of all complete files in a ledger's directory."""
     groups: list[RowGroup] = []
     outcomes: Counter[str] = Counter()
+    producers: set[int] = set()
     for path in sorted(directory.glob("[!_]*.parquet")):
         file = pq.ParquetFile(path)
         groups += (_group(file, path, number) for number in range(file.num_row_groups))
-        for value in pc.value_counts(file.read(["outcome"])["outcome"]).to_pylist():
+        columns = file.read(["outcome", "producer"])
+        for value in pc.value_counts(columns["outcome"]).to_pylist():
             outcomes[value["values"]] += value["counts"]
-    return LedgerIndex(groups=tuple(groups), outcomes=outcomes)
+        producers.update(pc.unique(columns["producer"]).to_pylist())
+    return LedgerIndex(groups=tuple(groups), outcomes=outcomes, producers=frozenset(producers))
 
 
 def _group(file: pq.ParquetFile, path: Path, number: int) -> RowGroup:
@@ -168,10 +173,20 @@ def _group(file: pq.ParquetFile, path: Path, number: int) -> RowGroup:
     )
 
 
+def extract(groups: Sequence[RowGroup], first: int, end: int) -> bytes:
+    """Return a Parquet file of the rows with an acked offset in [first, end), to be sent to an
+    executor."""
+    table = _table(groups)
+    offset = table["offset"]
+    kept = pc.and_(pc.greater_equal(offset, first), pc.less(offset, end))
+    content = pa.BufferOutputStream()
+    pq.write_table(table.filter(kept), content, compression="zstd", row_group_size=len(table) or 1)
+    return bytes(content.getvalue())
+
+
 def read(groups: Sequence[RowGroup]) -> LedgerRows:
     """Return the rows of these row groups, in the given order; none for no row group."""
-    tables = [pq.ParquetFile(group.path).read_row_group(group.number) for group in groups]
-    table = pa.concat_tables(tables) if tables else SCHEMA.empty_table()
+    table = _table(groups)
     return LedgerRows(
         partition=pc.fill_null(table["partition"], NONE).to_numpy(),
         offset=pc.fill_null(table["offset"], NONE).to_numpy(),
@@ -181,3 +196,8 @@ def read(groups: Sequence[RowGroup]) -> LedgerRows:
         send_ms=table["send_ms"].to_numpy(),
         settled_ms=table["settled_ms"].to_numpy(),
     )
+
+
+def _table(groups: Sequence[RowGroup]) -> pa.Table:
+    tables = [pq.ParquetFile(group.path).read_row_group(group.number) for group in groups]
+    return pa.concat_tables(tables) if tables else SCHEMA.empty_table()

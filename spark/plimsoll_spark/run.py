@@ -19,7 +19,16 @@ from typing import Any, TypeVar
 import msgspec
 from pyspark.sql import SparkSession
 
-from plimsoll_spark import checks, drive, ledger, report, session
+from plimsoll_spark import (
+    checks,
+    drive,
+    executor_checks,
+    executor_drive,
+    executor_start,
+    ledger,
+    report,
+    session,
+)
 from plimsoll_spark.login import librdkafka
 from plimsoll_spark.publish import Publisher, PublishFailed
 from plimsoll_spark.records import salt_of
@@ -66,7 +75,11 @@ class Run:
         settings = self._settings
         check(settings)
         client = TopicClient(settings.bootstrap, settings.topic, librdkafka(settings.login))
+        runner = settings.runner
         cores = max(2, min(len(os.sched_getaffinity(0)), MAX_CORES))
+        if runner.executors:
+            cores = runner.executors * runner.cores
+            executor_start.refuse_pods(settings.name, runner)
         self._progress("Producing")
         try:
             partitions = client.partitions(TOPIC_WITHIN_S)
@@ -77,8 +90,10 @@ class Run:
                 name=settings.name,
                 cores=cores,
                 work=self._work,
+                runner=runner,
             )
             try:
+                executor_start.wait(spark, settings.name, runner)
                 planned = self._drive(spark, cores)
                 findings = self._verify(spark, planned, client, before, cores)
             finally:
@@ -124,12 +139,14 @@ class Run:
             work=self._work,
         )
 
+        run_drive = executor_drive.run_drive if settings.runner.executors else drive.run_drive
+
         def tell() -> None:
             counts, _ = drive.progress(planned)
             self._counts = msgspec.structs.replace(self._counts, **counts)
             self._progress("Producing")
 
-        self._watch(spark, lambda: drive.run_drive(spark, planned), tell, self._deadline_s)
+        self._watch(spark, lambda: run_drive(spark, planned), tell, self._deadline_s)
         tell()
         return planned
 
@@ -161,7 +178,8 @@ class Run:
             ranges = checks.expected(now, begun, acked)
             job = self._check_job(sent, results, until_s)
             items = checks.work_items(sent, ranges, checks.readable(ranges, now))
-            checks.examine(spark, job, items, cores)
+            examine = executor_checks.examine if settings.runner.executors else checks.examine
+            examine(spark, job, items, cores)
             then = client.ranges(tuple(sorted(ranges)), left_s())
             left = checks.left_by(ranges, then)
             starts = {p: span.log_start_offset for p, span in left.items()}

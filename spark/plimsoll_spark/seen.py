@@ -7,7 +7,7 @@ copies of a record in ranges, or partitions, that are checked separately.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 import numpy as np
@@ -77,6 +77,11 @@ class Seen:
             if bool((bits[start : start + len(other)] & other).any()):
                 return True
         return False
+
+    def count_without(self, producers: Collection[int]) -> int:
+        """Return the number of records in the set that are of none of these producers."""
+        others = [bits for number, bits in self._bits.items() if number not in producers]
+        return sum(int(np.bitwise_count(bits).sum()) for bits in others)
 
     def add(self, parts: Iterable[SeenBits]) -> None:
         """Add the records of `parts`."""

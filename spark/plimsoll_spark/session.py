@@ -1,8 +1,11 @@
-"""The only builder of a SparkSession: one process, `local[n]`, listening on loopback only.
+"""The only builder of a SparkSession: `local[n]`, which listens on loopback only, or a driver with
+executors.
 
-Called by `verification` and by the tests' fixture. Never downloads: the Kafka connector's jars are
-in the folder that PLIMSOLL_SPARK_JARS names (part of the image; elsewhere `spark/jars.sh` fetches
-them).
+Called by `run` and by the tests' fixture. Executors are pods that Spark makes of the template in
+the driver's configuration, or processes of this machine (`local-cluster`). Spark's RPC between them
+is authenticated and encrypted by a secret of this run. Never downloads: the Kafka connector's jars
+are in the folder that PLIMSOLL_SPARK_JARS names (part of the image; elsewhere `spark/jars.sh`
+fetches them).
 """
 
 from __future__ import annotations
@@ -16,12 +19,22 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
-from plimsoll_spark.settings import Refusal, Refused
+from plimsoll_spark.publish import api_server
+from plimsoll_spark.settings import Pods, Refusal, Refused, Runner
 
 JARS_VARIABLE = "PLIMSOLL_SPARK_JARS"
 MEMORY_VARIABLE = "PLIMSOLL_SPARK_DRIVER_MEMORY"
+POD_NAME_VARIABLE = "PLIMSOLL_POD_NAME"
+POD_IP_VARIABLE = "PLIMSOLL_POD_IP"
 DEFAULT_MEMORY = "512m"
 CONNECTOR = "spark-sql-kafka-0-10_2.13-*.jar"
+LOOPBACK = "127.0.0.1"
+DRIVER_PORT = 7078
+BLOCKS_PORT = 7079
+"""Ports of the pods: of the driver's RPC, and of the blocks of driver and executors. The operator's
+NetworkPolicies name them."""
+TASK_ATTEMPTS = 4
+IN_PROCESS = Runner()
 
 
 def jars_directory() -> Path:
@@ -34,14 +47,23 @@ def jars_directory() -> Path:
     return directory
 
 
+def java() -> Path:
+    """Return the path of the Java program: that of JAVA_HOME, else that of PATH."""
+    home = os.environ.get("JAVA_HOME")
+    return Path(home, "bin", "java") if home else Path(shutil.which("java") or "java").resolve()
+
+
+def spark_home() -> Path:
+    """Return the folder of pyspark, which holds Spark's jars."""
+    return Path(pyspark.__file__).parent
+
+
 def class_archive() -> Path:
     """Return the path of the class archive (`class_archive`) for the present versions of Spark and
     Java; it may not exist. The JVM would silently ignore the archive of another Java, or of changed
     jars."""
     directory = jars_directory()
-    home = os.environ.get("JAVA_HOME")
-    java = Path(home, "bin", "java") if home else Path(shutil.which("java") or "java").resolve()
-    release = java.parent.parent / "release"
+    release = java().parent.parent / "release"
     spark = Path(pyspark.__file__)
     of = (release.read_text() if release.exists() else "", spark, int(spark.stat().st_mtime))
     key = hashlib.sha256(repr(of).encode()).hexdigest()[:12]
@@ -53,20 +75,22 @@ def build(
     name: str,
     cores: int,
     work: Path,
+    runner: Runner = IN_PROCESS,
     archives_to: Path | None = None,
 ) -> SparkSession:
-    """Start the JVM and return a Spark session in it. `cores`: how many tasks run at the same time;
-    `work`: the directory of temporary files; `archives_to`: a file to which the JVM writes an
-    archive of its loaded classes when it ends, None: it uses an existing archive."""
+    """Start the JVM and return a Spark session in it. Executors may not have started yet.
+
+    `cores`: how many tasks run at the same time; `work`: the directory of temporary files;
+    `runner`: the executors, none by default; `archives_to`: a file to which the JVM writes an
+    archive of its loaded classes when it ends, None: it uses an existing archive.
+    """
     # Workers must run the interpreter that has this package, not PATH's `python3`.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     options = {
         "spark.driver.extraClassPath": f"{jars_directory()}/*",
         "spark.driver.memory": os.environ.get(MEMORY_VARIABLE, DEFAULT_MEMORY),
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        # The driver's ports are on loopback; peers without this run's secret are refused.
+        # Peers without this run's secret are refused.
         "spark.authenticate": "true",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -74,13 +98,24 @@ def build(
         "spark.sql.warehouse.dir": str(work / "warehouse"),
         "spark.sql.shuffle.partitions": str(2 * cores),
         "spark.sql.session.timeZone": "UTC",
-        # A producer that is run twice would write its records twice.
-        "spark.task.maxFailures": "1",
         "spark.speculation": "false",
         "spark.driver.extraJavaOptions": " ".join(java_options(archives_to)),
     }
-    builder = SparkSession.builder.appName(name).master(f"local[{cores}]")
-    for key, value in options.items():
+    if runner.executors == 0:
+        master, more = f"local[{cores}]", _loopback() | {
+            # A producer that is run twice would write its records twice.
+            "spark.task.maxFailures": "1",
+        }  # fmt: skip
+    elif runner.pods is None:
+        sizes = f"{runner.executors},{runner.cores},{runner.heap_megabytes}"
+        master, more = f"local-cluster[{sizes}]", _loopback() | _processes(runner)
+        os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {_secret(work)} pyspark-shell"
+        # A worker of `local-cluster` finds Spark's jars by it.
+        os.environ["SPARK_HOME"] = str(spark_home())
+    else:
+        master, more = f"k8s://{api_server()}", _pods(name, runner, runner.pods)
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in (options | more).items():
         builder = builder.config(key, value)
     session: SparkSession = builder.getOrCreate()
     session.sparkContext.setLogLevel("WARN")
@@ -99,3 +134,74 @@ def java_options(archives_to: Path | None = None) -> list[str]:
         return [*options, "-Xlog:disable", f'"-XX:ArchiveClassesAtExit={archives_to}"']
     archive = class_archive()
     return [*options, f'"-XX:SharedArchiveFile={archive}"'] if archive.exists() else options
+
+
+def bracketed(address: str) -> str:
+    """Return a host as it stands in a URL: an IPv6 address in brackets, others unchanged."""
+    return f"[{address}]" if ":" in address else address
+
+
+def _loopback() -> dict[str, str]:
+    return {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
+
+
+def _secret(work: Path) -> Path:
+    """Write the options that are secret, of which a command line would tell everybody, to a file
+    that only this user reads. Return its path."""
+    path = work / "spark-secret.properties"
+    path.touch(mode=0o600)
+    path.write_text(f"spark.authenticate.secret={os.urandom(32).hex()}\n")
+    return path
+
+
+def _with_executors(runner: Runner) -> dict[str, str]:
+    return {
+        # A task that is lost with its executor runs again, as another producer.
+        "spark.task.maxFailures": str(TASK_ATTEMPTS),
+        "spark.network.crypto.enabled": "true",
+        "spark.executor.cores": str(runner.cores),
+        "spark.executor.memory": f"{runner.heap_megabytes}m",
+        "spark.executor.extraClassPath": f"{jars_directory()}/*",
+        "spark.executor.extraJavaOptions": " ".join(java_options()),
+        "spark.executor.heartbeatInterval": "5s",
+        "spark.network.timeout": "60s",
+        # `executors.wait` waits for all of them.
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "1s",
+    }
+
+
+def _processes(runner: Runner) -> dict[str, str]:
+    return _with_executors(runner) | {"spark.worker.ui.port": "0"}
+
+
+def _pods(name: str, runner: Runner, pods: Pods) -> dict[str, str]:
+    """Return the options by which Spark makes pods. It reads the API server's certificate and token
+    from the pod's ServiceAccount. Its rights are on pods alone, so whatever else Spark would make
+    is disabled."""
+    address = bracketed(os.environ[POD_IP_VARIABLE])
+    options = _with_executors(runner) | {
+        "spark.driver.host": address,
+        "spark.driver.bindAddress": address,
+        "spark.driver.port": str(DRIVER_PORT),
+        "spark.driver.blockManager.port": str(BLOCKS_PORT),
+        "spark.blockManager.port": str(BLOCKS_PORT),
+        "spark.executor.instances": str(runner.executors),
+        "spark.executor.memoryOverhead": f"{runner.overhead_megabytes}m",
+        "spark.authenticate.secret.driver.file": pods.secret,
+        "spark.authenticate.secret.executor.file": pods.secret,
+        "spark.kubernetes.namespace": pods.namespace,
+        "spark.kubernetes.driver.pod.name": os.environ[POD_NAME_VARIABLE],
+        "spark.kubernetes.driver.service.deleteOnTermination": "false",
+        "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
+        "spark.kubernetes.driver.reusePersistentVolumeClaim": "false",
+        "spark.kubernetes.driver.waitToReusePersistentVolumeClaim": "false",
+        "spark.kubernetes.container.image": pods.image,
+        "spark.kubernetes.container.image.pullPolicy": pods.image_pull_policy,
+        "spark.kubernetes.executor.podTemplateFile": pods.template,
+        "spark.kubernetes.executor.podNamePrefix": f"{name}-executor",
+        "spark.kubernetes.executor.disableConfigMap": "true",
+        "spark.kubernetes.executor.request.cores": pods.cpu,
+    }
+    if pods.cpu_limit is not None:
+        options["spark.kubernetes.executor.limit.cores"] = pods.cpu_limit
+    return options

@@ -31,7 +31,8 @@ class Refused(Enum):
     """Why a verification is refused before it starts."""
 
     INVALID_SPEC = "InvalidSpec"
-    EXECUTORS_NOT_OFFERED = "ExecutorsNotOffered"
+    EXECUTORS_REFUSED = "ExecutorsRefused"
+    EXECUTORS_PENDING = "ExecutorsPending"
     TOPIC_NOT_FOUND = "TopicNotFound"
     TOPIC_NOT_EMPTY = "TopicNotEmpty"
     JARS_MISSING = "JarsMissing"
@@ -91,10 +92,33 @@ class Report(_Camel, frozen=True):
     directory: str | None = None
 
 
+class Pods(_Camel, frozen=True):
+    """How Spark makes pods of executors. `image`, `image_pull_policy`: those of the pods; `cpu`,
+    `cpu_limit`: quantities of Kubernetes; `template`, `secret`: names of files below the mounted
+    configuration: the pods' template, and the secret of Spark's RPC."""
+
+    namespace: str
+    image: str
+    image_pull_policy: str
+    cpu: str
+    cpu_limit: str | None = None
+    template: str = "executor.yaml"
+    secret: str = "/etc/plimsoll-rpc/secret"
+    owner: str = ""
+    """The Verification, the value of the label by which its executors' pods are found."""
+
+
 class Runner(_Camel, frozen=True):
-    """How Spark runs. `executors`: their number; 0: all work is done in this process."""
+    """How Spark runs. `executors`: their number; 0: all work is done in this process. `cores`: how
+    many tasks an executor runs at the same time; `heap_megabytes`, `overhead_megabytes`: the
+    memory of its JVM's heap, and of everything else in it."""
 
     executors: int = 0
+    cores: int = 1
+    heap_megabytes: int = 512
+    overhead_megabytes: int = 512
+    pods: Pods | None = None
+    """None: executors are processes of this machine."""
 
 
 class Settings(_Camel, frozen=True):
@@ -144,10 +168,6 @@ def _without_nulls(content: object) -> object:
 def check(settings: Settings) -> None:
     """Raise `Refusal` for the first setting that is invalid or cannot be fulfilled, if any."""
     produce = settings.produce
-    if settings.runner.executors > 0:
-        # Producers write the ledger and every executor reads it: it needs shared storage.
-        sentence = "executors > 0 needs storage shared by the pods, which is not offered yet; use 0"
-        raise Refusal(Refused.EXECUTORS_NOT_OFFERED, sentence)
     wrong = (
         (produce.records < 1, "produce.records must be at least 1"),
         (produce.record_bytes < HEADER_BYTES, f"produce.recordBytes is below {HEADER_BYTES}"),
@@ -157,6 +177,7 @@ def check(settings: Settings) -> None:
             produce.is_idempotent and produce.acks != "All",
             "an idempotent producer needs acks: All; set idempotent: false or acks: All",
         ),
+        (not 0 <= settings.runner.executors <= 32, "runner.executors must be from 0 to 32"),
         (settings.deadline_seconds < 1, "deadlineSeconds must be at least 1"),
         (settings.verify.timeout_seconds < 1, "verify.timeoutSeconds must be at least 1"),
         (not settings.checks, "verify.checks names no check; leave it out for the default ones"),

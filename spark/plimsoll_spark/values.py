@@ -29,6 +29,7 @@ class Counts(_Camel, frozen=True):
     gaps: int = 0
     expired: int = 0  # acked, and below the log's present start
     foreign: int = 0  # not written by this run
+    unreported: int = 0  # in the log, of producers that were lost before they reported
 
 
 class Stall(_Camel, frozen=True):

@@ -69,6 +69,11 @@ def judge(settings: Settings, counts: Counts, *, stopped: str | None, recreated:
     message = _what_held(settings, counts)
     if counts.unknown and settings.produce.acks != "None":
         message += f"; {counts.unknown} records got no answer in time and are not judged"
+    if counts.unreported:
+        message += (
+            f"; {counts.unreported} records in the log are of executors that were lost before they"
+            " reported, and are not judged"
+        )
     return Verdict(verdict="Passed", reason=Reason.ALL_CHECKS_PASSED, message=message)
 
 

@@ -118,7 +118,7 @@ def test_operator_cannot_write_users_or_delete_log():
             assert set(rule["verbs"]) <= allowed
         if "metadatabatches" in rule.get("resources", ()):
             assert "delete" not in rule["verbs"]
-        if "pods" in rule.get("resources", ()):
+        if "pods" in rule.get("resources", ()) and "create" not in rule["verbs"]:
             assert set(rule["verbs"]) <= {"get", "list", "watch", "delete"}
 
 
@@ -128,6 +128,18 @@ def test_job_and_role_rights_come_only_with_verifications():
         return {resource for rule in own for resource in rule.get("resources", ())}
 
     assert powers("verification.enabled=true") - powers() == {"jobs", "roles", "rolebindings"}
+
+
+def test_pods_are_made_only_with_executors():
+    def makes_pods(*settings: str) -> bool:
+        own = [rule for name, rule in rules(*settings) if name == "plimsoll"]
+        return any(
+            "pods" in rule.get("resources", ()) and "create" in rule["verbs"] for rule in own
+        )
+
+    assert not makes_pods("verification.enabled=true")
+    assert not makes_pods("verification.executors=true")
+    assert makes_pods("verification.enabled=true", "verification.executors=true")
 
 
 def test_nodes_are_read_only_for_racks():

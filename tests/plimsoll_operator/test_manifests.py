@@ -47,20 +47,28 @@ def a_context(version: str = RELEASE, **spec: Any) -> Context:
     )
 
 
-def a_driver() -> SparkDriver:
+def a_driver(runner: dict[str, Any] | None = None, **more: Any) -> SparkDriver:
     body = {
         "metadata": {"name": "orders-check", "namespace": "kafka", "uid": "v1"},
         "spec": {
             "clusterRef": {"name": "main"},
             "topic": "orders",
             "produce": {"records": 1000, "acks": "All", "idempotent": True},
+            **({} if runner is None else {"runner": runner}),
         },
     }
     return SparkDriver(
         verification=from_object(body, Verification),
         image="plimsoll/spark:1",
         image_pull_policy="IfNotPresent",
+        **more,
     )
+
+
+EXECUTORS = {
+    "executors": 2,
+    "executorResources": {"requests": {"cpu": "1500m"}, "limits": {"memory": "2Gi"}},
+}
 
 
 CONFIGURED = {
@@ -93,6 +101,9 @@ CASES: dict[str, list[dict[str, Any]]] = {
         *broker_sets(a_context(**CONFIGURED), [BrokerId(7)]),
     ],
     "verification": driver_children(a_driver()),
+    "executors": driver_children(
+        a_driver(EXECUTORS, rpc_secret="00ff", login="orders-user", image_pull_secrets=("pull",))
+    ),
 }
 
 

@@ -12,6 +12,7 @@ from tests.plimsoll_operator.terms import Scene
 
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import Endpoint
+from plimsoll_operator.kube.errors import Rejected
 from plimsoll_operator.kube.resources import (
     CONFIG_MAPS,
     JOBS,
@@ -85,6 +86,62 @@ async def test_operators_options_reach_the_driver():
     pod = scene.kube.find(JOBS, "kafka", "check-driver")["spec"]["template"]["spec"]
     assert pod["imagePullSecrets"] == [{"name": "pull"}]
     assert "runAsUser" not in pod["securityContext"]
+
+
+def with_executors(scene: Scene, **runner: Any) -> None:
+    scene.objects.verifications.put(
+        {
+            "metadata": {"name": "check", "namespace": "kafka", "uid": "v1", "generation": 1},
+            "spec": {
+                "clusterRef": {"name": "main"},
+                "topic": "orders",
+                "produce": {"records": 10},
+                "runner": {"executors": 2, **runner},
+            },
+        }
+    )
+
+
+async def test_right_to_make_executors_ends_with_run():
+    scene = a_scene()
+    with_executors(scene)
+    await step(scene)
+
+    def resources() -> list[str]:
+        rules = scene.kube.find(ROLES, "kafka", "check-driver")["rules"]
+        return [resource for rule in rules for resource in rule["resources"]]
+
+    assert resources() == ["configmaps", "pods"]
+    secret = scene.kube.find(SECRETS, "kafka", "check-rpc")
+    await step(scene)
+    assert scene.kube.find(SECRETS, "kafka", "check-rpc") == secret, "the first one counts"
+    report(scene, verdict_json=VERDICT)
+    assert (await step(scene)).verdict == "Passed"
+    assert resources() == ["configmaps"]
+
+
+async def test_operator_that_cannot_grant_pods_says_so():
+    scene = a_scene()
+    with_executors(scene)
+    denied = "roles is forbidden: attempting to grant RBAC permissions not currently held"
+    scene.kube.fail = [None, None, None, Rejected(403, f"POST roles answered: {denied}")]
+    status = await step(scene)
+    assert (status.phase, status.conditions[0].reason) == ("Pending", "ExecutorsForbidden")
+    assert "verification.executors=true" in status.conditions[0].message
+    assert status.conditions[0].message.endswith(denied)
+    assert scene.made("jobs") == []
+    assert (await step(scene)).conditions[0].reason == "DriverStarted"
+
+
+@pytest.mark.parametrize(("memory", "starts"), [("895Mi", False), ("896Mi", True)])
+async def test_executors_too_small_for_spark_fail(memory: str, starts: bool):
+    scene = a_scene()
+    with_executors(scene, executorResources={"limits": {"memory": memory}})
+    status = await step(scene)
+    assert (scene.made("jobs") == ["check-driver"]) is starts
+    if not starts:
+        assert status.conditions[0].reason == "ExecutorsTooSmall"
+        assert "set 896Mi or more" in status.conditions[0].message
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,7 @@ def test_default_checks_follow_acks(tmp_path: Path, acks: str) -> None:
         ({"verify": {"checks": ["NoLuck"]}}, "NoLuck"),
         ({"verify": {"checks": []}}, "names no check"),
         ({"verify": {"minAckedPercent": 101}}, "minAckedPercent"),
+        ({"runner": {"executors": 33}}, "runner.executors"),
     ],
 )
 def test_wrong_request_is_refused_with_a_sentence(
@@ -64,13 +65,6 @@ def test_wrong_request_is_refused_with_a_sentence(
         check(load(write(tmp_path, **changes)))
     assert refused.value.reason is Refused.INVALID_SPEC
     assert sentence in refused.value.message
-
-
-def test_executors_without_shared_storage_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(Refusal) as refused:
-        check(load(write(tmp_path, runner={"executors": 2})))
-    assert refused.value.reason is Refused.EXECUTORS_NOT_OFFERED
-    assert "shared" in refused.value.message
 
 
 def test_refusal_is_in_the_report(tmp_path: Path) -> None:

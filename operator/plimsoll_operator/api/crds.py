@@ -346,6 +346,12 @@ VERIFICATION = Kind(
             "!has(self.produce.acks) || self.produce.acks == 'All'",
             "produce.idempotent needs produce.acks: All; leave idempotent out, or set it to false.",
         ),
+        (
+            # The driver's account may make pods meanwhile.
+            "!has(self.runner) || !has(self.runner.image) || !has(self.runner.executors) || "
+            "self.runner.executors == 0",
+            "runner.executors runs only the operator's own image; leave runner.image out.",
+        ),
     ),
     object_rules=(
         (

@@ -69,10 +69,24 @@ class Verify(Api, frozen=True, kw_only=True):
 
 
 class Runner(Api, frozen=True, kw_only=True):
-    """The pod that writes and reads."""
+    """The pod that writes and reads, or its executors."""
 
     image: Image | None = None
     resources: ResourceRequirements | None = None
+    executors: Annotated[
+        Annotated[int, Meta(ge=0, le=32)] | None,
+        described(
+            "Number of pods that write and read in place of the driver's. Default 0: the driver's "
+            "pod does all. Needs the chart's verification.executors=true."
+        ),
+    ] = None
+    executor_resources: Annotated[
+        ResourceRequirements | None,
+        described(
+            "Of each executor. Default: 100m cpu, 1Gi memory. It has a task for each whole cpu of "
+            "its limit (else request); its request for memory equals the limit."
+        ),
+    ] = None
 
 
 class VerificationSpec(Api, frozen=True, kw_only=True):
@@ -122,6 +136,10 @@ class Counts(Api, omit_defaults=False, frozen=True, kw_only=True):
     ] = 0
     expired: Annotated[int, Meta(ge=0, description="Deleted by the topic's retention.")] = 0
     foreign: Annotated[int, Meta(ge=0, description="Written by other clients.")] = 0
+    unreported: Annotated[
+        int,
+        Meta(ge=0, description="In the log, written by executors that were lost before they said."),
+    ] = 0
 
 
 class Milliseconds(Api, frozen=True, kw_only=True):

@@ -132,6 +132,7 @@ _CHILDREN = (
     JOBS,
     ROLES,
     ROLE_BINDINGS,
+    SECRETS,
 )
 _BY_VERSION = {(kind.api_version, kind.kind): kind for kind in _CHILDREN}
 

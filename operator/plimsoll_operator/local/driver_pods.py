@@ -41,6 +41,7 @@ from plimsoll_operator.manifests.verification import (
     ENVIRONMENT,
     FILE,
     LOGIN,
+    PODS,
     TEMPORARY,
     arguments,
 )
@@ -345,6 +346,8 @@ def local_config(text: str, *, bootstrap: str, api: str, account: str) -> str:
         config["bootstrap"] = bootstrap
     report = {key: config["report"][key] for key in ("configMap", "namespace")}
     config["report"] = {**report, "server": api, "account": account}
+    # Executors are processes of this machine too.
+    config.get("runner", {}).pop(PODS, None)
     return msgspec.json.format(msgspec.json.encode(config)).decode()
 
 

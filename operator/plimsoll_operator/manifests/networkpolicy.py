@@ -105,6 +105,12 @@ def _selected(namespaces: AllowedNamespaces) -> list[Manifest]:
     return [{"namespaceSelector": msgspec.json.decode(msgspec.json.encode(selector))}]
 
 
+BLOCKS_PORT = 7079
+SPARK_PORTS = (7078, BLOCKS_PORT)
+"""Ports of Spark, as `plimsoll_spark.session` sets them: the driver's RPC; the blocks of a driver
+and of its executors."""
+
+
 class DriverPorts(NamedTuple):
     """The ports that the driver of a Verification connects to: the brokers' listener, the API
     server."""
@@ -123,10 +129,7 @@ def driver_policy(
     """Build the NetworkPolicy of a Verification's driver: it may connect to the brokers of one
     cluster, to the API server and to DNS, and nothing may connect to it. `selector`: labels of the
     driver's pod."""
-    brokers = {
-        "namespaceSelector": _named(cluster_namespace),
-        "podSelector": {"matchLabels": labels.selector(cluster_name)},
-    }
+    brokers = _brokers(cluster_namespace, cluster_name)
     return NETWORK_POLICIES.manifest(
         metadata,
         spec={
@@ -140,6 +143,52 @@ def driver_policy(
             ],
         },
     )
+
+
+def with_executors(policy: Manifest, executors: dict[str, str]) -> Manifest:
+    """Return the NetworkPolicy of a driver with what its executors need: they reach its RPC and its
+    blocks, and it reaches theirs. `executors`: labels of their pods."""
+    peers = [{"podSelector": {"matchLabels": executors}}]
+    spec = policy["spec"]
+    rpc = {"from": peers, "ports": [_tcp(port) for port in SPARK_PORTS]}
+    blocks = {"to": peers, "ports": [_tcp(BLOCKS_PORT)]}
+    more = {"ingress": [*spec["ingress"], rpc], "egress": [*spec["egress"], blocks]}
+    return {**policy, "spec": {**spec, **more}}
+
+
+def executor_policy(
+    metadata: Manifest,
+    executors: dict[str, str],
+    driver: dict[str, str],
+    cluster: tuple[str, str],
+    kafka_port: int,
+) -> Manifest:
+    """Build the NetworkPolicy of a driver's executors: they may connect to the brokers of one
+    cluster, to DNS, to their driver and to each other. `executors`, `driver`: labels of the pods;
+    `cluster`: namespace and name of the LogCluster."""
+    own = {"podSelector": {"matchLabels": executors}}
+    drivers = {"podSelector": {"matchLabels": driver}}
+    return NETWORK_POLICIES.manifest(
+        metadata,
+        spec={
+            "podSelector": {"matchLabels": executors},
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": [{"from": [own, drivers], "ports": [_tcp(BLOCKS_PORT)]}],
+            "egress": [
+                {"ports": list(DNS_PORTS)},
+                {"to": [_brokers(*cluster)], "ports": [_tcp(kafka_port)]},
+                {"to": [drivers], "ports": [_tcp(port) for port in SPARK_PORTS]},
+                {"to": [own], "ports": [_tcp(BLOCKS_PORT)]},
+            ],
+        },
+    )
+
+
+def _brokers(namespace: str, name: str) -> Manifest:
+    return {
+        "namespaceSelector": _named(namespace),
+        "podSelector": {"matchLabels": labels.selector(name)},
+    }
 
 
 def _operator(namespace: str) -> Manifest:

@@ -18,7 +18,26 @@ from plimsoll_operator.kube.resources import (
     ROLES,
     SERVICE_ACCOUNTS,
 )
-from plimsoll_operator.manifests.networkpolicy import DriverPorts, driver_policy
+from plimsoll_operator.manifests.executors import (
+    PODS_RULE,
+    SECRET_DIRECTORY,
+    SECRET_FILE,
+    SECRET_MOUNT,
+    TEMPLATE_FILE,
+    ExecutorSize,
+    ExecutorTemplate,
+    executor_size,
+    rpc_secret,
+    secret_name,
+    secret_volume,
+    template,
+)
+from plimsoll_operator.manifests.networkpolicy import (
+    DriverPorts,
+    driver_policy,
+    executor_policy,
+    with_executors,
+)
 from plimsoll_operator.manifests.statefulset import container_security, pod_security, pull_secrets
 
 FILE = "verification.json"
@@ -28,6 +47,13 @@ TEMPORARY = "/tmp"
 ENVIRONMENT = {"HOME": TEMPORARY, "SPARK_LOCAL_DIRS": TEMPORARY}
 """Environment variables of every driver. Spark and the JVM write below the home directory, and the
 root file system is read-only."""
+POD_ENVIRONMENT: tuple[Manifest, ...] = (
+    {"name": "PLIMSOLL_POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+    {"name": "PLIMSOLL_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+)
+"""How a driver with executors knows the pod that owns them and the address that they connect to."""
+PODS = "pods"
+"""The field of the driver's configuration that says how to make pods of executors."""
 DEADLINE_SECONDS_DEFAULT = 3600
 # The driver stops itself at the deadline and needs time to report why before its Job ends it.
 LAST_WORDS_SECONDS = 240
@@ -54,6 +80,8 @@ class SparkDriver:
     """The brokers' addresses at that listener, comma-separated; empty: the bootstrap Service."""
     login: str = ""
     """The name of the Secret by which the driver logs in; empty: no login."""
+    rpc_secret: str = ""
+    """Random text, the secret of the RPC between driver and executors."""
     output: str = ""
     """Where a user finds the driver's log output; `{job}` stands for the name of its Job."""
 
@@ -74,6 +102,16 @@ class SparkDriver:
     def where_it_says(self) -> str:
         """Return `output` with the name of this driver's Job filled in."""
         return self.output.replace("{job}", f"{self.name}-driver")
+
+    @property
+    def executors(self) -> int:
+        runner = self.verification.spec.runner
+        return (runner and runner.executors) or 0
+
+    @property
+    def selector(self) -> dict[str, str]:
+        """Return the labels that select the driver's pod."""
+        return {labels.COMPONENT: "verification", labels.VERIFICATION: self.name}
 
     def metadata(self, name: str) -> Manifest:
         meta = self.verification.metadata
@@ -110,14 +148,39 @@ def children(driver: SparkDriver) -> list[Manifest]:
         role_binding(driver),
         report(driver),
         config(driver),
-        driver_policy(
-            driver.metadata(f"{driver.name}-driver"),
-            {labels.COMPONENT: "verification", labels.VERIFICATION: driver.name},
-            *driver.verification.cluster_key,
-            DriverPorts(driver.kafka_port, driver.api_server_ports),
-        ),
+        *policies(driver),
+        *_rpc_secrets(driver),
         job(driver),
     ]
+
+
+def policies(driver: SparkDriver) -> list[Manifest]:
+    """Build the NetworkPolicies of the driver and of its executors."""
+    policy = driver_policy(
+        driver.metadata(f"{driver.name}-driver"),
+        driver.selector,
+        *driver.verification.cluster_key,
+        DriverPorts(driver.kafka_port, driver.api_server_ports),
+    )
+    if not driver.executors:
+        return [policy]
+    executors = {labels.COMPONENT: labels.EXECUTOR, labels.EXECUTOR_OF: driver.name}
+    return [
+        with_executors(policy, executors),
+        executor_policy(
+            driver.metadata(f"{driver.name}-executor"),
+            executors,
+            driver.selector,
+            driver.verification.cluster_key,
+            driver.kafka_port,
+        ),
+    ]
+
+
+def _rpc_secrets(driver: SparkDriver) -> list[Manifest]:
+    if not driver.executors:
+        return []
+    return [rpc_secret(driver.metadata(secret_name(driver.name)), driver.rpc_secret)]
 
 
 def service_account(driver: SparkDriver) -> Manifest:
@@ -126,16 +189,18 @@ def service_account(driver: SparkDriver) -> Manifest:
     )
 
 
-def role(driver: SparkDriver) -> Manifest:
-    """Build the Role that lets the driver read and patch its report's ConfigMap, and nothing
-    else."""
+def role(driver: SparkDriver, *, runs: bool = True) -> Manifest:
+    """Build the Role that lets the driver read and patch its report's ConfigMap, and nothing else;
+    with executors also make their pods. `runs`: False once the run has ended, and no more pods are
+    made."""
     rule = {
         "apiGroups": [""],
         "resources": ["configmaps"],
         "resourceNames": [driver.report],
         "verbs": ["get", "patch"],
     }
-    return ROLES.manifest(driver.metadata(f"{driver.name}-driver"), rules=[rule])
+    pods = [PODS_RULE] if driver.executors and runs else []
+    return ROLES.manifest(driver.metadata(f"{driver.name}-driver"), rules=[rule, *pods])
 
 
 def role_binding(driver: SparkDriver) -> Manifest:
@@ -177,10 +242,45 @@ def config(driver: SparkDriver) -> Manifest:
     }
     if spec.user is not None:
         content["user"] = spec.user
+    files = {}
+    if driver.executors:
+        content["runner"] = _executors(driver)
+        files[TEMPLATE_FILE] = template(
+            ExecutorTemplate(
+                verification=driver.name,
+                login=driver.login,
+                login_directory=LOGIN,
+                temporary=TEMPORARY,
+                image_pull_secrets=driver.image_pull_secrets,
+                set_user=driver.set_user,
+            )
+        )
     return CONFIG_MAPS.manifest(
         driver.metadata(f"{driver.name}-config"),
-        data={FILE: json.dumps(content, indent=2, sort_keys=True) + "\n"},
+        data={FILE: json.dumps(content, indent=2, sort_keys=True) + "\n", **files},
     )
+
+
+def _executors(driver: SparkDriver) -> Manifest:
+    """Build the part of the driver's configuration about executors."""
+    size = executor_size(driver.verification.spec.runner or Runner())
+    assert isinstance(size, ExecutorSize), "the reconciler has refused others"
+    return {
+        "executors": driver.executors,
+        "cores": size.cores,
+        "heapMegabytes": size.heap_mib,
+        "overheadMegabytes": size.overhead_mib,
+        PODS: {
+            "namespace": driver.verification.metadata.namespace,
+            "owner": driver.name,
+            "image": driver.image,
+            "imagePullPolicy": driver.image_pull_policy,
+            "cpu": size.cpu,
+            "cpuLimit": size.cpu_limit,
+            "template": f"{DIRECTORY}/{TEMPLATE_FILE}",
+            "secret": f"{SECRET_DIRECTORY}/{SECRET_FILE}",
+        },
+    }
 
 
 def job(driver: SparkDriver) -> Manifest:
@@ -206,18 +306,23 @@ def _pod(driver: SparkDriver) -> Manifest:
     runner = driver.verification.spec.runner or Runner()
     resources = msgspec.to_builtins(runner.resources) if runner.resources else RESOURCES_DEFAULT
     login = [driver.login] if driver.login else []
+    rpc = [secret_volume(driver.name)] if driver.executors else []
     container = {
         "name": "driver",
         "image": runner.image or driver.image,
         "imagePullPolicy": driver.image_pull_policy,
         "args": arguments(with_login=bool(login)),
-        "env": [{"name": name, "value": value} for name, value in ENVIRONMENT.items()],
+        "env": [
+            *({"name": name, "value": value} for name, value in ENVIRONMENT.items()),
+            *(POD_ENVIRONMENT if driver.executors else ()),
+        ],
         "resources": resources,
         "securityContext": container_security(),
         "volumeMounts": [
             {"name": "config", "mountPath": DIRECTORY, "readOnly": True},
             {"name": "tmp", "mountPath": TEMPORARY},
             *({"name": "login", "mountPath": LOGIN, "readOnly": True} for _ in login),
+            *(SECRET_MOUNT for _ in rpc),
         ],
     }
     return {
@@ -232,5 +337,6 @@ def _pod(driver: SparkDriver) -> Manifest:
             {"name": "config", "configMap": {"name": f"{driver.name}-config"}},
             {"name": "tmp", "emptyDir": {"sizeLimit": "8Gi"}},
             *({"name": "login", "secret": {"secretName": name}} for name in login),
+            *rpc,
         ],
     }

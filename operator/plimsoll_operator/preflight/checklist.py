@@ -14,6 +14,7 @@ from plimsoll_operator.preflight.facts import Verdict, Wishes
 from plimsoll_operator.preflight.gather import Gatherer
 from plimsoll_operator.preflight.rights import (
     CERTIFICATES,
+    EXECUTORS,
     POD_MONITORS,
     READ_NODES,
     TLS_ROUTES,
@@ -25,6 +26,7 @@ FAIRNESS_VALUE = "priorityAndFairness.enabled"
 VALUES = {
     READ_NODES: True,
     VERIFICATION: False,
+    EXECUTORS: False,
     POD_MONITORS: False,
     TLS_ROUTES: False,
     CERTIFICATES: False,

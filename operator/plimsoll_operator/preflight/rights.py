@@ -21,6 +21,7 @@ from plimsoll_operator.kube.resources import WATCHED_KINDS
 
 INTERNAL = f"internal.{GROUP}"
 VERIFICATION = "verification.enabled"
+EXECUTORS = "verification.executors"
 READ_NODES = "rbac.readNodes"
 POD_MONITORS = "metrics.podMonitor.perLogCluster"
 TLS_ROUTES = "externalAccess.tlsRoutes"
@@ -125,6 +126,8 @@ RIGHTS = (
     _right("Allow that Job to write one ConfigMap.",
            "rbac.authorization.k8s.io", "roles rolebindings", "get create patch",
            when=VERIFICATION),
+    _right("Give the drivers of Verifications the right to make pods of executors.",
+           "", "pods", "get list watch create delete deletecollection", when=EXECUTORS),
     _right("Read whether a namespace is being deleted, and the labels that admit its topics.",
            "", "namespaces", READ, cluster=True),
     _right("Identify the sender of a request for the operator's HTTP view.",

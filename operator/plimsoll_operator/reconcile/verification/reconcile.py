@@ -8,6 +8,8 @@ again: later changes of its Job and report have no effect.
 
 from __future__ import annotations
 
+import os
+
 import msgspec
 
 from plimsoll_core.addresses import split_address
@@ -19,20 +21,27 @@ from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.labels import Manifest
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.user import User
-from plimsoll_operator.api.verification import ALL_CHECKS, Verification, VerificationStatus
-from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
+from plimsoll_operator.api.verification import (
+    ALL_CHECKS,
+    Runner,
+    Verification,
+    VerificationStatus,
+)
+from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Rejected
 from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import (
     CONFIG_MAPS,
     JOBS,
+    ROLES,
     SECRETS,
     VERIFICATIONS,
     Kind,
     kind_of,
 )
 from plimsoll_operator.kube.seen_objects import Key
+from plimsoll_operator.manifests.executors import ExecutorSize, executor_size
 from plimsoll_operator.manifests.listener_secrets import data_of
-from plimsoll_operator.manifests.verification import SparkDriver, children
+from plimsoll_operator.manifests.verification import SparkDriver, children, role
 from plimsoll_operator.reconcile.pass_result import PassResult
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.shared.client_bootstrap import (
@@ -52,6 +61,12 @@ from plimsoll_operator.status.events import LENGTH_MAX, Occurrence, about_seen
 from plimsoll_operator.status.status_writer import Target
 
 LOOK_MS = 2_000
+FORBIDDEN = 403
+RPC_SECRET_BYTES = 32
+CANNOT_GRANT = (
+    "The operator may not give the driver the right to make pods of executors; install the chart "
+    "with verification.executors=true, or set runner.executors to 0. The API server:"
+)
 FINAL = ("Completed", "Failed")
 LOGIN_FILES = {"java.properties", "librdkafka.conf"}
 
@@ -91,6 +106,7 @@ async def _reconcile(term: Term, result: PassResult, key: Key) -> None:
         set_user=term.options.set_user,
         api_server_ports=term.options.api_server_ports,
         output=term.options.driver_output,
+        rpc_secret=os.urandom(RPC_SECRET_BYTES).hex(),
     )
     try:
         status = await _step(term, verification, driver)
@@ -99,10 +115,22 @@ async def _reconcile(term: Term, result: PassResult, key: Key) -> None:
     except ApiError as error:
         raise Retry(str(error)) from error
     if status.phase in FINAL and not _ended(term, key):
+        await _withdraw_pods(term, driver)
         _tell_verdict(term, result, verification, status)
     result.show(target, verification.metadata.generation, status)
     if status.phase not in FINAL:
         result.add_later(Work(Task.VERIFICATION, key), LOOK_MS)
+
+
+async def _withdraw_pods(term: Term, driver: SparkDriver) -> None:
+    """Take the right to make pods from the account of a driver that has ended. Raise Retry."""
+    if not driver.executors:
+        return
+    try:
+        if await _find(term, ROLES, driver.verification, _name(role(driver))) is not None:
+            await term.kube.apply(ROLES, role(driver, runs=False))
+    except ApiError as error:
+        raise Retry(str(error)) from error
 
 
 def _user(term: Term, verification: Verification) -> User | None:
@@ -140,13 +168,19 @@ async def _step(term: Term, verification: Verification, driver: SparkDriver) -> 
     begun = await _of_the_driver(term, verification, driver)
     if begun is not None:
         return begun
-    if (never := cannot_end(driver) or cannot_tell(term, verification)) is not None:
+    never = cannot_end(driver) or cannot_tell(term, verification) or cannot_run(driver)
+    if never is not None:
         return never
     waits = _waits_for(term, verification, driver) or await _waits_for_login(term, driver)
     if waits is not None:
         return VerificationStatus(phase="Pending", verdict="", conditions=(waits,))
     for manifest in children(driver):
-        await _make(term, verification, manifest)
+        try:
+            await _make(term, verification, manifest)
+        except Rejected as error:
+            if error.status != FORBIDDEN or kind_of(manifest) is not ROLES or not driver.executors:
+                raise
+            return _pending("ExecutorsForbidden", f"{CANNOT_GRANT} {error.reply}")
     return _pending("DriverStarted", "The driver's pod is starting.")
 
 
@@ -162,6 +196,8 @@ async def _make(term: Term, verification: Verification, manifest: Manifest) -> N
     except Conflict as error:
         if kind is JOBS or await _find(term, kind, verification, _name(manifest)) is None:
             raise Retry(str(error)) from error
+        if kind is SECRETS:
+            return  # its content is random, and the first one counts
         await term.kube.apply(kind, manifest)
 
 
@@ -343,6 +379,20 @@ def cannot_tell(term: Term, verification: Verification) -> VerificationStatus | 
         phase="Failed",
         verdict="Inconclusive",
         conditions=final("Failed", "TopicCompacted", message),
+    )
+
+
+def cannot_run(driver: SparkDriver) -> VerificationStatus | None:
+    """Return a failed status if the executors are too small for Spark, else None."""
+    if not driver.executors:
+        return None
+    size = executor_size(driver.verification.spec.runner or Runner())
+    if isinstance(size, ExecutorSize):
+        return None
+    return VerificationStatus(
+        phase="Failed",
+        verdict="Inconclusive",
+        conditions=final("Failed", "ExecutorsTooSmall", f"{size} No driver was started."),
     )
 
 

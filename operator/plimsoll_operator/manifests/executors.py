@@ -1,0 +1,156 @@
+"""Builds what the executors of a Verification need: the template of their pods, which Spark
+completes, and the secret by which driver and executors know each other.
+
+Called by `verification`. Spark sets the pods' image, resources, names and environment; everything
+else is in the template, which Pod Security's level `restricted` admits.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+
+from plimsoll_operator.api import labels
+from plimsoll_operator.api.labels import Manifest
+from plimsoll_operator.api.quantities import amount, binary
+from plimsoll_operator.api.verification import Runner
+from plimsoll_operator.kube.resources import SECRETS
+from plimsoll_operator.manifests.statefulset import container_security, pod_security, pull_secrets
+
+TEMPLATE_FILE = "executor.json"
+SECRET_DIRECTORY = "/etc/plimsoll-rpc"
+SECRET_FILE = "secret"
+COMMAND = ("python3", "-m", "plimsoll_spark.executor")
+"""Spark appends the argument `executor`."""
+SCRATCH = "spark-local-dir-1"
+"""The name by which Spark recognises the volume for its own files."""
+MIB = 2**20
+HEAP_MIB_LEAST = 512
+"""Spark refuses executors with a heap below 450 MiB."""
+OVERHEAD_MIB_LEAST = 384
+"""JVM and Python outside the heap need so much to check one range of a topic."""
+MEMORY_MIB_DEFAULT = 1024
+HEAP_SHARE = Decimal("0.375")
+"""The heap's share of the memory. Most of the work is done by Python processes beside it."""
+CORES_MAX = 8
+PODS_RULE: Manifest = {
+    "apiGroups": [""],
+    "resources": ["pods"],
+    "verbs": ["get", "list", "watch", "create", "delete", "deletecollection"],
+}
+"""The right by which a driver makes its executors, watches and removes them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutorSize:
+    """What one executor's pod has. `cores`: how many tasks it runs at the same time; `cpu`,
+    `cpu_limit`: Kubernetes' quantities; the memory is that of its heap and everything else."""
+
+    cores: int
+    cpu: str
+    cpu_limit: str | None
+    heap_mib: int
+    overhead_mib: int
+
+
+def executor_size(runner: Runner) -> ExecutorSize | str:
+    """Return the size of each executor by its `executorResources`, or a sentence that says why they
+    are too small."""
+    resources = runner.executor_resources
+    requests = (resources and resources.requests) or {}
+    limits = (resources and resources.limits) or {}
+    cpu_limit = limits.get("cpu")
+    cpu = requests.get("cpu", "100m" if cpu_limit is None else cpu_limit)
+    memory = limits.get("memory") or requests.get("memory") or MEMORY_MIB_DEFAULT * MIB
+    mib = int(amount(memory) / MIB)
+    heap = max(HEAP_MIB_LEAST, int(mib * HEAP_SHARE))
+    if mib - heap < OVERHEAD_MIB_LEAST:
+        least = binary((HEAP_MIB_LEAST + OVERHEAD_MIB_LEAST) * MIB)
+        return f"runner.executorResources has {memory} of memory; set {least} or more."
+    cores = min(max(1, math.ceil(amount(cpu if cpu_limit is None else cpu_limit))), CORES_MAX)
+    return ExecutorSize(
+        cores=cores,
+        cpu=str(cpu),
+        cpu_limit=None if cpu_limit is None else str(cpu_limit),
+        heap_mib=heap,
+        overhead_mib=mib - heap,
+    )
+
+
+def executor_labels(verification: str) -> dict[str, str]:
+    """Return the labels of the executors' pods."""
+    return {
+        labels.NAME: "plimsoll",
+        labels.COMPONENT: labels.EXECUTOR,
+        labels.MANAGED_BY: labels.OPERATOR,
+        labels.EXECUTOR_OF: verification,
+    }
+
+
+def secret_name(verification: str) -> str:
+    return f"{verification}-rpc"
+
+
+def rpc_secret(metadata: Manifest, secret: str) -> Manifest:
+    """Build the Secret that authenticates and encrypts Spark's RPC. `secret`: random text."""
+    data = {SECRET_FILE: base64.b64encode(secret.encode()).decode()}
+    return SECRETS.manifest(metadata, type=labels.RPC_SECRET, data=data)
+
+
+def secret_volume(verification: str) -> Manifest:
+    return {"name": "rpc", "secret": {"secretName": secret_name(verification)}}
+
+
+SECRET_MOUNT: Manifest = {"name": "rpc", "mountPath": SECRET_DIRECTORY, "readOnly": True}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutorTemplate:
+    """The input of `template`. `login`, `login_directory`: the name of the Secret by which a driver
+    logs in and where it is mounted; empty: no login. `temporary`: the one writable directory."""
+
+    verification: str
+    login: str
+    login_directory: str
+    temporary: str
+    image_pull_secrets: tuple[str, ...]
+    set_user: bool
+
+
+def template(asked: ExecutorTemplate) -> str:
+    """Return the template of the executors' pods, as JSON."""
+    login = [asked.login] if asked.login else []
+    container: Manifest = {
+        "name": "executor",
+        "command": list(COMMAND),
+        "securityContext": container_security(),
+        "volumeMounts": [
+            {"name": SCRATCH, "mountPath": asked.temporary},
+            SECRET_MOUNT,
+            *(
+                {"name": "login", "mountPath": asked.login_directory, "readOnly": True}
+                for _ in login
+            ),
+        ],
+    }
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"labels": executor_labels(asked.verification)},
+        "spec": {
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            **pull_secrets(asked.image_pull_secrets),
+            "securityContext": pod_security(set_user=asked.set_user),
+            "containers": [container],
+            "volumes": [
+                {"name": SCRATCH, "emptyDir": {"sizeLimit": "4Gi"}},
+                secret_volume(asked.verification),
+                *({"name": "login", "secret": {"secretName": name}} for name in login),
+            ],
+        },
+    }
+    return json.dumps(pod, indent=1, sort_keys=True) + "\n"

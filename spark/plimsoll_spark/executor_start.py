@@ -1,0 +1,148 @@
+"""Waits for the executors of a run, and tells in words why they do not come.
+
+Called by `run`. On Kubernetes it asks the API server first if it would admit an executor's pod (a
+dry run), and at the end of the time what keeps the pods: the scheduler's own words, or a quota's.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import ssl
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from plimsoll_spark.publish import ACCOUNT, api_server
+from plimsoll_spark.settings import Pods, Refusal, Refused, Runner
+
+WITHIN_S = 120.0
+LOOK_S = 0.25
+REQUEST_TIMEOUT_S = 10.0
+LABEL = "plimsoll.dev/executor-of"
+REASONS_MAX = 3
+
+log = logging.getLogger(__name__)
+
+
+def refuse_pods(name: str, runner: Runner) -> None:
+    """Raise `Refusal` if the API server would not admit an executor's pod, because of a missing
+    right, a quota or the namespace's Pod Security. `name`: the Verification's. An API server that
+    does not answer refuses nothing."""
+    if runner.executors and runner.pods is not None:
+        why = _why_not_admitted(name, runner, runner.pods)
+        if why is not None:
+            sentence = f"the API server admits no pod of an executor: {why}"
+            raise Refusal(Refused.EXECUTORS_REFUSED, sentence)
+
+
+def wait(spark: SparkSession, name: str, runner: Runner, within_s: float = WITHIN_S) -> None:
+    """Return when all executors have registered with the driver. Raises `Refusal` after `within_s`
+    seconds. Does nothing without executors."""
+    began_s = time.monotonic()
+    while (there := registered(spark)) < runner.executors:
+        if time.monotonic() - began_s >= within_s:
+            reasons = "; ".join(why_pending(name, runner))
+            sentence = (
+                f"{there} of {runner.executors} executors started within {within_s:.0f} s"
+                f"{': ' if reasons else ''}{reasons}"
+            )
+            raise Refusal(Refused.EXECUTORS_PENDING, sentence)
+        time.sleep(LOOK_S)
+    log.info("%d executors are there after %.1f s", there, time.monotonic() - began_s)
+
+
+def registered(spark: SparkSession) -> int:
+    """Return how many executors are registered with the driver."""
+    # Spark counts the driver among them.
+    return int(spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1
+
+
+def why_pending(name: str, runner: Runner) -> list[str]:
+    """Return what keeps the executors' pods, at most `REASONS_MAX` sentences; none for executors
+    that are no pods."""
+    pods = runner.pods
+    if pods is None:
+        return []
+    query = urllib.parse.urlencode({"labelSelector": f"{LABEL}={pods.owner}"})
+    _, found = _ask("GET", f"{_path(pods)}?{query}")
+    reasons = [
+        f"pod {pod['metadata']['name']}: {why}"
+        for pod in found.get("items", [])
+        if (why := waits_for(pod)) is not None
+    ]
+    refused = _why_not_admitted(name, runner, pods)
+    return [*reasons, *([] if refused is None else [refused])][:REASONS_MAX]
+
+
+def waits_for(pod: dict[str, Any]) -> str | None:
+    """Return what a pod waits for, in the words of the scheduler or the kubelet; None if they say
+    nothing."""
+    status = pod.get("status", {})
+    for condition in status.get("conditions", []):
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return f"{condition.get('reason', '')}: {condition.get('message', '')}"
+    for container in status.get("containerStatuses", []):
+        for state in ("waiting", "terminated"):
+            told = container.get("state", {}).get(state)
+            if told:
+                return f"{told.get('reason', state)}: {told.get('message', '')}".rstrip(": ")
+    return None
+
+
+def executor_pod(name: str, runner: Runner, pods: Pods) -> dict[str, Any]:
+    """Return a pod as Spark makes it of the template, as far as an admission looks at it."""
+    pod: dict[str, Any] = json.loads(Path(pods.template).read_text())
+    memory = f"{runner.heap_megabytes + runner.overhead_megabytes}Mi"
+    limits = {"memory": memory} | ({} if pods.cpu_limit is None else {"cpu": pods.cpu_limit})
+    (container,) = pod["spec"]["containers"]
+    container["image"] = pods.image
+    container["resources"] = {"requests": {"memory": memory, "cpu": pods.cpu}, "limits": limits}
+    metadata = {**pod["metadata"], "name": f"{name}-executor-asked", "namespace": pods.namespace}
+    restart = {"restartPolicy": "Never"}
+    return {**pod, "metadata": metadata, "spec": {**pod["spec"], **restart}}
+
+
+def _why_not_admitted(name: str, runner: Runner, pods: Pods) -> str | None:
+    status, answer = _ask("POST", f"{_path(pods)}?dryRun=All", executor_pod(name, runner, pods))
+    if 400 <= status < 500 and status not in (408, 429):
+        return str(answer.get("message", status))
+    return None
+
+
+def _path(pods: Pods) -> str:
+    return f"/api/v1/namespaces/{pods.namespace}/pods"
+
+
+def _ask(method: str, path: str, body: Any = None) -> tuple[int, dict[str, Any]]:
+    """Return the status and the content of the API server's answer; 0 and {} if there is none."""
+    headers = {
+        "Authorization": f"Bearer {(ACCOUNT / 'token').read_text().strip()}",
+        "Content-Type": "application/json",
+    }
+    content = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(f"{api_server()}{path}", content, headers, method=method)
+    trust = ssl.create_default_context(cafile=str(ACCOUNT / "ca.crt"))
+    try:
+        with urllib.request.urlopen(request, timeout=REQUEST_TIMEOUT_S, context=trust) as answer:
+            return int(answer.status), json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, _content(error.read())
+    except (OSError, http.client.HTTPException) as error:
+        log.warning("the API server did not answer %s %s: %s", method, path, error)
+        return 0, {}
+
+
+def _content(answer: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(answer)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
