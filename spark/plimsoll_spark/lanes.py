@@ -1,8 +1,8 @@
 """Runs items of work on executors: each is a Spark job of one task, and some run at the same time.
 
 Called by `executor_drive` and `executor_checks`. A job of its own returns its result to the driver
-as soon as it has ended, so that nothing has to be shared with the executors but the network. Spark
-runs a task again whose executor was lost.
+as soon as it has ended, so that nothing has to be shared with the executors but the network. If an
+executor is lost, Spark runs its tasks again.
 """
 
 from __future__ import annotations

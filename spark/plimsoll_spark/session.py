@@ -110,8 +110,9 @@ def build(
         sizes = f"{runner.executors},{runner.cores},{runner.heap_megabytes}"
         master, more = f"local-cluster[{sizes}]", _loopback() | _processes(runner)
         os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {_secret(work)} pyspark-shell"
-        # A worker of `local-cluster` finds Spark's jars by it.
+        # A worker of `local-cluster` finds Spark's jars by the first, and listens at the others.
         os.environ["SPARK_HOME"] = str(spark_home())
+        os.environ["SPARK_LOCAL_IP"] = os.environ["SPARK_LOCAL_HOSTNAME"] = LOOPBACK
     else:
         master, more = f"k8s://{api_server()}", _pods(name, runner, runner.pods)
     builder = SparkSession.builder.appName(name).master(master)
@@ -146,8 +147,8 @@ def _loopback() -> dict[str, str]:
 
 
 def _secret(work: Path) -> Path:
-    """Write the options that are secret, of which a command line would tell everybody, to a file
-    that only this user reads. Return its path."""
+    """Write the secret options, which a command line would show, to a file that only this user
+    reads. Return its path."""
     path = work / "spark-secret.properties"
     path.touch(mode=0o600)
     path.write_text(f"spark.authenticate.secret={os.urandom(32).hex()}\n")

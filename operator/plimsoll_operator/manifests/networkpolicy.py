@@ -111,6 +111,14 @@ SPARK_PORTS = (7078, BLOCKS_PORT)
 and of its executors."""
 
 
+class BrokersOf(NamedTuple):
+    """The brokers of one LogCluster, and their listener's port."""
+
+    namespace: str
+    name: str
+    port: int
+
+
 class DriverPorts(NamedTuple):
     """The ports that the driver of a Verification connects to: the brokers' listener, the API
     server."""
@@ -160,12 +168,11 @@ def executor_policy(
     metadata: Manifest,
     executors: dict[str, str],
     driver: dict[str, str],
-    cluster: tuple[str, str],
-    kafka_port: int,
+    brokers: BrokersOf,
 ) -> Manifest:
     """Build the NetworkPolicy of a driver's executors: they may connect to the brokers of one
-    cluster, to DNS, to their driver and to each other. `executors`, `driver`: labels of the pods;
-    `cluster`: namespace and name of the LogCluster."""
+    cluster, to DNS, to their driver and to each other. `executors`, `driver`: labels of the
+    pods."""
     own = {"podSelector": {"matchLabels": executors}}
     drivers = {"podSelector": {"matchLabels": driver}}
     return NETWORK_POLICIES.manifest(
@@ -176,7 +183,7 @@ def executor_policy(
             "ingress": [{"from": [own, drivers], "ports": [_tcp(BLOCKS_PORT)]}],
             "egress": [
                 {"ports": list(DNS_PORTS)},
-                {"to": [_brokers(*cluster)], "ports": [_tcp(kafka_port)]},
+                {"to": [_brokers(brokers.namespace, brokers.name)], "ports": [_tcp(brokers.port)]},
                 {"to": [drivers], "ports": [_tcp(port) for port in SPARK_PORTS]},
                 {"to": [own], "ports": [_tcp(BLOCKS_PORT)]},
             ],

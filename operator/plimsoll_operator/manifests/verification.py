@@ -33,6 +33,7 @@ from plimsoll_operator.manifests.executors import (
     template,
 )
 from plimsoll_operator.manifests.networkpolicy import (
+    BrokersOf,
     DriverPorts,
     driver_policy,
     executor_policy,
@@ -52,6 +53,11 @@ POD_ENVIRONMENT: tuple[Manifest, ...] = (
     {"name": "PLIMSOLL_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
 )
 """How a driver with executors knows the pod that owns them and the address that they connect to."""
+LABELS = {
+    labels.NAME: "plimsoll",
+    labels.COMPONENT: "verification",
+    labels.MANAGED_BY: labels.OPERATOR,
+}
 PODS = "pods"
 """The field of the driver's configuration that says how to make pods of executors."""
 DEADLINE_SECONDS_DEFAULT = 3600
@@ -105,13 +111,7 @@ class SparkDriver:
 
     @property
     def executors(self) -> int:
-        runner = self.verification.spec.runner
-        return (runner and runner.executors) or 0
-
-    @property
-    def selector(self) -> dict[str, str]:
-        """Return the labels that select the driver's pod."""
-        return {labels.COMPONENT: "verification", labels.VERIFICATION: self.name}
+        return (self.verification.spec.runner or Runner()).executors or 0
 
     def metadata(self, name: str) -> Manifest:
         meta = self.verification.metadata
@@ -128,12 +128,7 @@ class SparkDriver:
 
     @property
     def labels(self) -> dict[str, str]:
-        return {
-            labels.NAME: "plimsoll",
-            labels.COMPONENT: "verification",
-            labels.MANAGED_BY: labels.OPERATOR,
-            labels.VERIFICATION: self.name,
-        }
+        return {**LABELS, labels.VERIFICATION: self.name}
 
 
 def job_name(verification: str) -> str:
@@ -158,7 +153,7 @@ def policies(driver: SparkDriver) -> list[Manifest]:
     """Build the NetworkPolicies of the driver and of its executors."""
     policy = driver_policy(
         driver.metadata(f"{driver.name}-driver"),
-        driver.selector,
+        _selector(driver),
         *driver.verification.cluster_key,
         DriverPorts(driver.kafka_port, driver.api_server_ports),
     )
@@ -170,11 +165,14 @@ def policies(driver: SparkDriver) -> list[Manifest]:
         executor_policy(
             driver.metadata(f"{driver.name}-executor"),
             executors,
-            driver.selector,
-            driver.verification.cluster_key,
-            driver.kafka_port,
+            _selector(driver),
+            BrokersOf(*driver.verification.cluster_key, driver.kafka_port),
         ),
     ]
+
+
+def _selector(driver: SparkDriver) -> dict[str, str]:
+    return {labels.COMPONENT: "verification", labels.VERIFICATION: driver.name}
 
 
 def _rpc_secrets(driver: SparkDriver) -> list[Manifest]:
