@@ -15,6 +15,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from plimsoll_spark import ledger
+from plimsoll_spark.budget import Interval
 from plimsoll_spark.login import librdkafka
 from plimsoll_spark.producer import Plan, Sender
 from plimsoll_spark.settings import Produce, Settings
@@ -69,8 +70,8 @@ def plan(drive: Drive) -> tuple[Plan, ...]:
     """Return the plan of each producer. Together they send exactly the requested number of records,
     at the requested rate."""
     settings, produce = drive.settings, drive.settings.produce
-    share, rest = divmod(produce.records, drive.producers)
-    rate = produce.records_per_second
+    share, rest = divmod(produce.total, drive.producers)
+    pace = produce.pace
     return tuple(
         Plan(
             run=drive.run,
@@ -78,7 +79,7 @@ def plan(drive: Drive) -> tuple[Plan, ...]:
             producer=number,
             records=share + (1 if number < rest else 0),
             record_bytes=produce.record_bytes,
-            records_per_second=None if rate is None else rate / drive.producers,
+            pace=None if pace is None else pace.shared(drive.producers),
             keys=produce.keys,
             client=client_config(settings.bootstrap, produce, drive.producers)
             | librdkafka(settings.login),
@@ -129,3 +130,10 @@ def progress(drive: Drive) -> tuple[dict[str, int], str | None]:
         for name in totals:
             totals[name] += state[name]
     return totals, stopped
+
+
+def held(drive: Drive) -> list[Interval]:
+    """Return the times in which a producer did not run although it had work, in milliseconds since
+    1970."""
+    states = [json.loads(path.read_text()) for path in sorted(drive.progress.glob("*.json"))]
+    return [(begin, end) for state in states for begin, end in state.get("held", ())]

@@ -21,9 +21,10 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
+from plimsoll_spark.budget import Interval
 from plimsoll_spark.drive import Drive, plan, write_ledger
 from plimsoll_spark.lanes import on_an_executor, run_in_lanes
-from plimsoll_spark.producer import Plan
+from plimsoll_spark.producer import HELD_MAX, Plan
 from plimsoll_spark.records import PRODUCER_BYTES
 
 ATTEMPTS = 8
@@ -38,12 +39,13 @@ PART_S = 10.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentPart:
     """The result of a part. `attempt`: number of the attempt, from 0; `counts`: numbers of records
-    by outcome; `stopped`: why the producer ended early, or None; `chunks`: names and contents of
-    the ledger's files."""
+    by outcome; `stopped`: why the producer ended early, or None; `held`: when it did not run;
+    `chunks`: names and contents of the ledger's files."""
 
     attempt: int
     counts: dict[str, int]
     stopped: str | None
+    held: list[Interval]
     chunks: list[tuple[str, bytes]]
 
 
@@ -55,12 +57,14 @@ class _Totals:
         self._path = path
         self._lock = threading.Lock()
         self._counts = {"sent": 0, "acked": 0, "failed": 0, "unknown": 0}
+        self._held: list[Interval] = []
         self.stopped: str | None = None
         self._write()
 
     def add(self, part: SentPart) -> None:
         with self._lock:
             self.stopped = self.stopped or part.stopped
+            self._held = [*self._held, *part.held][:HELD_MAX]
             for name in self._counts:
                 self._counts[name] += part.counts[name]
             self._write()
@@ -72,7 +76,9 @@ class _Totals:
 
     def _write(self) -> None:
         partial = self._path.with_suffix(".partial")
-        partial.write_text(json.dumps({**self._counts, "stopped": self.stopped}))
+        partial.write_text(
+            json.dumps({**self._counts, "stopped": self.stopped, "held": self._held})
+        )
         partial.replace(self._path)
 
 
@@ -107,15 +113,16 @@ def parts(drive: Drive) -> Iterator[Plan]:
     """Yield the plan of each part; together they send exactly the requested records. Parts that are
     next to each other belong to different producers."""
     shares = plan(drive)
-    rate = shares[0].records_per_second
-    size = PART_RECORDS if rate is None else max(1, int(rate * PART_S))
-    size = max(size, -(-drive.settings.produce.records // (PARTS_MAX - len(shares))))
+    pace = shares[0].pace
+    size = PART_RECORDS if pace is None else max(1, int(pace.highest * PART_S))
+    size = max(size, -(-drive.settings.produce.total // (PARTS_MAX - len(shares))))
     number = 0
     for first in range(0, max(share.records for share in shares), size):
         for share in shares:
             records = min(size, share.records - first)
             if records > 0:
-                yield replace(share, producer=number * ATTEMPTS, records=records)
+                rest = None if share.pace is None else share.pace.after(first)
+                yield replace(share, producer=number * ATTEMPTS, records=records, pace=rest)
                 number += 1
 
 
@@ -132,8 +139,8 @@ def produce_part(part: Plan) -> SentPart:
         write_ledger(replace(part, producer=number, progress=progress, ledger=ledger))
         state = json.loads(progress.read_text())
         chunks = [(path.name, path.read_bytes()) for path in sorted(ledger.glob("*.parquet"))]
-    stopped = state.pop("stopped")
-    return SentPart(attempt=attempt, counts=state, stopped=stopped, chunks=chunks)
+    stopped, held = state.pop("stopped"), [(begin, end) for begin, end in state.pop("held")]
+    return SentPart(attempt=attempt, counts=state, stopped=stopped, held=held, chunks=chunks)
 
 
 def cause(error: Py4JJavaError) -> str:

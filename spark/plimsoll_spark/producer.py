@@ -18,6 +18,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from plimsoll_spark.ledger import ACKED, CHUNK_ROWS, FAILED, SCHEMA, UNKNOWN
+from plimsoll_spark.pacing import Pace
 from plimsoll_spark.records import Encoder, key_of, sequence_of
 
 CHUNK_S = 5.0
@@ -25,6 +26,10 @@ TICK_S = 0.005
 FULL_QUEUE_WAIT_S = 0.05
 PROGRESS_EVERY_S = 0.5
 FLUSH_MARGIN_S = 10.0
+HELD_S = 0.25
+"""A producer that did not get on for this long did not run: its loop waits 0.05 s at most."""
+HELD_MAX = 200
+"""Times of that kind that are noted at most; the first ones."""
 
 # Refusals that every attempt of a producer meets, the first too: the record is not in the log.
 # Others may follow an appended attempt, the answer to which was lost: meanwhile a right was
@@ -49,7 +54,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What one producer of a drive is to send. `records_per_second` None: as fast as possible;
+    """What one producer of a drive is to send. `pace` None: as fast as possible;
     `client`: settings of librdkafka; `progress`: the file for its progress; `ledger`: the ledger's
     directory."""
 
@@ -58,7 +63,7 @@ class Plan:
     producer: int
     records: int
     record_bytes: int
-    records_per_second: float | None
+    pace: Pace | None
     keys: int
     client: dict[str, Any]
     message_timeout_s: float
@@ -82,6 +87,8 @@ class Sender:
         self._counts = {"sent": 0, ACKED: 0, FAILED: 0, UNKNOWN: 0}
         self._stopped: str | None = None
         self._next_progress_s = 0.0
+        self._ticked_s = time.monotonic()
+        self._held: list[tuple[float, float]] = []
         self._client = Producer(
             {**plan.client, "on_delivery": self._settle, "error_cb": self._note_fatal}
         )
@@ -105,9 +112,9 @@ class Sender:
         """Return how many records should have been sent after `elapsed_s`. Without a rate, it is
         1,000 more than were sent, so that the queue is kept full."""
         plan = self._plan
-        if plan.records_per_second is None:
+        if plan.pace is None:
             return min(plan.records, self._counts["sent"] + 1_000)
-        return min(plan.records, int(elapsed_s * plan.records_per_second) + 1)
+        return min(plan.records, plan.pace.due(elapsed_s))
 
     def _send(self, sequence: int) -> bool:
         """Pass the record `sequence` to the client. Return False if that failed: the client's queue
@@ -132,9 +139,17 @@ class Sender:
 
     def _tick(self, wait_s: float) -> None:
         self._client.poll(wait_s)
+        self._note_held(time.monotonic())
         if time.monotonic() >= self._next_progress_s:
             self._next_progress_s = time.monotonic() + PROGRESS_EVERY_S
             self._write_progress()
+
+    def _note_held(self, now_s: float) -> None:
+        """Note the time since the last tick if the producer did not run in it."""
+        gap_s, self._ticked_s = now_s - self._ticked_s, now_s
+        if gap_s >= HELD_S and len(self._held) < HELD_MAX:
+            end_ms = time.time() * 1000
+            self._held.append((end_ms - gap_s * 1000, end_ms))
 
     def _drain(self) -> Iterator[pa.RecordBatch]:
         """Wait for the outcomes of all sent records, and yield them. Records without an outcome
@@ -199,5 +214,7 @@ class Sender:
     def _write_progress(self) -> None:
         path = self._plan.progress
         partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps({**self._counts, "stopped": self._stopped}))
+        partial.write_text(
+            json.dumps({**self._counts, "stopped": self._stopped, "held": self._held})
+        )
         partial.replace(path)

@@ -71,10 +71,14 @@ def render(settings: Settings, outcome: Outcome, findings: Findings | None) -> s
     then left out."""
     produce = settings.produce
     rate = produce.records_per_second
+    speed = f"{rate:,} a second" if rate else "as fast as possible"
+    if produce.load is not None:
+        steps = [f"{one.for_} at {one.records_per_second:,}" for one in produce.load.profile]
+        speed = f"{', '.join(steps)} a second"
     about = (
-        f"topic {settings.topic} · {produce.records:,} records of {produce.record_bytes:,} bytes"
-        f" · {f'{rate:,} a second' if rate else 'as fast as possible'} · {produce.keys:,} keys"
-        f" · acks {produce.acks} · {'idempotent' if produce.idempotent else 'not idempotent'}"
+        f"topic {settings.topic} · {produce.total:,} records of {produce.record_bytes:,} bytes"
+        f" · {speed} · {produce.keys:,} keys"
+        f" · acks {produce.acks} · {'idempotent' if produce.is_idempotent else 'not idempotent'}"
         f" · {outcome.timing.start_time} to {outcome.timing.completion_time}"
     )
     parts = [

@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,6 +30,8 @@ from plimsoll_spark import (
     report,
     session,
 )
+from plimsoll_spark.budget import judge_budget
+from plimsoll_spark.isr_watch import IsrWatch
 from plimsoll_spark.login import librdkafka
 from plimsoll_spark.publish import Publisher, PublishFailed
 from plimsoll_spark.records import salt_of
@@ -94,8 +97,10 @@ class Run:
             )
             try:
                 executor_start.wait(spark, settings.name, runner)
-                planned = self._drive(spark, cores)
-                findings = self._verify(spark, planned, client, before, cores)
+                with self._isr_watch(client) as isr:
+                    planned = self._drive(spark, cores)
+                    findings = self._verify(spark, planned, client, before, cores)
+                    isr_seconds = self._isr_seconds(isr)
             finally:
                 spark.stop()
             recreated = topic_id != client.topic_id(TOPIC_WITHIN_S)
@@ -111,12 +116,29 @@ class Run:
         if findings.unreadable:
             return self._publish_verdict(judge_unreadable(findings.examples), findings)
         verdict = judge(settings, findings.counts, stopped=stopped, recreated=recreated)
+        if verdict.verdict == "Passed":
+            held = drive.held(planned)
+            verdict = judge_budget(settings.budget, findings, held, isr_seconds) or verdict
         return self._publish_verdict(verdict, findings)
 
     def publish_broken(self, reason: str, message: str) -> None:
         """Publish the phase Failed and no verdict but Inconclusive: the run itself failed. Raises
         `PublishFailed`."""
         self._publish(self._inconclusive(reason, message), "Failed", None)
+
+    def _isr_watch(self, client: TopicClient) -> AbstractContextManager[IsrWatch | None]:
+        """Return the watch of the ISRs to run meanwhile; None if the budget has no limit for
+        them."""
+        limit = self._settings.budget.isr_full_within_seconds
+        return nullcontext() if limit is None else IsrWatch(client.missing_in_sync, limit)
+
+    def _isr_seconds(self, isr: IsrWatch | None) -> float | None:
+        """Return the longest time for which an ISR was not full, once they all are, or the limit is
+        exceeded, or the run's time is up."""
+        if isr is None:
+            return None
+        isr.settle(time.monotonic() + max(0.0, self._deadline_s - time.time()))
+        return isr.longest_s
 
     def _refuse_foreign(self, ranges: Ranges) -> None:
         held = sum(r.log_end_offset - r.log_start_offset for r in ranges.values())
@@ -134,7 +156,7 @@ class Run:
         planned = drive.Drive(
             run=self._id,
             settings=settings,
-            producers=min(cores, settings.produce.records),
+            producers=min(cores, settings.produce.total),
             stop_at_s=stop_at_s,
             work=self._work,
         )

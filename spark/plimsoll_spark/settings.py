@@ -14,6 +14,7 @@ from typing import Literal
 
 import msgspec
 
+from plimsoll_spark.pacing import Pace, seconds
 from plimsoll_spark.records import HEADER_BYTES
 
 Check = Literal["NoLoss", "NoDuplicate", "Order", "NoGap"]
@@ -52,10 +53,24 @@ class _Camel(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Base of structs with camelCase field names in JSON."""
 
 
-class Produce(_Camel, frozen=True):
-    """The records to write."""
+class LoadStep(_Camel, frozen=True):
+    """One rate of a load profile, and for how long, such as `5m`."""
 
-    records: int
+    for_: str = msgspec.field(name="for")
+    records_per_second: int
+
+
+class Load(_Camel, frozen=True):
+    """A load that changes: its steps, one after the other."""
+
+    profile: tuple[LoadStep, ...]
+
+
+class Produce(_Camel, frozen=True):
+    """The records to write: a number of them, or a load profile."""
+
+    records: int = 0
+    load: Load | None = None
     record_bytes: int = 1024
     records_per_second: int | None = None
     keys: int = 1000
@@ -68,6 +83,23 @@ class Produce(_Camel, frozen=True):
     def is_idempotent(self) -> bool:
         return self.acks == "All" if self.idempotent is None else self.idempotent
 
+    @property
+    def pace(self) -> Pace | None:
+        """Return the rate over time; None: as fast as possible. Raises ValueError for a profile
+        with an invalid duration."""
+        if self.load is not None:
+            return Pace(
+                tuple((seconds(one.for_), one.records_per_second) for one in self.load.profile)
+            )
+        return None if self.records_per_second is None else Pace.steady(self.records_per_second)
+
+    @property
+    def total(self) -> int:
+        """Return the number of records: the stated one, or that of the profile."""
+        if self.load is None:
+            return self.records
+        return sum(seconds(one.for_) * one.records_per_second for one in self.load.profile)
+
 
 class Verify(_Camel, frozen=True):
     """The properties of the log to check."""
@@ -78,6 +110,14 @@ class Verify(_Camel, frozen=True):
     min_acked_percent: int = 99
     """The least share of the sent records that must be acked, in percent; below it the verdict is
     Inconclusive. Ignored with acks None."""
+
+
+class Budget(_Camel, frozen=True):
+    """Limits that a run must keep to (`budget.judge_budget`); None: no limit."""
+
+    max_stall_milliseconds: int | None = None
+    p99_milliseconds: float | None = None
+    isr_full_within_seconds: int | None = None
 
 
 class Report(_Camel, frozen=True):
@@ -129,6 +169,7 @@ class Settings(_Camel, frozen=True):
     topic: str
     produce: Produce
     verify: Verify = msgspec.field(default_factory=Verify)
+    budget: Budget = msgspec.field(default_factory=Budget)
     report: Report = msgspec.field(default_factory=Report)
     runner: Runner = msgspec.field(default_factory=Runner)
     allow_existing: bool = False
@@ -169,7 +210,14 @@ def check(settings: Settings) -> None:
     """Raise `Refusal` for the first setting that is invalid or cannot be fulfilled, if any."""
     produce = settings.produce
     wrong = (
-        (produce.records < 1, "produce.records must be at least 1"),
+        (
+            (produce.records > 0) == (produce.load is not None),
+            "set either produce.records (at least 1) or produce.load",
+        ),
+        (
+            produce.load is not None and produce.records_per_second is not None,
+            "produce.load states the rate; leave recordsPerSecond out",
+        ),
         (produce.record_bytes < HEADER_BYTES, f"produce.recordBytes is below {HEADER_BYTES}"),
         (produce.keys < 1, "produce.keys must be at least 1"),
         ((produce.records_per_second or 1) < 1, "produce.recordsPerSecond must be at least 1"),
@@ -187,6 +235,20 @@ def check(settings: Settings) -> None:
         ),
     )
     _raise_first(wrong)
+    _check_load(produce)
+
+
+def _check_load(produce: Produce) -> None:
+    if produce.load is None:
+        return
+    try:
+        total = produce.total
+    except ValueError as error:
+        raise Refusal(Refused.INVALID_SPEC, f"produce.load.profile: {error}") from error
+    rates = [one.records_per_second for one in produce.load.profile]
+    if total < 1 or min(rates) < 0:
+        sentence = "produce.load.profile needs a step with a rate, and no rate below 0"
+        raise Refusal(Refused.INVALID_SPEC, sentence)
 
 
 def _check_report(report: Report) -> None:

@@ -65,6 +65,11 @@ class TopicClient:
                 raise Refusal(Refused.TOPIC_NOT_FOUND, sentence)
             self._admin.poll(RETRY_S)
 
+    def missing_in_sync(self) -> dict[int, int]:
+        """Return how many replicas of each partition are not in its ISR. Raises KafkaException."""
+        found = self._described().partitions
+        return {one.id: max(0, len(one.replicas) - len(one.isr)) for one in found}
+
     def topic_id(self, timeout_s: float) -> str | None:
         """Return the topic's id; None if the brokers report none. Failures are retried for
         `timeout_s` with fresh metadata, since librdkafka may wait for a broker that is gone; then

@@ -31,6 +31,8 @@ class Reason(Enum):
     DRIVE_INCOMPLETE = "DriveIncomplete"
     NOTHING_ACKED = "NothingAcked"
     TOO_FEW_ACKED = "TooFewAcked"
+    BUDGET_EXCEEDED = "BudgetExceeded"
+    DRIVER_STARVED = "DriverStarved"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     RUN_BROKE = "RunBroke"
 
@@ -121,7 +123,7 @@ def _violations(settings: Settings, counts: Counts) -> tuple[tuple[Reason, int, 
 def _doubts(
     settings: Settings, counts: Counts, stopped: str | None
 ) -> tuple[tuple[Reason, bool, str], ...]:
-    asked, least = settings.produce.records, settings.verify.min_acked_percent
+    asked, least = settings.produce.total, settings.verify.min_acked_percent
     return (
         (
             Reason.DRIVE_INCOMPLETE,

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from plimsoll_spark.drive import client_config
+from plimsoll_spark.pacing import Pace
 from plimsoll_spark.producer import Plan, Sender
 from plimsoll_spark.records import Encoder
 from plimsoll_spark.settings import Produce
@@ -26,7 +27,7 @@ def a_plan(directory: Path, *, records: int, stop_in_s: float = 60.0, **client: 
         producer=2,
         records=records,
         record_bytes=64,
-        records_per_second=None,
+        pace=None,
         keys=10,
         client={**config, "message.timeout.ms": 300, "log_level": 0, **client},
         message_timeout_s=0.3,
@@ -49,6 +50,7 @@ def test_unanswered_records_are_unknown(tmp_path: Path) -> None:
     assert {row["producer"] for row in rows} == {2}
     assert all(row["settled_ms"] >= row["send_ms"] for row in rows)
     told = json.loads(plan.progress.read_text())
+    told.pop("held")
     assert told == {"sent": 50, "acked": 0, "failed": 0, "unknown": 50, "stopped": None}
 
 
@@ -67,12 +69,22 @@ def test_producer_stops_at_deadline_with_reason(tmp_path: Path) -> None:
 
 
 def test_record_is_never_sent_before_its_time(tmp_path: Path) -> None:
-    plan = replace(a_plan(tmp_path, records=40), records_per_second=80.0)
+    plan = replace(a_plan(tmp_path, records=40), pace=Pace.steady(80.0))
     before_ms = time.time() * 1000
     rows = ledger_of(plan)
     early = [r["sequence"] for r in rows if r["send_ms"] - before_ms < r["sequence"] * 12.5 - 1]
     assert early == []
     assert len(rows) == 40
+
+
+def test_producer_notes_when_it_did_not_run(tmp_path: Path) -> None:
+    sender = Sender(a_plan(tmp_path, records=1))
+    now_s = time.monotonic()
+    sender._note_held(now_s)
+    sender._note_held(now_s + 0.05)
+    sender._note_held(now_s + 3.05)
+    ((begin_ms, end_ms),) = sender._held
+    assert end_ms - begin_ms == pytest.approx(3000)
 
 
 class Delivered:

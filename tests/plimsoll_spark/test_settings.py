@@ -2,11 +2,13 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from plimsoll_spark import verification
 from plimsoll_spark.drive import Drive, client_config, plan
+from plimsoll_spark.pacing import Pace
 from plimsoll_spark.settings import ALL_CHECKS, Produce, Refusal, Refused, check, load
 
 BASE = {
@@ -82,8 +84,34 @@ def test_plans_share_all_records_and_rate(tmp_path: Path) -> None:
     drive = Drive(run="r", settings=settings, producers=3, stop_at_s=0.0, work=tmp_path)
     plans = plan(drive)
     assert sorted(p.records for p in plans) == [333, 334, 334]
-    assert sum(p.records_per_second or 0 for p in plans) == pytest.approx(500)
+    rates = [p.pace.steps[0][1] for p in plans if p.pace is not None]
+    assert sum(rates) == pytest.approx(500)
     assert len({p.producer for p in plans}) == 3
+
+
+STEPS = [{"for": "10s", "recordsPerSecond": 100}, {"for": "1m", "recordsPerSecond": 5}]
+
+
+def test_profile_states_records_and_rates(tmp_path: Path) -> None:
+    settings = load(write(tmp_path, produce={"load": {"profile": STEPS}}))
+    check(settings)
+    assert settings.produce.total == 1_300
+    assert settings.produce.pace == Pace(((10, 100), (60, 5)))
+
+
+@pytest.mark.parametrize(
+    ("produce", "text"),
+    [
+        ({"records": 10, "load": {"profile": STEPS}}, "set either"),
+        ({}, "set either"),
+        ({"load": {"profile": STEPS}, "recordsPerSecond": 5}, "leave recordsPerSecond out"),
+        ({"load": {"profile": [{"for": "soon", "recordsPerSecond": 5}]}}, "'soon'"),
+        ({"load": {"profile": [{"for": "1s", "recordsPerSecond": 0}]}}, "needs a step"),
+    ],
+)
+def test_impossible_load_is_refused(tmp_path: Path, produce: dict[str, Any], text: str) -> None:
+    with pytest.raises(Refusal, match=text):
+        check(load(write(tmp_path, produce=produce)))
 
 
 def test_producer_without_sequences_sends_singly() -> None:

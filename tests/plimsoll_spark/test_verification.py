@@ -99,6 +99,33 @@ def test_verification_survives_a_killed_broker(
     assert "</html>" in (job.report / "report.html").read_text()
 
 
+def test_budget_that_no_log_keeps_is_violated(
+    cluster: LocalCluster, spark_jars: Path, tmp_path: Path
+) -> None:
+    """Producers wait 5 ms for more records, so acks take longer than the budget."""
+    cluster.create_topic("slow", 2)
+    cluster.wait_isr("slow", 3)
+    steps = [{"for": "2s", "recordsPerSecond": 200}, {"for": "2s", "recordsPerSecond": 600}]
+    with Job(
+        tmp_path,
+        spark_jars,
+        name="slow",
+        bootstrap=cluster.bootstrap,
+        topic="slow",
+        produce={"load": {"profile": steps}, "recordBytes": 64},
+        budget={"p99Milliseconds": 1, "isrFullWithinSeconds": 60},
+    ) as job:
+        assert job.end() == 0, job.log.read_text()[-3000:]
+    verdict = job.read("verdict.json")
+    assert verdict["counts"]["sent"] == 1_600
+    assert verdict["timing"]["recordsPerSecond"] > 0
+    # A machine without processors makes no violation.
+    judged = ("Violated", "BudgetExceeded"), ("Inconclusive", "DriverStarved")
+    assert (verdict["verdict"], verdict["reason"]) in judged, verdict
+    assert "exceeds budget.p99Milliseconds (1)" in verdict["message"]
+    assert "2s at 200, 2s at 600 a second" in (job.report / "report.html").read_text()
+
+
 def test_topic_with_records_of_others_is_refused(
     cluster: LocalCluster, spark_jars: Path, tmp_path: Path
 ) -> None:

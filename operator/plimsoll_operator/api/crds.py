@@ -352,6 +352,19 @@ VERIFICATION = Kind(
             "self.runner.executors == 0",
             "runner.executors runs only the operator's own image; leave runner.image out.",
         ),
+        (
+            "has(self.produce.records) != has(self.produce.load)",
+            "produce has either records or load.",
+        ),
+        (
+            "!has(self.produce.load) || !has(self.produce.recordsPerSecond)",
+            "produce.load states the rate: leave produce.recordsPerSecond out.",
+        ),
+        (
+            "!has(self.produce.load) || "
+            "self.produce.load.profile.exists(s, s.recordsPerSecond > 0)",
+            "produce.load.profile needs a step with recordsPerSecond above 0.",
+        ),
     ),
     object_rules=(
         (

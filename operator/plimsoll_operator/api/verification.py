@@ -21,6 +21,7 @@ from plimsoll_operator.api.meta import (
     TopicName,
     described,
 )
+from plimsoll_operator.api.workload import Budget, Load, profile_records
 
 Check = Literal["NoLoss", "NoDuplicate", "Order", "NoGap"]
 ALL_CHECKS: tuple[Check, ...] = ("NoLoss", "NoDuplicate", "Order", "NoGap")
@@ -32,7 +33,11 @@ Verdict = Literal["", "Passed", "Violated", "Inconclusive"]
 class Produce(Api, frozen=True, kw_only=True):
     """The records to write."""
 
-    records: Annotated[int, Meta(ge=1, le=1_000_000_000, description="Total number of records.")]
+    records: Annotated[
+        Annotated[int, Meta(ge=1, le=1_000_000_000)] | None,
+        described("Total number of records; required without load."),
+    ] = None
+    load: Load | None = None
     record_bytes: Annotated[
         Annotated[int, Meta(ge=16, le=1_000_000)] | None, described("Size of each record's value.")
     ] = None
@@ -52,6 +57,11 @@ class Produce(Api, frozen=True, kw_only=True):
         ),
     ] = None
     compression: Literal["None", "Gzip", "Snappy", "Lz4", "Zstd"] | None = None
+
+    @property
+    def total(self) -> int:
+        """Return the number of records: the stated one, or that of the load profile."""
+        return profile_records(self.load) if self.load is not None else self.records or 0
 
 
 class Verify(Api, frozen=True, kw_only=True):
@@ -96,6 +106,7 @@ class VerificationSpec(Api, frozen=True, kw_only=True):
     topic: TopicName
     produce: Produce
     verify: Verify | None = None
+    budget: Budget | None = None
     runner: Runner | None = None
     allow_existing: Annotated[
         bool | None, described("true: the topic may already hold records.")

@@ -236,6 +236,7 @@ def config(driver: SparkDriver) -> Manifest:
         "deadlineSeconds": driver.deadline_seconds,
         "produce": msgspec.to_builtins(spec.produce),
         "verify": msgspec.to_builtins(spec.verify or Verify()),
+        **({"budget": msgspec.to_builtins(spec.budget)} if spec.budget else {}),
         "report": {"configMap": driver.report, "namespace": namespace},
     }
     if spec.user is not None:

@@ -27,6 +27,7 @@ from plimsoll_operator.api.verification import (
     Verification,
     VerificationStatus,
 )
+from plimsoll_operator.api.workload import profile_seconds
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Rejected
 from plimsoll_operator.kube.kube_api import Object
 from plimsoll_operator.kube.resources import (
@@ -338,16 +339,19 @@ def cannot_end(driver: SparkDriver) -> VerificationStatus | None:
     """Return a failed status if the records cannot be written in time at the rate that the spec
     states, else None."""
     spec = driver.verification.spec
-    rate = spec.produce.records_per_second
-    if rate is None:
+    rate, load = spec.produce.records_per_second, spec.produce.load
+    if rate is not None:
+        needed_s, at = spec.produce.total / rate, f"{rate} per second"
+    elif load is not None:
+        needed_s, at = profile_seconds(load), "the rates of produce.load"
+    else:
         return None
     timeout_s = (spec.verify and spec.verify.timeout_seconds) or TIMEOUT_SECONDS_DEFAULT
     left_s = driver.deadline_seconds - min(timeout_s, driver.deadline_seconds / 2)
-    needed_s = spec.produce.records / rate
     if needed_s <= left_s:
         return None
     message = (
-        f"{spec.produce.records} records at {rate} per second take {needed_s:.0f} s, but "
+        f"{spec.produce.total} records at {at} take {needed_s:.0f} s, but "
         f"deadlineSeconds ({driver.deadline_seconds}) leaves {left_s:.0f} s for writing. Set "
         "fewer records, a higher rate or a longer deadline. No driver was started."
     )

@@ -1,0 +1,113 @@
+"""Judges the budget of a run: how long writes may stall, how late acks may be, and how soon ISRs
+are full again. Called by `run` for a run that would pass; pure.
+
+A machine that is out of processor time makes no violation. A producer notes the times in which it
+did not run itself (`producer`). A stall is judged without the part of it in which a producer did
+not run. The p99 is judged only if producers did not run for at most `HELD_PERCENT` of the drive. A
+budget that is exceeded only because of such times is Inconclusive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from plimsoll_spark.settings import Budget
+from plimsoll_spark.values import Findings, Stall
+from plimsoll_spark.verdict import Reason, Verdict
+
+HELD_PERCENT = 1.0
+Interval = tuple[float, float]
+"""Begin and end, in milliseconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Excess:
+    """One limit that was exceeded. `certain`: False if producers that did not run may explain
+    it."""
+
+    sentence: str
+    certain: bool
+
+
+def judge_budget(
+    budget: Budget, findings: Findings, held: Sequence[Interval], isr_seconds: float | None
+) -> Verdict | None:
+    """Return the verdict on an exceeded budget, None if it held. `held`: the times in which a
+    producer did not run; `isr_seconds`: the longest time for which an ISR was known not to be
+    full, None if that was not measured."""
+    spans = joined(held)
+    excesses = [
+        *_stalled(budget, findings.stalls, spans),
+        *_late(budget, findings, spans),
+        *_shrunk(budget, isr_seconds),
+    ]
+    certain = [one.sentence for one in excesses if one.certain]
+    if certain:
+        return Verdict(
+            verdict="Violated", reason=Reason.BUDGET_EXCEEDED, message="; ".join(certain)
+        )
+    if not excesses:
+        return None
+    sentence = "; ".join(one.sentence for one in excesses)
+    lost_ms = sum(end - begin for begin, end in spans)
+    held_text = f"producers themselves did not run for {lost_ms:,.0f} ms, which may be the cause"
+    return Verdict(
+        verdict="Inconclusive",
+        reason=Reason.DRIVER_STARVED,
+        message=f"{sentence}; but {held_text}: give the driver more processor time "
+        "(runner.resources)",
+    )
+
+
+def joined(spans: Iterable[Interval]) -> list[Interval]:
+    """Return the union of the intervals, sorted, without overlaps."""
+    found: list[Interval] = []
+    for begin, end in sorted(spans):
+        if found and begin <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((begin, end))
+    return found
+
+
+def _stalled(budget: Budget, stalls: Sequence[Stall], held: Sequence[Interval]) -> list[Excess]:
+    limit = budget.max_stall_milliseconds
+    if limit is None or not stalls:
+        return []
+    worst = max(stalls, key=lambda one: one.milliseconds)
+    if worst.milliseconds <= limit:
+        return []
+    net_ms = max(one.milliseconds - _within(held, one.from_ms, one.to_ms) for one in stalls)
+    sentence = (
+        f"partition {worst.partition} got no ack for {worst.milliseconds:,.0f} ms, which exceeds "
+        f"budget.maxStallMilliseconds ({limit:,})"
+    )
+    return [Excess(sentence=sentence, certain=net_ms > limit)]
+
+
+def _late(budget: Budget, findings: Findings, held: Sequence[Interval]) -> list[Excess]:
+    limit, p99 = budget.p99_milliseconds, findings.latency.p99
+    if limit is None or p99 <= limit or not findings.pace:
+        return []
+    starts = [one.start_ms for one in findings.pace]
+    begin_ms, end_ms = min(starts), max(starts) + findings.bin_ms
+    share = _within(held, begin_ms, end_ms) / (end_ms - begin_ms)
+    sentence = f"the p99 of acks was {p99:,g} ms, which exceeds budget.p99Milliseconds ({limit:,g})"
+    return [Excess(sentence=sentence, certain=100 * share <= HELD_PERCENT)]
+
+
+def _shrunk(budget: Budget, isr_seconds: float | None) -> list[Excess]:
+    limit = budget.isr_full_within_seconds
+    if limit is None or isr_seconds is None or isr_seconds <= limit:
+        return []
+    sentence = (
+        f"an ISR was not full for at least {isr_seconds:,.0f} s, which exceeds "
+        f"budget.isrFullWithinSeconds ({limit:,})"
+    )
+    return [Excess(sentence=sentence, certain=True)]
+
+
+def _within(spans: Sequence[Interval], begin: float, end: float) -> float:
+    """Return the length of the spans' part in [begin, end], in milliseconds."""
+    return sum(max(0.0, min(end, b) - max(begin, a)) for a, b in spans)

@@ -1,0 +1,76 @@
+"""Measures for how long ISRs of the topic are not full, while a run lasts.
+
+Called by `run` if the budget states a limit. Asks for the topic's metadata once a second, in a
+thread. The time counts from the first answer that shows an ISR that is not full to the last one, so
+that a slow watcher never makes it longer.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+
+from confluent_kafka import KafkaException
+
+EVERY_S = 1.0
+Missing = Callable[[], Mapping[int, int]]
+"""Returns how many replicas of each partition are not in its ISR. Raises KafkaException."""
+
+log = logging.getLogger(__name__)
+
+
+class IsrWatch:
+    """Watches from `with` on. `longest_s`: the longest time so far."""
+
+    def __init__(
+        self, missing: Missing, limit_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._missing = missing
+        self._limit_s = limit_s
+        self._clock = clock
+        self._since: dict[int, float] = {}
+        self.longest_s = 0.0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="isr-watch", daemon=True)
+
+    def __enter__(self) -> IsrWatch:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def look(self) -> bool:
+        """Ask once. Return True if every ISR is full. No answer changes nothing: what it would say
+        is unknown."""
+        try:
+            missing = self._missing()
+        except KafkaException as error:
+            log.info("the ISRs are unknown: %s", error)
+            return not self._since
+        now_s = self._clock()
+        for partition, count in missing.items():
+            if count == 0:
+                self._since.pop(partition, None)
+                continue
+            since_s = self._since.setdefault(partition, now_s)
+            self.longest_s = max(self.longest_s, now_s - since_s)
+        return not self._since
+
+    def settle(self, until_s: float) -> None:
+        """Wait until every ISR is full, the limit is exceeded, or `until_s` on the clock."""
+        while self._since and self.longest_s <= self._limit_s and self._clock() < until_s:
+            if self._ended.wait(EVERY_S / 4):
+                return
+
+    def _watch(self) -> None:
+        while True:
+            self.look()
+            if self._ended.wait(EVERY_S):
+                return
