@@ -24,6 +24,9 @@ Buffer = bytes | bytearray | memoryview
 
 TOPIC_ID_VERSION = 13
 REPLICA_STATE_VERSION = 15
+DEBUGGING_CONSUMER = -2
+"""The replica id of a consumer that reads the replica of the broker that it asks, leader or not.
+Source: Kafka's `FetchRequest.DEBUGGING_CONSUMER_ID`."""
 
 _LIMITS = struct.Struct(">iiib")
 _SESSION = struct.Struct(">ii")
@@ -100,7 +103,8 @@ class FetchTopic(NamedTuple):
 class FetchRequest(NamedTuple):
     """A decoded fetch request. `replica_id`: None for consumers; `replica_epoch`: the follower's
     broker epoch; `controller_epoch`: the newest that the follower knows; `forgotten`: partitions to
-    remove from the fetch session, by topic id."""
+    remove from the fetch session, by topic id; `own_copy`: True if a consumer reads the asked
+    broker's own replica."""
 
     replica_id: int | None
     replica_epoch: int | None
@@ -113,6 +117,7 @@ class FetchRequest(NamedTuple):
     topics: list[FetchTopic]
     controller_epoch: int | None = None
     forgotten: Sequence[tuple[UUID | None, tuple[int, ...]]] = ()
+    own_copy: bool = False
 
 
 class FetchedPartition(NamedTuple):
@@ -177,6 +182,7 @@ def decode_request(body: memoryview, version: int, named_max: int | None = None)
         topics,
         controller_epoch,
         forgotten,
+        replica_id == DEBUGGING_CONSUMER,
     )
 
 

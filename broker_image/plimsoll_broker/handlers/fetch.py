@@ -3,7 +3,7 @@
 Called by the sessions. A follower's fetch offset is recorded once, when its request arrives;
 reading is repeated whenever one of its partitions has something new. Followers may use a fetch
 session (`fetch_session`); consumers' sessions are declined, so each of their requests is a full
-one. Source: the protocol's rules for a leader's side of a fetch, KIP-74, KIP-227.
+one. An auditor reads this broker's own replica, led here or not, and never waits. Source: the protocol's rules for a leader's side of a fetch, KIP-74, KIP-227.
 """
 
 from __future__ import annotations
@@ -89,6 +89,8 @@ class FetchHandler:
         # Client sends -1.
         if request.session_epoch not in (_FIRST_EPOCH, _FINAL_EPOCH):
             return encode_response(version, [], Code.FETCH_SESSION_ID_NOT_FOUND)
+        if request.own_copy:  # an auditor has no use for waiting
+            request = request._replace(max_wait_ms=0)
         return self._poll(context, request)
 
     def _turned_away(self, version: int, request: FetchRequest) -> Reply:

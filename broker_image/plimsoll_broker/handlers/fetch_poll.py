@@ -27,6 +27,7 @@ from plimsoll_broker.handlers.fetch_reading import (
     Read,
     fault,
     read,
+    read_own_copy,
 )
 from plimsoll_broker.handlers.long_work import Aside
 from plimsoll_broker.replication.hosted_partitions import Hosted
@@ -238,6 +239,8 @@ class Poll:
 
     def _read(self, one: Asked, left: int) -> FetchedPartition:
         assert one.hosted is not None, "a partition that is not here is refused"
+        if self.request.own_copy:
+            return read_own_copy(one.hosted, one.partition, left)
         return read(self.manager, one.hosted, one.partition, left, for_follower=self.for_follower)
 
     def reply(self, read: Read) -> Reply:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from plimsoll_broker.replication.hosted_partitions import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
-from plimsoll_broker.storage.disk import Buffer, StorageError
+from plimsoll_broker.storage.disk import Buffer, StorageError, StorageFault
 from plimsoll_broker.storage.log import Log
 from plimsoll_core.errors import Code
 from plimsoll_core.replica.replica_values import EndOffset, FollowerFetch
@@ -125,6 +125,26 @@ def read(
             manager.touch(hosted)
             return FetchedPartition(index, Code.KAFKA_STORAGE_ERROR)
     return FetchedPartition(index, Code.NONE, high_watermark, log.log_start_offset, records)
+
+
+def read_own_copy(hosted: Hosted, partition: FetchPartition, left: int) -> FetchedPartition:
+    """Read committed records of this broker's replica, leader or not, from its files, and as they
+    are there. Answer CORRUPT_MESSAGE where the files hold no batch.
+
+    An error has no consequence for the replica, and states where its log begins: the reader is an
+    auditor, which goes on behind it.
+    """
+    replica, log, index = hosted.replica, hosted.log, partition.partition
+    code = replica.own_copy_fetch(partition.offset)
+    records: Buffer = b""
+    if code is Code.NONE and left > 0:
+        size = min(partition.max_bytes, left)
+        try:
+            records = log.read_stored(partition.offset, size, replica.high_watermark)
+        except StorageError as error:
+            corrupt = error.fault is StorageFault.CORRUPT
+            code = Code.CORRUPT_MESSAGE if corrupt else Code.KAFKA_STORAGE_ERROR
+    return FetchedPartition(index, code, replica.high_watermark, log.log_start_offset, records)
 
 
 def fault(

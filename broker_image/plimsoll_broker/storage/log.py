@@ -311,6 +311,16 @@ class Log:
         limit = None if up_to_offset >= end else up_to_offset
         return self.reader.read(offset, max_bytes, limit)
 
+    def read_stored(self, offset: int, max_bytes: int, up_to_offset: int) -> bytes | memoryview:
+        """Return what `read` does, from the files alone and as they are there: CRCs, gaps and
+        leader epochs are the reader's to judge. Raise StorageError (CORRUPT) if there is no whole
+        batch at `offset`."""
+        end = self.log_end_offset
+        if offset >= up_to_offset or offset >= end:
+            return b""
+        limit = None if up_to_offset >= end else up_to_offset
+        return self.reader.read_stored(offset, max_bytes, limit)
+
     def time_search(self, timestamp: int | None) -> Iterator[Step]:
         """Yield steps that search the first record with a time of at least `timestamp`, or (None)
         the record with the greatest time. Each iteration finds where to read, in the event loop.

@@ -160,6 +160,7 @@ class RecentBatches:
         return Batches(pieces) if len(pieces) > 1 else first.data
 
 
+_Hints = dict[int, tuple[Segment, int]]
 _HINTS_MAX = 16
 EMPTY_READS_MAX = 200
 """The most reads of a file in one call that passes over empty batches."""
@@ -169,7 +170,7 @@ class LogReader:
     """Reads batches of one log by offset. It remembers the file positions after recent reads, where
     the same readers will continue."""
 
-    __slots__ = ("_directory", "_epochs", "_hints", "_recent", "_segments")
+    __slots__ = ("_directory", "_epochs", "_hints", "_recent", "_segments", "_stored_hints")
 
     def __init__(
         self,
@@ -182,7 +183,8 @@ class LogReader:
         self._recent = recent
         self._epochs = epochs
         self._segments = segments
-        self._hints: dict[int, tuple[Segment, int]] = {}
+        self._hints: _Hints = {}
+        self._stored_hints: _Hints = {}
 
     def read(self, offset: int, max_bytes: int, up_to_offset: int | None) -> bytes | memoryview:
         """Return whole batches below `up_to_offset` (None: no bound), beginning with the one that
@@ -195,6 +197,27 @@ class LogReader:
             data = self._read(end, max_bytes, up_to_offset)
             parts.append(data)
         return data if len(parts) == 1 else b"".join(parts)
+
+    def read_stored(
+        self, offset: int, max_bytes: int, up_to_offset: int | None
+    ) -> bytes | memoryview:
+        """Return whole batches from the file of one segment as they are there, beginning with the
+        one that holds `offset` or the next one. The batches may be damaged, so what is remembered
+        of them serves only reads of this kind. Raise StorageError if none is found."""
+        at = bisect_right(self._segments, offset, key=lambda segment: segment.base_offset) - 1
+        hinted, position = self._stored_hints.pop(offset, (None, 0))
+        try:
+            for segment in self._segments[max(at, 0) :]:
+                begin = position if segment is hinted else None
+                if (found := segment.find_stored(offset, begin)) is not None:
+                    data, next_offset = segment.read_stored(found, max_bytes, up_to_offset)
+                    self._remember(
+                        next_offset, segment, found + len(data), hints=self._stored_hints
+                    )
+                    return data
+        except BatchError as error:
+            raise self._corrupt(error) from error
+        raise self._corrupt(BatchError(BadBatch.TORN, self._segments[-1].size))
 
     def bytes_between(self, start: int, end: int) -> int:
         """Return the size of the batches from the one that holds `start` to before the one that
@@ -269,9 +292,12 @@ class LogReader:
             self._recent.forget()
             self._remember(headers[0].base_offset, segment, position)
 
-    def _remember(self, offset: int, segment: Segment, position: int) -> None:
-        """Remember where the batch at `offset` is, so that its next reader need not search."""
-        hints = self._hints
+    def _remember(
+        self, offset: int, segment: Segment, position: int, hints: _Hints | None = None
+    ) -> None:
+        """Remember where the batch at `offset` is, so that its next reader need not search.
+        `hints`: those of this kind of reader; None: of consumers and followers."""
+        hints = self._hints if hints is None else hints
         hints[offset] = (segment, position)
         if len(hints) > _HINTS_MAX:
             del hints[next(iter(hints))]
@@ -280,6 +306,7 @@ class LogReader:
         """Forget positions and batches in memory: segments were cut or removed, or the log is
         offline."""
         self._hints.clear()
+        self._stored_hints.clear()
         self._recent.forget()
 
     def _corrupt(self, error: BatchError) -> StorageError:

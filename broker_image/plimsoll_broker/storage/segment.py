@@ -25,6 +25,8 @@ from plimsoll_wire.batches import (
 )
 
 _SCAN_BYTES = 256 * 1024
+STORED_SCAN_BYTES = 4 * 2**20
+"""How far an auditor's read searches where the index is of no use: it holds the event loop."""
 POSITION_MAX = 2**31 - 1
 WRITE_BACK_BYTES = 2**20
 
@@ -205,13 +207,14 @@ class Segment:
         leader_epoch: int = -1,
         *,
         checked: bool = False,
+        anywhere: bool = False,
     ) -> Iterator[tuple[int, BatchHeader]]:
         chunk, start = b"", position
         while position < self.size:
             if position - start + HEADER_SIZE > len(chunk):
                 chunk, start = file.pread(_SCAN_BYTES, position), position
             header = self._whole(chunk, position - start, position)
-            if next_offset is not None and not self._follows(header, next_offset):
+            if next_offset is not None and not (anywhere or self._follows(header, next_offset)):
                 raise BatchError(BadBatch.PLACE, position)
             if checked:
                 if header.last_offset - self.base_offset > POSITION_MAX:
@@ -297,6 +300,33 @@ class Segment:
         data, next_offset = self._read(position, max_bytes, up_to_offset)
         if position < self._found_bytes:
             check_places(data, base_offset, epoch_at, position, holes=self.holes)
+        return data, next_offset
+
+    def find_stored(self, offset: int, position: int | None) -> int | None:
+        """Return the position of the batch that holds `offset`, or of a later one, whatever is
+        before it in the file. `position`: where to look first, None if unknown. Return None if it
+        is not in this segment. Raise BatchError if it cannot be told."""
+        if position is not None and (self._ends_at(position) or -1) >= offset:
+            return position
+        start = self.position_for(offset)
+        for at, header in self._scan(start, None, self.file, anywhere=True):
+            if header.last_offset >= offset:
+                return at
+            if at - start > STORED_SCAN_BYTES:
+                raise BatchError(BadBatch.PLACE, at)
+        return None
+
+    def read_stored(
+        self, position: int, max_bytes: int, up_to_offset: int | None
+    ) -> tuple[bytes | memoryview, int]:
+        """Return whole batches from `position` as the file holds them, unchecked, and the offset
+        after them as the last one states it (-1 if it was not determined). Raise BatchError if the
+        file ends before the first one does."""
+        data, next_offset = self._read(position, max_bytes, up_to_offset)
+        if not data:
+            header = peek_header(self.file.pread(HEADER_SIZE, position))
+            if up_to_offset is None or header.last_offset < up_to_offset:
+                raise BatchError(BadBatch.TORN, position)
         return data, next_offset
 
     def _read(

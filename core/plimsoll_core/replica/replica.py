@@ -351,6 +351,14 @@ class Replica:
             return code
         return check_position(self.log, offset, last_fetched_epoch)
 
+    def own_copy_fetch(self, offset: int) -> Code:
+        """Return NONE if a reader of this very replica, leader or not, may read from `offset` (up
+        to this replica's high watermark), else the error."""
+        if self.role is FAILED:
+            return Code.KAFKA_STORAGE_ERROR
+        checked = check_position(self.log, offset, None)
+        return checked if isinstance(checked, Code) else Code.OFFSET_OUT_OF_RANGE
+
     def follower_fetch(self, fetch: FollowerFetch, now_ms: int) -> Code | EndOffset:
         """Return NONE if a follower may read from its offset, which is then noted as its progress.
         Otherwise return the error, or the epoch end to which the follower must truncate."""
