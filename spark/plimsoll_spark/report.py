@@ -35,7 +35,7 @@ _LABELS = (
     ("foreign", "written by others"),
 )
 
-_STYLE = """
+STYLE = """
 :root { color-scheme: light dark; --ink: #1c2430; --soft: #5b6675; --rule: #dfe3e8; --page: #fff;
   --card: #f6f7f9; --main: #2a6fb0; --second: #c2571a; --good: #1d7a46; --bad: #b3261e;
   --doubt: #8a6100; }
@@ -84,7 +84,7 @@ def render(settings: Settings, outcome: Outcome, findings: Findings | None) -> s
     parts = [
         '<!doctype html><html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>Verification {escape(settings.name)}</title><style>{_STYLE}</style></head><body>",
+        f"<title>Verification {escape(settings.name)}</title><style>{STYLE}</style></head><body>",
         f'<h1>Verification {escape(settings.name)}</h1><p class="about">{escape(about)}</p>',
         f'<p class="verdict {escape(outcome.verdict)}">{escape(outcome.verdict)}</p>',
         f"<p>{escape(outcome.message)} ({escape(outcome.reason)})</p>",

@@ -83,6 +83,21 @@ class Example(_Camel, frozen=True):
     partition: int
     offset: int
     kind: str
+    last_offset: int | None = None
+    brokers: tuple[int, ...] = ()
+    """The brokers with replicas that have the fault, in an audit."""
+    detail: str = ""
+
+
+class Audited(_Camel, frozen=True):
+    """What an audit has read. `bytes`: of all replicas; `batches`, `records`: each counted once."""
+
+    topics: int = 0
+    partitions: int = 0
+    replicas: int = 0
+    batches: int = 0
+    records: int = 0
+    bytes: int = 0
 
 
 class Findings(_Camel, frozen=True):
@@ -126,3 +141,4 @@ class Outcome(_Camel, frozen=True):
     counts: Counts
     timing: Timing
     examples: tuple[Example, ...] = ()
+    audited: Audited | None = None

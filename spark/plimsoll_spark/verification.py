@@ -10,11 +10,14 @@ import argparse
 import logging
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from plimsoll_spark import settings as requested
-from plimsoll_spark.publish import publisher_for
+from plimsoll_spark.audit import Audit
+from plimsoll_spark.audit_settings import is_audit, load_audit
+from plimsoll_spark.publish import Publisher, publisher_for
 from plimsoll_spark.run import Run
 from plimsoll_spark.verdict import Reason
 
@@ -35,15 +38,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
-        settings = requested.load(options.config, options.login)
+        publish, start = _requested(options.config, options.login)
     except requested.Refusal as refusal:
         log.error("refused (%s): %s", refusal.reason.value, refusal.message)
         return REFUSED
     with tempfile.TemporaryDirectory(prefix="plimsoll-verification-") as work:
-        return _run(Run(settings, publisher_for(settings.report), Path(work)))
+        return _run(start(publish, Path(work)))
 
 
-def _run(run: Run) -> int:
+def _requested(
+    config: Path, login: Path | None
+) -> tuple[Publisher, Callable[[Publisher, Path], Run | Audit]]:
+    """Return where to publish, and a call that makes the run or the audit that a file asks for.
+    Raises `Refusal`."""
+    if is_audit(config):
+        audited = load_audit(config, login)
+        return publisher_for(audited.report), partial(Audit, audited)
+    settings = requested.load(config, login)
+    return publisher_for(settings.report), partial(Run, settings)
+
+
+def _run(run: Run | Audit) -> int:
     try:
         outcome = run.execute()
     except requested.Refusal as refusal:

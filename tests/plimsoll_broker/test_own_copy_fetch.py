@@ -61,9 +61,7 @@ def bases(found: FetchedPartition) -> list[int]:
     return [header.base_offset for header in iter_headers(found.records)]
 
 
-async def test_followers_serve_own_files_to_auditors(
-    controller: Controller, three: Three
-) -> None:
+async def test_followers_serve_own_files_to_auditors(controller: Controller, three: Three) -> None:
     await written(controller, three, 4)
     copies = [await own_copy(await broker.client(), 0) for broker in three]
     assert {one.code for one in copies} == {Code.NONE}

@@ -3,7 +3,8 @@
 Called by the sessions. A follower's fetch offset is recorded once, when its request arrives;
 reading is repeated whenever one of its partitions has something new. Followers may use a fetch
 session (`fetch_session`); consumers' sessions are declined, so each of their requests is a full
-one. An auditor reads this broker's own replica, led here or not, and never waits. Source: the protocol's rules for a leader's side of a fetch, KIP-74, KIP-227.
+one. An auditor reads this broker's own replica, led here or not, and never waits. Source: the
+protocol's rules for a leader's side of a fetch, KIP-74, KIP-227.
 """
 
 from __future__ import annotations

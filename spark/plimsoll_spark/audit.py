@@ -1,0 +1,325 @@
+"""One audit of existing topics from start to verdict: every replica's files are read and compared.
+
+Called by `verification`. It writes nothing to the topics. Spark works in one thread; this one
+publishes progress while it waits, and cancels the work when its time is up.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import Path
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from plimsoll_spark import audit_report, session
+from plimsoll_spark.audit_range import AuditItem, AuditJob, RangeAudit, audit_some
+from plimsoll_spark.audit_settings import AuditSettings
+from plimsoll_spark.audit_verdict import AuditFindings, judge_audit
+from plimsoll_spark.checks import records_so_far
+from plimsoll_spark.existing_topics import AuditedPartition, ExistingTopics
+from plimsoll_spark.login import librdkafka
+from plimsoll_spark.publish import Publisher, PublishFailed
+from plimsoll_spark.replica_compare import Finding
+from plimsoll_spark.run import as_json, rfc3339
+from plimsoll_spark.settings import Refusal, Refused
+from plimsoll_spark.values import Audited, Counts, Example, Outcome, Progress, Timing
+from plimsoll_spark.verdict import Reason, Verdict
+
+RANGE_OFFSETS = 200_000
+"""Number of offsets in the largest range. A task holds a row a batch of one range and all its
+replicas: some 60 MB if each record is a batch of its own."""
+RANGE_OFFSETS_MIN = 50_000
+TASKS_A_CORE = 8
+EXAMPLES_MAX = 20
+PROGRESS_EVERY_S = 2.0
+PROGRESS_WITHIN_S = 5.0
+FINAL_WITHIN_S = 180.0
+CANCEL_WITHIN_S = 60.0
+RESERVE_S = 10.0
+MAX_CORES = 8
+
+log = logging.getLogger(__name__)
+
+
+class Audit:
+    """One audit: reads all replicas of the topics, and publishes progress and verdict."""
+
+    def __init__(self, settings: AuditSettings, publisher: Publisher, work: Path) -> None:
+        self._settings = settings
+        self._publisher = publisher
+        self._results = work / "results"
+        self._work = work
+        self._started_s = time.time()
+        self._timing = Timing(start_time=rfc3339(self._started_s))
+        self._login = librdkafka(settings.login)
+
+    def execute(self) -> Outcome:
+        """Carry the audit out, publish its outcome and return it. Raises `Refusal` if no topic
+        matches, and `PublishFailed`."""
+        self._results.mkdir()
+        self._progress()
+        topics = ExistingTopics(self._settings.bootstrap, self._login)
+        names = self._names(topics)
+        partitions = topics.partitions(names, leaders_only=not self._reads_copies)
+        compacted = self._compacted(topics, names)
+        cores = max(2, min(len(os.sched_getaffinity(0)), MAX_CORES))
+        spark = session.build(name=self._settings.name, cores=cores, work=self._work)
+        try:
+            findings = self._audited(spark, partitions, compacted, cores)
+        except TimeoutError:
+            text = "the deadline came before every replica was read"
+            verdict = Verdict(verdict="Inconclusive", reason=Reason.DEADLINE_EXCEEDED, message=text)
+            return self._publish_verdict(verdict, AuditFindings())
+        finally:
+            spark.stop()
+        return self._publish_verdict(judge_audit(self._settings.checks, findings), findings)
+
+    def publish_broken(self, reason: str, message: str) -> None:
+        """Publish the phase Failed and no verdict but Inconclusive: the audit itself failed. Raises
+        `PublishFailed`."""
+        outcome = Outcome(
+            verdict="Inconclusive",
+            reason=reason,
+            message=message,
+            counts=Counts(),
+            timing=self._completed(),
+        )
+        self._put(outcome, "Failed", AuditFindings())
+
+    @property
+    def _reads_copies(self) -> bool:
+        return self._settings.source.reads == "Disk"
+
+    def _names(self, topics: ExistingTopics) -> Sequence[str]:
+        stated = self._settings.source.existing_topics
+        names = stated.topics
+        names = topics.matching(stated.match_pattern) if names is None else names
+        if not names:
+            sentence = (
+                f"no topic that may be described matches the pattern {stated.match_pattern}, which"
+                " is a regular expression for the whole name"
+            )
+            raise Refusal(Refused.TOPIC_NOT_FOUND, sentence)
+        return names
+
+    def _compacted(self, topics: ExistingTopics, names: Sequence[str]) -> dict[str, bool | None]:
+        known = topics.compacted(names)
+        operator = dict.fromkeys(self._settings.source.existing_topics.compacted, True)
+        return {**known, **{name: True for name in operator if name in known}}
+
+    def _audited(
+        self,
+        spark: SparkSession,
+        partitions: Sequence[AuditedPartition],
+        compacted: Mapping[str, bool | None],
+        cores: int,
+    ) -> AuditFindings:
+        rate = self._settings.source.bytes_per_second
+        job = AuditJob(
+            login=self._login,
+            until_s=self._deadline_s - RESERVE_S,
+            bytes_per_second=None if rate is None else rate / cores,
+            own_copies=self._reads_copies,
+            results=self._results,
+        )
+        # A topic with an unreadable configuration is taken for compacted: nothing is reported
+        # that compaction may have done.
+        sparse = {name for name, known in compacted.items() if known is not False}
+        items = audit_items(partitions, sparse, cores)
+        found = self._examine(spark, job, items, cores)
+        unequal = {(one.topic, one.partition) for one in found if not one.is_equal}
+        again = [
+            whole_partition(one)
+            for one in partitions
+            if one.topic in sparse and (one.topic, one.partition) in unequal
+        ]
+        found += self._examine(spark, job, again, cores)
+        unknown = tuple(sorted(name for name, known in compacted.items() if known is None))
+        return summed(partitions, found, unknown)
+
+    def _examine(
+        self, spark: SparkSession, job: AuditJob, items: Sequence[AuditItem], cores: int
+    ) -> list[RangeAudit]:
+        if not items:
+            return []
+        slices = max(1, min(len(items), TASKS_A_CORE * cores))
+
+        def collected() -> list[RangeAudit]:
+            found: list[RangeAudit] = (
+                spark.sparkContext.parallelize(items, slices)
+                .mapPartitions(lambda some: audit_some(job, some))
+                .collect()
+            )
+            return found
+
+        return self._watch(spark, collected)
+
+    def _watch(self, spark: SparkSession, job: Callable[[], list[RangeAudit]]) -> list[RangeAudit]:
+        """Run `job` in a thread, publishing progress, and return its result. Raises TimeoutError at
+        the deadline."""
+        with ThreadPoolExecutor(max_workers=1) as worker:
+            future: Future[list[RangeAudit]] = worker.submit(job)
+            while not future.done():
+                self._progress()
+                left_s = self._deadline_s - time.time()
+                if left_s <= 0:
+                    _cancel(spark, future)
+                    raise TimeoutError
+                wait([future], timeout=min(PROGRESS_EVERY_S, left_s))
+            return future.result()
+
+    @property
+    def _deadline_s(self) -> float:
+        return self._started_s + self._settings.deadline_seconds
+
+    def _progress(self) -> None:
+        counts = Counts(read=records_so_far(self._results))
+        state = Progress(phase="Verifying", counts=counts, timing=self._timing)
+        try:
+            self._publisher.put({"progress.json": as_json(state)}, within_s=PROGRESS_WITHIN_S)
+        except PublishFailed as failed:
+            log.warning("progress was not published: %s", failed)
+
+    def _completed(self) -> Timing:
+        return msgspec.structs.replace(self._timing, completion_time=rfc3339(time.time()))
+
+    def _publish_verdict(self, verdict: Verdict, findings: AuditFindings) -> Outcome:
+        outcome = Outcome(
+            verdict=verdict.verdict,
+            reason=verdict.reason.value,
+            message=verdict.message,
+            counts=Counts(read=findings.audited.records),
+            timing=self._completed(),
+            examples=findings.examples[:EXAMPLES_MAX],
+            audited=findings.audited,
+        )
+        self._put(outcome, "Completed", findings)
+        return outcome
+
+    def _put(self, outcome: Outcome, phase: str, findings: AuditFindings) -> None:
+        state = Progress(phase=phase, counts=outcome.counts, timing=outcome.timing)
+        texts = {
+            "progress.json": as_json(state),
+            "verdict.json": as_json(outcome),
+            "report.html": audit_report.render(self._settings, outcome, findings),
+        }
+        self._publisher.put(texts, within_s=FINAL_WITHIN_S)
+
+
+def audit_items(
+    partitions: Sequence[AuditedPartition], sparse: set[str], cores: int
+) -> list[AuditItem]:
+    """Return the ranges of all partitions, in the order of the logs. `sparse`: the topics in which
+    offsets may be missing."""
+    held = sum(one.log.log_end_offset - one.log.log_start_offset for one in partitions)
+    size = held // (TASKS_A_CORE * cores) + 1
+    size = max(RANGE_OFFSETS_MIN, min(RANGE_OFFSETS, size))
+    return [
+        AuditItem(
+            topic=one.topic,
+            partition=one.partition,
+            first=first,
+            end=min(first + size, one.log.log_end_offset),
+            replicas=one.replicas,
+            in_sync=one.in_sync,
+            compacted=one.topic in sparse,
+        )
+        for one in partitions
+        for first in range(one.log.log_start_offset, one.log.log_end_offset, size)
+    ]
+
+
+def whole_partition(one: AuditedPartition) -> AuditItem:
+    """Return the second reading of a compacted partition with unequal replicas."""
+    return AuditItem(
+        topic=one.topic,
+        partition=one.partition,
+        first=one.log.log_start_offset,
+        end=one.log.log_end_offset,
+        replicas=one.replicas,
+        in_sync=one.in_sync,
+        compacted=True,
+        record_by_record=True,
+    )
+
+
+def summed(
+    partitions: Sequence[AuditedPartition],
+    found: Iterable[RangeAudit],
+    unknown: tuple[str, ...] = (),
+) -> AuditFindings:
+    """Join the results of all ranges. `unknown`: the topics with an unreadable configuration."""
+    ranges = sorted(found, key=lambda one: (one.topic, one.partition, one.first))
+    counts: Counter[str] = Counter()
+    examples: list[Example] = []
+    unread: dict[tuple[int, str], None] = {}
+    for one in ranges:
+        counts.update(one.counts)
+        examples += [_example(one.topic, finding) for finding in one.findings]
+        unread |= {(missed.broker, missed.why): None for missed in one.unread}
+    for topic, finding in _falls(ranges):
+        counts["epochs"] += 1
+        examples.append(_example(topic, finding))
+    for partition in partitions:
+        unread |= {(broker, "the broker is not in the cluster"): None for broker in partition.away}
+    audited = Audited(
+        topics=len({one.topic for one in partitions}),
+        partitions=len(partitions),
+        replicas=sum(len(one.replicas) for one in partitions),
+        batches=sum(one.batches for one in ranges),
+        records=sum(one.records for one in ranges),
+        bytes=sum(one.size for one in ranges),
+    )
+    return AuditFindings(
+        audited=audited,
+        counts=dict(counts),
+        examples=tuple(examples),
+        unread=tuple(unread),
+        unknown=unknown,
+    )
+
+
+def _falls(ranges: Sequence[RangeAudit]) -> Iterable[tuple[str, Finding]]:
+    """Yield where a range begins with a lower leader epoch than the one before ended with."""
+    last: dict[tuple[str, int, int], int] = {}
+    for one in ranges:
+        for edge in one.edges:
+            key = (one.topic, one.partition, edge.broker)
+            if edge.first_epoch < last.get(key, -1):
+                yield (
+                    one.topic,
+                    Finding(
+                        partition=one.partition,
+                        first=one.first,
+                        last=one.first,
+                        kind="epochs",
+                        brokers=(edge.broker,),
+                        detail=f"leader epoch {edge.first_epoch} follows {last[key]}",
+                    ),
+                )
+            last[key] = edge.last_epoch
+
+
+def _example(topic: str, finding: Finding) -> Example:
+    return Example(
+        topic=topic,
+        partition=finding.partition,
+        offset=finding.first,
+        last_offset=finding.last,
+        kind=finding.kind,
+        brokers=finding.brokers,
+        detail=finding.detail,
+    )
+
+
+def _cancel(spark: SparkSession, future: Future[list[RangeAudit]]) -> None:
+    until_s = time.monotonic() + CANCEL_WITHIN_S
+    while not future.done() and time.monotonic() < until_s:
+        spark.sparkContext.cancelAllJobs()
+        wait([future], timeout=1.0)

@@ -1,0 +1,202 @@
+"""Audits ranges of offsets of partitions on all their replicas, in Spark's tasks.
+
+Called by `audit`. A task reads a range from one replica after another, holds a row a batch of each
+(some 80 bytes), and compares them. Replicas of a compacted partition that differ are read again,
+as a whole, and compared record by record. Nothing is written to any topic.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from plimsoll_spark.checks import ProgressFile
+from plimsoll_spark.compacted_compare import (
+    KEYED_AT_ONCE,
+    Columns,
+    KeyedRecords,
+    compare_records,
+)
+from plimsoll_spark.replica_compare import Edge, Finding, compare, joined, within
+from plimsoll_spark.replica_reader import (
+    SETTLE_S,
+    Connections,
+    Held,
+    Place,
+    RateLimit,
+    ReplicaReader,
+    Why,
+)
+
+FINDINGS_MAX = 100
+"""The most findings of a range that are kept; all are counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditJob:
+    """What all tasks of one audit share. `login`: settings of librdkafka; `until_s`: when to give
+    up, in seconds since 1970; `bytes_per_second`: of one task, None: no limit; `results`: the
+    directory of progress files."""
+
+    login: Mapping[str, str]
+    until_s: float
+    bytes_per_second: float | None
+    own_copies: bool
+    results: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditItem:
+    """Offsets of one partition, from `first` to before `end`, and its replicas, the leader's first.
+    `in_sync`: the brokers that must hold all of it. `compacted`: True if offsets may be missing.
+    `record_by_record`: True if it is the second reading of a compacted partition, as a whole."""
+
+    topic: str
+    partition: int
+    first: int
+    end: int
+    replicas: tuple[Place, ...]
+    in_sync: frozenset[int]
+    compacted: bool = False
+    record_by_record: bool = False
+
+
+class Unread(msgspec.Struct, frozen=True, kw_only=True):
+    """Offsets from `first` on that were not audited on `broker`."""
+
+    broker: int
+    first: int
+    why: str
+
+
+class RangeAudit(msgspec.Struct, frozen=True, kw_only=True):
+    """The result for one item. `counts`: the number of findings by kind; `batches`, `records` and
+    `size` (bytes): of the replica with the most, and of all replicas; `is_equal`: True if all
+    replicas hold the same batches."""
+
+    topic: str
+    partition: int
+    first: int
+    counts: dict[str, int]
+    findings: tuple[Finding, ...]
+    edges: tuple[Edge, ...] = ()
+    unread: tuple[Unread, ...] = ()
+    batches: int = 0
+    records: int = 0
+    size: int = 0
+    is_equal: bool = True
+
+
+def audit_some(job: AuditJob, items: Iterable[AuditItem]) -> Iterator[RangeAudit]:
+    """Do the work of one task, and yield the result of each item."""
+    with contextlib.closing(Connections(job.login)) as connections:
+        limit = RateLimit(job.bytes_per_second)
+        for item in items:
+            pass_ = "records" if item.record_by_record else "batches"
+            name = f"read-{item.topic}-{item.partition}-{item.first}-{pass_}.count"
+            progress = ProgressFile(job.results / name)
+            work = _by_record if item.record_by_record else _by_batch
+            found = work(item, partial(_reader, job, connections, limit, item))
+            progress.write(found.records)
+            yield found
+
+
+Reader = Callable[[Place], ReplicaReader]
+
+
+def _reader(
+    job: AuditJob, connections: Connections, limit: RateLimit, item: AuditItem, place: Place
+) -> ReplicaReader:
+    return ReplicaReader(
+        connections,
+        place,
+        own_copy=job.own_copies,
+        until_s=job.until_s,
+        limit=limit,
+        settle_s=SETTLE_S if place.broker in item.in_sync else 0.0,
+    )
+
+
+def _by_batch(item: AuditItem, reader: Reader) -> RangeAudit:
+    held = [_judged(item, reader(place).read(item.first, item.end)) for place in item.replicas]
+    # Retention may have moved a log start while other replicas were read.
+    compared = compare(item.partition, item.first, item.end, held, compacted=item.compacted)
+    most = max((within(one, item.first, item.end) for one in held), key=len)
+    return _result(
+        item,
+        compared.findings,
+        held,
+        edges=tuple(_edges(held)),
+        batches=len(most),
+        records=int(most["records"].sum()),
+        is_equal=compared.is_equal,
+    )
+
+
+def _by_record(item: AuditItem, reader: Reader) -> RangeAudit:
+    """Compare the replicas of a compacted partition record by record, in as many passes over the
+    keys as memory demands."""
+    passes = max(1, -(-(item.end - item.first) // KEYED_AT_ONCE))
+    findings: list[Finding] = []
+    held: list[Held] = []
+    for number in range(passes):
+        keyed: list[KeyedRecords] = []
+        for place in item.replicas:
+            columns = Columns(passes, number)
+            one = reader(place).read(item.first, item.end, columns.take)
+            held.append(one)
+            keyed.append(columns.as_records(one.broker, one.start, one.end))
+            findings += [
+                Finding(
+                    partition=item.partition,
+                    first=batch.base_offset,
+                    last=batch.last_offset,
+                    kind="unreadable",
+                    brokers=(place.broker,),
+                    detail="its records cannot be opened",
+                )
+                for batch in columns.unopenable
+            ]
+        findings += compare_records(item.partition, keyed)
+    return _result(item, joined(findings), held)
+
+
+def _judged(item: AuditItem, held: Held) -> Held:
+    """Return what the replica holds. One that is not in sync may end early."""
+    if held.why is Why.SHORT and held.broker not in item.in_sync:
+        held.why = None
+    return held
+
+
+def _result(
+    item: AuditItem, findings: Sequence[Finding], held: Sequence[Held], **more: object
+) -> RangeAudit:
+    unread = {
+        one.broker: Unread(broker=one.broker, first=one.end, why=one.why.value)
+        for one in held
+        if one.why not in (None, Why.SHORT)
+    }
+    values = {
+        "topic": item.topic,
+        "partition": item.partition,
+        "first": item.first,
+        "counts": dict(Counter(one.kind for one in findings)),
+        "findings": tuple(findings[:FINDINGS_MAX]),
+        "unread": tuple(unread.values()),
+        "size": sum(one.size for one in held),
+        **more,
+    }
+    return msgspec.convert(values, RangeAudit)
+
+
+def _edges(held: Sequence[Held]) -> Iterator[Edge]:
+    for one in held:
+        if len(one.batches):
+            epochs = one.batches["leader_epoch"]
+            yield Edge(broker=one.broker, first_epoch=int(epochs[0]), last_epoch=int(epochs[-1]))

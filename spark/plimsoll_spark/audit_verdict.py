@@ -1,0 +1,76 @@
+"""Judges the findings of an audit. Called by `audit`; pure.
+
+Violated: a log or a replica holds other than it must. Inconclusive: a replica could not be read, so
+the evidence is incomplete. A violation is reported even if other replicas could not be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from plimsoll_spark.audit_settings import AuditCheck
+from plimsoll_spark.values import Audited, Example
+from plimsoll_spark.verdict import Reason, Verdict
+
+UNREAD_TOLD = 5
+_KINDS: tuple[tuple[str, AuditCheck, Reason, str], ...] = (
+    ("gap", "NoGap", Reason.OFFSETS_MISSING, "offsets are missing on every replica"),
+    ("unreadable", "Readable", Reason.REPLICA_UNREADABLE, "batches cannot be read"),
+    ("missing", "ReplicasEqual", Reason.REPLICAS_DIFFER, "offsets are missing on a replica"),
+    ("short", "ReplicasEqual", Reason.REPLICAS_DIFFER, "replicas in sync end early"),
+    ("different", "ReplicasEqual", Reason.REPLICAS_DIFFER, "replicas hold different batches"),
+    ("epochs", "EpochsOrdered", Reason.EPOCHS_OUT_OF_ORDER, "leader epochs decrease"),
+)
+"""The kinds of findings, the gravest first, with the check that they violate."""
+
+
+class AuditFindings(msgspec.Struct, frozen=True, kw_only=True):
+    """The results of an audit. `counts`: findings by kind; `unread`: brokers that could not be
+    read, and why; `unknown`: topics with an unreadable configuration."""
+
+    audited: Audited = Audited()
+    counts: dict[str, int] = {}
+    examples: tuple[Example, ...] = ()
+    unread: tuple[tuple[int, str], ...] = ()
+    unknown: tuple[str, ...] = ()
+
+
+def judge_audit(checks: Sequence[AuditCheck], findings: AuditFindings) -> Verdict:
+    """Return the verdict: the most serious violation, else the doubt, else Passed."""
+    for kind, check, reason, sentence in _KINDS:
+        if check in checks and findings.counts.get(kind):
+            message = f"{sentence}: {_places(kind, findings)}"
+            return Verdict(verdict="Violated", reason=reason, message=message)
+    if findings.unread:
+        told = [f"broker {broker}: {why}" for broker, why in findings.unread[:UNREAD_TOLD]]
+        message = f"not every replica was read ({'; '.join(told)}); {_what(findings)}"
+        return Verdict(verdict="Inconclusive", reason=Reason.REPLICAS_NOT_READ, message=message)
+    message = f"{', '.join(checks)} held over {_what(findings)}"
+    if findings.unknown:
+        message += (
+            f"; the configuration of {len(findings.unknown)} topics may not be read, so missing"
+            " offsets there were taken for compaction"
+        )
+    return Verdict(verdict="Passed", reason=Reason.ALL_CHECKS_PASSED, message=message)
+
+
+def _places(kind: str, findings: AuditFindings) -> str:
+    """Return the first place of this kind as text, and the number of others."""
+    one = next(one for one in findings.examples if one.kind == kind)
+    brokers = ", ".join(map(str, one.brokers))
+    more = findings.counts[kind] - 1
+    place = f"{one.topic}-{one.partition} at offset {one.offset}"
+    if one.last_offset is not None and one.last_offset > one.offset:
+        place = f"{one.topic}-{one.partition} at offsets {one.offset} to {one.last_offset}"
+    others = f", and {more} more" if more else ""
+    return f"{place} on broker {brokers} ({one.detail}){others}"
+
+
+def _what(findings: AuditFindings) -> str:
+    one = findings.audited
+    return (
+        f"{one.batches} batches with {one.records} records of {one.topics} topics,"
+        f" {one.bytes} bytes of {one.replicas} replicas of {one.partitions} partitions"
+    )

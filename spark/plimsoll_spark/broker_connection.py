@@ -1,0 +1,267 @@
+"""A connection to one broker for fetches of whole batches: from the leader, as a consumer gets
+them, or from the broker's own replica.
+
+librdkafka has no call for either. Called by `replica_reader`; one request at a time. It takes the
+settings of librdkafka for TLS and SASL (PLAIN, SCRAM). It checks nothing that it receives but its
+form. Sources: Kafka's Fetch v12, SaslHandshake v1 and SaslAuthenticate v0; RFC 5802.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import os
+import socket
+import ssl
+import struct
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+FETCH, SASL_HANDSHAKE, SASL_AUTHENTICATE = 1, 17, 36
+CLIENT_ID = b"plimsoll-audit"
+CONSUMER, OWN_COPY = -1, -2
+"""The replica ids of a consumer, and of one that reads the asked broker's own replica (Kafka's
+debugging consumer)."""
+REPLY_BYTES_MAX = 128 * 2**20
+WAIT_MS = 500
+SCRAM = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+
+
+class ConnectionLost(Exception):
+    """The broker cannot be reached, closed the connection, or sent what is no reply."""
+
+
+class LoginRefused(Exception):
+    """The broker does not accept the credentials, or the settings are not supported."""
+
+
+class Fetched(NamedTuple):
+    """The answer about one partition. `code`: Kafka's error code; offsets are -1 if unknown."""
+
+    code: int
+    high_watermark: int
+    log_start_offset: int
+    records: memoryview
+
+
+class BrokerConnection:
+    """One connection. Errors leave it unusable; the caller makes another."""
+
+    def __init__(self, host: str, port: int, login: Mapping[str, str], timeout_s: float) -> None:
+        """Connect and log in. `login`: settings of librdkafka. Raises `ConnectionLost` and
+        `LoginRefused`."""
+        self._correlation = 0
+        self._not_before_s = 0.0
+        self._buffer = bytearray()
+        try:
+            plain = socket.create_connection((host, port), timeout_s)
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket = _secured(plain, host, login)
+        except OSError as error:
+            raise ConnectionLost(f"{host}:{port}: {error}") from error
+        try:
+            self._log_in(login)
+        except (ConnectionLost, LoginRefused):
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()
+
+    # --- fetching -------------------------------------------------------------------------------
+
+    def ask(
+        self, topic: str, partition: int, offset: int, max_bytes: int, *, own_copy: bool
+    ) -> None:
+        """Send a fetch of one partition. Its answer must be read before the next is sent. Raises
+        `ConnectionLost`."""
+        if (wait_s := self._not_before_s - time.monotonic()) > 0:
+            time.sleep(wait_s)  # the broker said how long: a quota
+        name = topic.encode()
+        replica = OWN_COPY if own_copy else CONSUMER
+        body = struct.pack(">iiiibii", replica, WAIT_MS, 1, max_bytes, 0, 0, -1)
+        body += b"\x02" + _uvarint(len(name) + 1) + name + b"\x02"
+        body += struct.pack(">iiqiqi", partition, -1, offset, -1, -1, max_bytes)
+        self._send(FETCH, 12, body + b"\0\0" + b"\x01" + b"\x01" + b"\0", flexible=True)
+
+    def answer(self) -> Fetched:
+        """Return the answer to the fetch that was sent. The records are valid until the answer
+        after it. Raises `ConnectionLost`."""
+        reply = self._receive()
+        try:
+            return self._fetched(reply)
+        except (struct.error, IndexError) as error:
+            raise ConnectionLost(f"a reply cannot be read: {error}") from error
+
+    def _fetched(self, reply: memoryview) -> Fetched:
+        at = _skip_tags(reply, 4)
+        throttle_ms, code, _ = struct.unpack_from(">ihi", reply, at)
+        self._not_before_s = time.monotonic() + throttle_ms / 1000
+        topics, at = _uvarint_at(reply, at + 10)
+        if topics < 2:  # the whole request is refused, or a quota leaves the reply empty
+            return Fetched(code, -1, -1, reply[:0])
+        length, at = _uvarint_at(reply, at)
+        _, at = _uvarint_at(reply, at + length - 1)
+        _, code, high, _, start = struct.unpack_from(">ihqqq", reply, at)
+        aborted, at = _uvarint_at(reply, at + 30)
+        for _ in range(aborted - 1):
+            at = _skip_tags(reply, at + 16)
+        size, at = _uvarint_at(reply, at + 4)
+        return Fetched(code, high, start, reply[at : at + max(0, size - 1)])
+
+    # --- logging in -----------------------------------------------------------------------------
+
+    def _log_in(self, login: Mapping[str, str]) -> None:
+        if not login.get("security.protocol", "").lower().startswith("sasl"):
+            return
+        mechanism = login.get("sasl.mechanism") or login.get("sasl.mechanisms") or ""
+        user, password = login.get("sasl.username", ""), login.get("sasl.password", "")
+        if mechanism != "PLAIN" and mechanism not in SCRAM:
+            raise LoginRefused(f"SASL mechanism {mechanism} is not supported; use PLAIN or SCRAM")
+        name = mechanism.encode()
+        self._send(SASL_HANDSHAKE, 1, struct.pack(">h", len(name)) + name, flexible=False)
+        (code,) = struct.unpack_from(">h", self._receive(), 4)
+        if code:
+            raise LoginRefused(f"the broker does not offer SASL mechanism {mechanism}")
+        if mechanism == "PLAIN":
+            self._token(b"\0" + user.encode() + b"\0" + password.encode())
+            return
+        scram = Scram(SCRAM[mechanism], user, password)
+        proof = scram.proof(self._token(scram.first))
+        if not scram.is_server(self._token(proof)):
+            raise LoginRefused("the broker does not know the password")
+
+    def _token(self, token: bytes) -> bytes:
+        body = struct.pack(">i", len(token)) + token
+        self._send(SASL_AUTHENTICATE, 0, body, flexible=False)
+        reply = self._receive()
+        code, length = struct.unpack_from(">hh", reply, 4)
+        said = bytes(reply[8 : 8 + max(0, length)]).decode(errors="replace")
+        if code:
+            raise LoginRefused(f"the broker refused the login: {said or f'error {code}'}")
+        at = 8 + max(0, length)
+        (size,) = struct.unpack_from(">i", reply, at)
+        return bytes(reply[at + 4 : at + 4 + max(0, size)])
+
+    # --- frames ---------------------------------------------------------------------------------
+
+    def _send(self, key: int, version: int, body: bytes, *, flexible: bool) -> None:
+        self._correlation += 1
+        head = struct.pack(">hhih", key, version, self._correlation, len(CLIENT_ID)) + CLIENT_ID
+        frame = head + (b"\0" if flexible else b"") + body
+        try:
+            self._socket.sendall(struct.pack(">i", len(frame)) + frame)
+        except OSError as error:
+            raise ConnectionLost(str(error)) from error
+
+    def _receive(self) -> memoryview:
+        (size,) = struct.unpack(">i", self._bytes(4))
+        if not 4 <= size <= REPLY_BYTES_MAX:
+            raise ConnectionLost(f"the broker sent a reply of {size} bytes")
+        reply = self._bytes(size)
+        (correlation,) = struct.unpack_from(">i", reply)
+        if correlation != self._correlation:
+            raise ConnectionLost("the broker answered another request")
+        return reply
+
+    def _bytes(self, size: int) -> memoryview:
+        if len(self._buffer) < size:
+            self._buffer = bytearray(size)
+        whole = memoryview(self._buffer)[:size]
+        got = 0
+        try:
+            while got < size:
+                more = self._socket.recv_into(whole[got:])
+                if not more:
+                    raise ConnectionLost("the broker closed the connection")
+                got += more
+        except OSError as error:
+            raise ConnectionLost(str(error)) from error
+        return whole
+
+
+class Scram:
+    """One login by SCRAM, without channel binding."""
+
+    def __init__(self, algorithm: str, user: str, password: str) -> None:
+        self._algorithm = algorithm
+        self._password = password.encode()
+        self._nonce = base64.b64encode(os.urandom(18))
+        name = user.replace("=", "=3D").replace(",", "=2C").encode()
+        self._bare = b"n=" + name + b",r=" + self._nonce
+        self._signature = b""
+
+    @property
+    def first(self) -> bytes:
+        """The client's first message."""
+        return b"n,," + self._bare
+
+    def proof(self, challenge: bytes) -> bytes:
+        """Return the client's final message. Raises `LoginRefused` if the challenge is none."""
+        try:
+            fields = dict(part.split(b"=", 1) for part in challenge.split(b","))
+            nonce, salt = fields[b"r"], base64.b64decode(fields[b"s"])
+            rounds = int(fields[b"i"])
+        except (KeyError, ValueError) as error:
+            raise LoginRefused("the broker sent no SCRAM challenge") from error
+        if not nonce.startswith(self._nonce):
+            raise LoginRefused("the broker answered with another nonce")
+        salted = hashlib.pbkdf2_hmac(self._algorithm, self._password, salt, rounds)
+        key = self._keyed(salted, b"Client Key")
+        final = b"c=biws,r=" + nonce
+        message = b",".join((self._bare, challenge, final))
+        signature = self._keyed(hashlib.new(self._algorithm, key).digest(), message)
+        self._signature = self._keyed(self._keyed(salted, b"Server Key"), message)
+        proof = bytes(a ^ b for a, b in zip(key, signature, strict=True))
+        return final + b",p=" + base64.b64encode(proof)
+
+    def is_server(self, answer: bytes) -> bool:
+        """Return True if the broker's last message proves that it knows the password."""
+        return hmac.compare_digest(answer, b"v=" + base64.b64encode(self._signature))
+
+    def _keyed(self, key: bytes, message: bytes) -> bytes:
+        return hmac.new(key, message, self._algorithm).digest()
+
+
+def _secured(plain: socket.socket, host: str, login: Mapping[str, str]) -> socket.socket:
+    if not login.get("security.protocol", "").lower().endswith("ssl"):
+        return plain
+    context = ssl.create_default_context(cafile=login.get("ssl.ca.location"))
+    if login.get("ssl.endpoint.identification.algorithm") == "none":
+        context.check_hostname = False
+    if certificate := login.get("ssl.certificate.location"):
+        key, secret = login.get("ssl.key.location"), login.get("ssl.key.password")
+        context.load_cert_chain(certificate, key, secret)
+    return context.wrap_socket(plain, server_hostname=host)
+
+
+def _uvarint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _uvarint_at(data: memoryview, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+
+
+def _skip_tags(data: memoryview, at: int) -> int:
+    count, at = _uvarint_at(data, at)
+    for _ in range(count):
+        _, at = _uvarint_at(data, at)
+        size, at = _uvarint_at(data, at)
+        at += size
+    return at

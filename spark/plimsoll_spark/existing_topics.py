@@ -1,0 +1,137 @@
+"""Finds the topics, partitions and replicas to audit, as a client sees them.
+
+Called by `audit` and by the data sources, with a plain librdkafka client. A client sees the topics
+that it may describe, and the settings of those with a configuration that it may describe.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,
+    OffsetSpec,
+    PartitionMetadata,
+    TopicMetadata,
+)
+
+from plimsoll_spark.replica_reader import Place
+from plimsoll_spark.topics import OffsetRange
+
+TIMEOUT_S = 15.0
+POLICY = "cleanup.policy"
+INTERNAL = "__"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditedPartition:
+    """One partition: its log as the leader shows it, and its replicas, the leader's first. `away`:
+    the replicas on brokers that are not in the cluster's metadata."""
+
+    topic: str
+    partition: int
+    log: OffsetRange
+    replicas: tuple[Place, ...]
+    in_sync: frozenset[int]
+    away: tuple[int, ...]
+
+
+class ExistingTopics:
+    """A client that reads metadata."""
+
+    def __init__(self, bootstrap: str, login: Mapping[str, str]) -> None:
+        """`login`: settings of librdkafka by which to log in; empty: no login."""
+        client = {"bootstrap.servers": bootstrap, "client.id": "plimsoll-audit", "log_level": 2}
+        self._admin = AdminClient({**client, **login})
+
+    def matching(self, pattern: str) -> tuple[str, ...]:
+        """Return the names that match the regular expression as a whole, sorted, without internal
+        topics. Raises KafkaException."""
+        wanted = re.compile(pattern)
+        topics = self._admin.list_topics(timeout=TIMEOUT_S).topics
+        return tuple(
+            sorted(one for one in topics if wanted.fullmatch(one) and not one.startswith(INTERNAL))
+        )
+
+    def partitions(
+        self, topics: Iterable[str], *, leaders_only: bool = False
+    ) -> list[AuditedPartition]:
+        """Return all partitions of these topics that have a leader. Raises KafkaException."""
+        metadata = self._admin.list_topics(timeout=TIMEOUT_S)
+        addresses = {one.id: (one.host, one.port) for one in metadata.brokers.values()}
+        found = [
+            (topic, one)
+            for topic in topics
+            if topic in metadata.topics
+            for one in _led(metadata.topics[topic])
+        ]
+        logs = self._logs([(topic, one.id) for topic, one in found])
+        return [
+            _audited(topic, one, logs[topic, one.id], addresses, leaders_only=leaders_only)
+            for topic, one in found
+        ]
+
+    def compacted(self, topics: Sequence[str]) -> dict[str, bool | None]:
+        """Return by topic whether it is compacted; None if the configuration may not be read."""
+        resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in topics]
+        if not resources:
+            return {}
+        answers = self._admin.describe_configs(resources, request_timeout=TIMEOUT_S)
+        found: dict[str, bool | None] = {}
+        for resource, answer in answers.items():
+            try:
+                found[resource.name] = "compact" in (answer.result()[POLICY].value or "")
+            except KafkaException:
+                found[resource.name] = None
+        return found
+
+    def _logs(self, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], OffsetRange]:
+        starts, ends = (
+            self._offsets(places, spec) for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
+        )
+        return {
+            place: OffsetRange(
+                log_start_offset=min(starts[place], ends[place]), log_end_offset=ends[place]
+            )
+            for place in places
+        }
+
+    def _offsets(
+        self, places: Sequence[tuple[str, int]], spec: OffsetSpec
+    ) -> dict[tuple[str, int], int]:
+        if not places:
+            return {}
+        asked = {TopicPartition(*place): spec for place in places}
+        answers = self._admin.list_offsets(asked, request_timeout=TIMEOUT_S)
+        return {
+            (place.topic, place.partition): answer.result().offset
+            for place, answer in answers.items()
+        }
+
+
+def _led(topic: TopicMetadata) -> list[PartitionMetadata]:
+    return [one for _, one in sorted(topic.partitions.items()) if one.leader >= 0]
+
+
+def _audited(
+    topic: str,
+    one: PartitionMetadata,
+    log: OffsetRange,
+    addresses: Mapping[int, tuple[str, int]],
+    *,
+    leaders_only: bool,
+) -> AuditedPartition:
+    others = [] if leaders_only else sorted(set(one.replicas) - {one.leader})
+    brokers = [one.leader, *others]
+    return AuditedPartition(
+        topic=topic,
+        partition=one.id,
+        log=log,
+        replicas=tuple(Place(topic, one.id, b, *addresses[b]) for b in brokers if b in addresses),
+        in_sync=frozenset(one.isrs),
+        away=tuple(b for b in brokers if b not in addresses),
+    )

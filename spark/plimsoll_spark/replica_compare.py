@@ -1,0 +1,214 @@
+"""Compares what the replicas of a partition hold of one range of offsets. Pure.
+
+Called by `audit_range`. A range is judged only where a replica must hold it: between its log start
+and the end of the range, or the offset up to which it could be read. In a compacted topic offsets
+may be missing, and replicas are compacted independently; then only contradictions are told here,
+and `is_equal` says whether the records must be compared (`compacted_compare`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+import msgspec
+import numpy as np
+
+from plimsoll_spark.batches import Rows
+from plimsoll_spark.replica_reader import Bad, Held, Why
+
+Kind = Literal["unreadable", "missing", "gap", "different", "epochs", "short"]
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True, order=True):
+    """A fault of the log at offsets from `first` to `last`. `brokers`: those that have it."""
+
+    partition: int
+    first: int
+    last: int
+    kind: Kind
+    brokers: tuple[int, ...]
+    detail: str = ""
+
+
+class Edge(msgspec.Struct, frozen=True, kw_only=True):
+    """The leader epochs of the first and the last batch that a replica holds of a range."""
+
+    broker: int
+    first_epoch: int
+    last_epoch: int
+
+
+class Compared(NamedTuple):
+    """The result for one range. `is_equal`: True if all replicas hold the same batches."""
+
+    findings: list[Finding]
+    is_equal: bool
+
+
+def compare(
+    partition: int, first: int, end: int, replicas: Sequence[Held], *, compacted: bool
+) -> Compared:
+    """Compare the replicas over the offsets from `first` to before `end`. The first of `replicas`
+    is the leader's: where two replicas differ, the other one is named."""
+    findings = [*_unreadable(partition, replicas), *_unordered(partition, replicas)]
+    findings += _short(partition, end, replicas)
+    holes = {one.broker: _holes(one, first, end) for one in replicas}
+    there = {one.broker: within(one, first, end) for one in replicas}
+    is_equal = not any(one.bad or one.why for one in replicas) and all(
+        np.array_equal(there[one.broker], there[replicas[0].broker]) for one in replicas
+    )
+    if not compacted:
+        findings += _missing(partition, holes, replicas)
+        if not is_equal:
+            findings += _different(partition, there, replicas)
+    return Compared(joined(findings), is_equal)
+
+
+def within(one: Held, first: int, end: int) -> Rows:
+    """Return the batches that end at offsets from `first` to before `end`."""
+    last = one.batches["last_offset"]
+    found: Rows = one.batches[(last >= first) & (last < end)]
+    return found
+
+
+def joined(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings in order, with adjacent ones of the same kind and brokers as one."""
+    order = sorted(findings, key=lambda one: (one.partition, one.kind, one.brokers, one.first))
+    out: list[Finding] = []
+    for one in order:
+        last = out[-1] if out else None
+        if last is not None and last.last + 1 >= one.first and _same(last, one):
+            out[-1] = msgspec.structs.replace(last, last=max(last.last, one.last))
+        else:
+            out.append(one)
+    return sorted(out)
+
+
+def _same(a: Finding, b: Finding) -> bool:
+    return (a.partition, a.kind, a.brokers) == (b.partition, b.kind, b.brokers)
+
+
+def _unreadable(partition: int, replicas: Sequence[Held]) -> Iterable[Finding]:
+    """Yield one finding for each set of brokers that hold no valid batch at the same offsets."""
+    by_span: dict[tuple[int, int], list[tuple[int, Bad]]] = {}
+    for one in replicas:
+        for bad in one.bad:
+            begin = max(bad.first, one.start)
+            if begin < bad.end:
+                by_span.setdefault((begin, bad.end), []).append((one.broker, bad))
+    for (first, end), found in by_span.items():
+        yield Finding(
+            partition=partition,
+            first=first,
+            last=end - 1,
+            kind="unreadable",
+            brokers=tuple(sorted(broker for broker, _ in found)),
+            detail=found[0][1].problem.value,
+        )
+
+
+def _unordered(partition: int, replicas: Sequence[Held]) -> Iterable[Finding]:
+    for one in replicas:
+        falls = np.nonzero(np.diff(one.batches["leader_epoch"]) < 0)[0]
+        for at in falls + 1:
+            row = one.batches[at]
+            before = one.batches[at - 1]["leader_epoch"]
+            yield Finding(
+                partition=partition,
+                first=int(row["base_offset"]),
+                last=int(row["last_offset"]),
+                kind="epochs",
+                brokers=(one.broker,),
+                detail=f"leader epoch {row['leader_epoch']} follows {before}",
+            )
+
+
+def _short(partition: int, end: int, replicas: Sequence[Held]) -> Iterable[Finding]:
+    for one in replicas:
+        if one.why is Why.SHORT and one.end < end:
+            yield Finding(
+                partition=partition,
+                first=one.end,
+                last=end - 1,
+                kind="short",
+                brokers=(one.broker,),
+                detail="the replica is in sync and ends here",
+            )
+
+
+def _holes(one: Held, first: int, end: int) -> list[tuple[int, int]]:
+    """Return the offsets, from each to before each, that the replica should hold and no batch of it
+    covers, valid or not."""
+    begin, stop = max(first, one.start), min(end, one.end)
+    bases, ends = one.batches["base_offset"], one.batches["last_offset"] + 1
+    bad = [(max(b.first, begin), min(b.end, stop)) for b in one.bad]
+    covered = sorted([*zip(bases.tolist(), ends.tolist(), strict=True), *bad])
+    holes, position = [], begin
+    for base, after in covered:
+        if base > position and position < stop:
+            holes.append((position, min(base, stop)))
+        position = max(position, after)
+    if position < stop:
+        holes.append((position, stop))
+    return holes
+
+
+def _missing(
+    partition: int, holes: Mapping[int, Sequence[tuple[int, int]]], replicas: Sequence[Held]
+) -> Iterable[Finding]:
+    """Yield a gap for offsets that all replicas lack that were read there, else name those that
+    lack them."""
+    edges = sorted({edge for some in holes.values() for hole in some for edge in hole})
+    for first, end in pairwise(edges):
+        lacking = {
+            broker
+            for broker, some in holes.items()
+            if any(begin <= first and end <= after for begin, after in some)
+        }
+        read = {one.broker for one in replicas if one.start <= first and end <= one.end}
+        if lacking:
+            kind: Kind = "gap" if lacking >= read else "missing"
+            yield Finding(
+                partition=partition,
+                first=first,
+                last=end - 1,
+                kind=kind,
+                brokers=tuple(sorted(lacking)),
+                detail="no batch holds these offsets",
+            )
+
+
+def _different(
+    partition: int, there: Mapping[int, Rows], replicas: Sequence[Held]
+) -> Iterable[Finding]:
+    """Yield the batches that differ between replicas that hold these offsets. The replicas that
+    differ from most others are named, or from the leader."""
+    batches = {
+        broker: {row["base_offset"]: tuple(row.tolist()) for row in held}
+        for broker, held in there.items()
+    }
+    uneven = {
+        base
+        for held in batches.values()
+        for base, row in held.items()
+        if any(other.get(base) != row for other in batches.values())
+    }
+    for base in sorted(uneven):
+        holders = {one.broker: batches[one.broker].get(base) for one in replicas}
+        found = Counter(row for row in holders.values() if row is not None)
+        if len(found) < 2:
+            continue  # one of the other findings
+        most = max(found.values())
+        usual = next(row for row in holders.values() if row is not None and found[row] == most)
+        odd = tuple(sorted(b for b, row in holders.items() if row is not None and row != usual))
+        yield Finding(
+            partition=partition,
+            first=int(base),
+            last=int(max(row[1] for row in found)),
+            kind="different",
+            brokers=odd,
+            detail="the batch differs from that of the other replicas",
+        )

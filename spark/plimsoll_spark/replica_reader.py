@@ -1,0 +1,271 @@
+"""Reads a range of offsets of one replica, batch by batch, past what cannot be read.
+
+Called in Spark's tasks (`audit_range`, the data sources). It judges nothing: it returns the valid
+batches, the places without one, and where the replica begins and ends. It follows retention, waits
+for a replica that lags, and gives up when its time is over.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from plimsoll_spark.batches import Batch, Problem, Rows, rows, scan
+from plimsoll_spark.broker_connection import BrokerConnection, ConnectionLost, Fetched
+
+FETCH_BYTES = 2**20
+TIMEOUT_S = 30.0
+RETRY_S = 0.2
+SETTLE_S = 30.0
+"""How long a replica may take to show the records that the leader has committed."""
+AWAY_S = 60.0
+"""How long a broker that is away, or a replica that moves, is waited for."""
+
+NONE, OUT_OF_RANGE, CORRUPT, UNKNOWN_TOPIC, NOT_LEADER = 0, 1, 2, 3, 6
+TOPIC_DENIED, OFFLINE = 29, 56
+
+
+class Why(Enum):
+    """Why a range was not read to its end."""
+
+    UNREACHABLE = "the broker cannot be reached"
+    NOT_SERVED = "the broker serves no reads of its own replica"
+    OFFLINE = "the replica is offline"
+    SHORT = "the replica ends before records that the leader has committed"
+    GONE = "the broker does not have the replica any more"
+    DENIED = "the user may not read the topic"
+    TIME = "the time was up"
+
+
+class Place(NamedTuple):
+    """Which replica: `host` and `port` are those of its broker."""
+
+    topic: str
+    partition: int
+    broker: int
+    host: str
+    port: int
+
+
+class Bad(NamedTuple):
+    """Offsets from `first` to before `end` that hold no valid batch."""
+
+    first: int
+    end: int
+    problem: Problem
+
+
+@dataclass(slots=True)
+class Held:
+    """What one replica holds of a range. `batches`: the valid ones that end in the range, and the
+    one after them if it was read. `start`: the log start offset afterwards; `end`: the offset up to
+    which was read; `why`: why not further, None at the range's end."""
+
+    broker: int
+    batches: Rows
+    bad: list[Bad] = field(default_factory=list)
+    start: int = 0
+    end: int = 0
+    size: int = 0
+    why: Why | None = None
+
+
+class RateLimit:
+    """Bytes a second of one task. None: no limit."""
+
+    def __init__(self, bytes_per_second: float | None) -> None:
+        self._rate = bytes_per_second
+        self._due_s = time.monotonic()
+
+    def spend(self, size: int) -> None:
+        """Wait until `size` more bytes may be read."""
+        if self._rate is None:
+            return
+        now_s = time.monotonic()
+        self._due_s = max(self._due_s, now_s - 1.0) + size / self._rate
+        if self._due_s > now_s:
+            time.sleep(self._due_s - now_s)
+
+
+class Connections:
+    """The connections of one task, one a broker."""
+
+    def __init__(self, login: Mapping[str, str]) -> None:
+        """`login`: settings of librdkafka."""
+        self._login = login
+        self._open: dict[tuple[str, int], BrokerConnection] = {}
+
+    def to(self, place: Place) -> BrokerConnection:
+        """Return the connection to the replica's broker. Raises `ConnectionLost` and
+        `LoginRefused`."""
+        address = (place.host, place.port)
+        if address not in self._open:
+            self._open[address] = BrokerConnection(*address, self._login, TIMEOUT_S)
+        return self._open[address]
+
+    def drop(self, place: Place) -> None:
+        """Close the connection to the replica's broker."""
+        found = self._open.pop((place.host, place.port), None)
+        if found is not None:
+            found.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        for connection in self._open.values():
+            connection.close()
+        self._open.clear()
+
+
+class Stop(Exception):
+    """The range cannot be read any further."""
+
+    def __init__(self, why: Why) -> None:
+        super().__init__(why.value)
+        self.why = why
+
+
+class ReplicaReader:
+    """Reads ranges of one replica. `own_copy`: True: from the broker's own files, leader or not;
+    False: what consumers get from the leader."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        place: Place,
+        *,
+        own_copy: bool,
+        until_s: float,
+        limit: RateLimit,
+        settle_s: float = SETTLE_S,
+    ) -> None:
+        """`until_s`: when to give up, in seconds since 1970. `settle_s`: how long the replica may
+        take to show the range's end."""
+        self._connections = connections
+        self._place = place
+        self._own_copy = own_copy
+        self._until_s = until_s
+        self._limit = limit
+        self._settle_s = settle_s
+        self._start = 0
+        # Batches that begin before it were read already.
+        self._floor = 0
+
+    def read(
+        self, first: int, end: int, take: Callable[[memoryview, list[Batch]], None] | None = None
+    ) -> Held:
+        """Return what the replica holds from `first` to before `end`. `take`: is called with the
+        bytes of consecutive valid batches, and these batches; the bytes do not stay valid."""
+        held = Held(self._place.broker, rows([]))
+        found: list[Batch] = []
+        position = first
+        try:
+            while position < end:
+                fetched = self._fetch(position, FETCH_BYTES)
+                if fetched is None:
+                    position = max(position, self._start)
+                    continue
+                scanned = scan(fetched.records, position, fetched.high_watermark)
+                problem = scanned.problem
+                if take is not None and scanned.batches:
+                    take(fetched.records[: scanned.size], scanned.batches)
+                held.size += scanned.size
+                found += scanned.batches
+                if scanned.batches:
+                    _shorten(held.bad, scanned.batches[0].base_offset)
+                    position = scanned.batches[-1].last_offset + 1
+                elif problem is None:
+                    problem = Problem.MALFORMED
+                if problem is not None and position < end:
+                    self._floor = position
+                    after = self._next_valid(position, end)
+                    held.bad.append(Bad(position, after, problem))
+                    position = after
+        except Stop as stop:
+            held.why = stop.why
+        held.batches = rows([one for one in found if one.last_offset >= first])
+        held.start, held.end = self._start, min(position, end)
+        return held
+
+    def _next_valid(self, position: int, end: int) -> int:
+        """Return the first offset behind `position` at which a valid batch begins, at most `end`.
+        Damaged batches are few, so nearly every offset behind is in a valid one: search in doubling
+        steps, and then between the last two."""
+        low, step = position, 1
+        if (begin := self._valid_from(position)) is not None:
+            return begin
+        while (high := min(position + step, end)) < end:
+            if (begin := self._valid_from(high)) is not None:
+                break
+            low, step = high, 2 * step
+        else:
+            begin = end
+        while begin - low > 1:
+            middle = (low + begin) // 2
+            found = self._valid_from(middle)
+            if found is None or found >= begin:
+                low = middle
+            else:
+                begin = max(found, low + 1)
+        return max(begin, position + 1)
+
+    def _valid_from(self, offset: int) -> int | None:
+        """Return where the batch at `offset` begins, or a later one after a hole, if it is valid,
+        else None."""
+        fetched = self._fetch(offset, 1)
+        if fetched is None:
+            return self._start
+        found = scan(fetched.records, offset, fetched.high_watermark).batches
+        return max(found[0].base_offset, self._floor) if found else None
+
+    def _fetch(self, offset: int, max_bytes: int) -> Fetched | None:
+        """Return the answer to a fetch: with records, or with none where the files hold no batch.
+        Return None if the log now begins behind `offset`. Raises `Stop`."""
+        began_s = time.time()
+        while True:
+            fetched, why = self._attempt(offset, max_bytes)
+            patience_s = self._settle_s if why is Why.SHORT else AWAY_S
+            if why is None:
+                return fetched
+            if why in (Why.OFFLINE, Why.DENIED):
+                raise Stop(why)
+            if time.time() >= min(began_s + patience_s, self._until_s):
+                raise Stop(Why.TIME if time.time() >= self._until_s else why)
+            time.sleep(RETRY_S)
+
+    def _attempt(self, offset: int, max_bytes: int) -> tuple[Fetched | None, Why | None]:
+        place = self._place
+        try:
+            connection = self._connections.to(place)
+            connection.ask(place.topic, place.partition, offset, max_bytes, own_copy=self._own_copy)
+            fetched = connection.answer()
+        except ConnectionLost:
+            self._connections.drop(place)
+            return None, Why.UNREACHABLE
+        self._limit.spend(len(fetched.records))
+        self._start = max(self._start, fetched.log_start_offset)
+        if fetched.code == NONE:
+            at_end = not fetched.records and offset >= fetched.high_watermark
+            return fetched, Why.SHORT if at_end else None
+        if fetched.code == CORRUPT:
+            return fetched, None
+        if fetched.code == OUT_OF_RANGE:
+            return None, None if offset < self._start else Why.SHORT
+        known = {
+            UNKNOWN_TOPIC: Why.GONE,
+            NOT_LEADER: Why.NOT_SERVED,
+            TOPIC_DENIED: Why.DENIED,
+            OFFLINE: Why.OFFLINE,
+        }
+        return None, known.get(fetched.code, Why.UNREACHABLE)
+
+
+def _shorten(bad: list[Bad], base_offset: int) -> None:
+    """End the last bad range where the valid batch behind it begins: a damaged batch may claim
+    offsets of the next one."""
+    if bad and bad[-1].end > base_offset:
+        last = bad.pop()
+        if last.first < base_offset:
+            bad.append(last._replace(end=base_offset))

@@ -1,0 +1,252 @@
+"""An audit finds each fault of a replica's file, with broker and offset, and nothing in healthy
+ones."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.plimsoll_spark.replica_model import (
+    Replica,
+    audited,
+    plain_batch,
+    record,
+    replica,
+    sealed,
+)
+
+BATCHES = 12
+SIZE = len(plain_batch(0))
+BASES = [3 * number for number in range(BATCHES)]
+
+
+def three() -> list[Replica]:
+    held = [replica([plain_batch(base, content=b"%2d" % base) for base in BASES]) for _ in range(3)]
+    return held
+
+
+def place_of(held: Replica, base: int) -> int:
+    at = 0
+    while struct.unpack_from(">q", held.file, at)[0] != base:
+        at += struct.unpack_from(">i", held.file, at + 8)[0] + 12
+    return at
+
+
+def cut_out(held: Replica, base: int) -> None:
+    at = place_of(held, base)
+    del held.file[at : at + struct.unpack_from(">i", held.file, at + 8)[0] + 12]
+
+
+def flip(held: Replica, base: int, byte: int) -> None:
+    held.file[place_of(held, base) + byte] ^= 1
+
+
+@pytest.fixture
+def audit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    return lambda held, **item: audited(monkeypatch, tmp_path, held, **item)
+
+
+def told(found) -> list[tuple]:
+    return [(one.kind, one.first, one.last, one.brokers) for one in found.findings]
+
+
+def test_healthy_replicas_have_no_findings(audit) -> None:
+    found = audit(three())
+    assert (found.findings, found.unread, found.is_equal) == ((), (), True)
+    assert (found.batches, found.records) == (BATCHES, 3 * BATCHES)
+
+
+@pytest.mark.parametrize("broker", [0, 1])
+@pytest.mark.parametrize("byte", [18, 30, 70])
+def test_flipped_byte_is_unreadable_there(audit, broker: int, byte: int) -> None:
+    """In the CRC, in the header it covers, in a record."""
+    held = three()
+    flip(held[broker], 6, byte)
+    assert told(audit(held)) == [("unreadable", 6, 8, (broker,))]
+
+
+def test_flipped_byte_on_all_replicas_names_all(audit) -> None:
+    held = three()
+    for one in held:
+        flip(one, 6, 70)
+    assert told(audit(held)) == [("unreadable", 6, 8, (0, 1, 2))]
+
+
+def test_flipped_leader_epoch_is_a_difference(audit) -> None:
+    """It is outside of the CRC."""
+    held = three()
+    flip(held[2], 6, 15)
+    kinds = {(one.kind, one.first, one.brokers) for one in audit(held).findings}
+    assert ("different", 6, (2,)) in kinds
+    assert ("epochs", 9, (2,)) in kinds
+
+
+def test_flipped_length_hides_few_batches(audit) -> None:
+    held = three()
+    flip(held[1], 6, 8)
+    (found,) = audit(held).findings
+    assert (found.kind, found.first, found.brokers) == ("unreadable", 6, (1,))
+    assert found.last <= 6 + 3 * 4, "the index finds the batches behind"
+
+
+def test_batch_cut_out_is_missing_there(audit) -> None:
+    held = three()
+    cut_out(held[1], 6)
+    assert told(audit(held)) == [("missing", 6, 8, (1,))]
+
+
+def test_batch_cut_out_everywhere_is_gap(audit) -> None:
+    held = three()
+    for one in held:
+        cut_out(one, 6)
+    assert told(audit(held)) == [("gap", 6, 8, (0, 1, 2))]
+
+
+def test_replaced_batch_is_a_difference(audit) -> None:
+    held = three()
+    at = place_of(held[1], 6)
+    held[1].file[at : at + SIZE + 3] = plain_batch(6, content=b"xx")
+    assert told(audit(held)) == [("different", 6, 8, (1,))]
+
+
+def test_replaced_leaders_batch_names_leader(audit) -> None:
+    held = three()
+    at = place_of(held[0], 6)
+    held[0].file[at : at + SIZE + 3] = plain_batch(6, content=b"xx")
+    assert told(audit(held)) == [("different", 6, 8, (0,))]
+
+
+def test_swapped_batches_are_found_there(audit) -> None:
+    held = three()
+    a, b, end = (place_of(held[1], base) for base in (6, 9, 12))
+    held[1].file[a:end] = held[1].file[b:end] + held[1].file[a:b]
+    found = audit(held)
+    assert found.findings
+    assert {one.brokers for one in found.findings} == {(1,)}
+    assert told(found)[0] == ("missing", 6, 8, (1,))
+
+
+def test_truncated_file_ends_where_it_ends(audit) -> None:
+    held = three()
+    del held[2].file[place_of(held[2], 30) + 10 :]
+    assert told(audit(held)) == [("unreadable", 30, 35, (2,))]
+
+
+def test_replica_in_sync_that_ends_early_is_short(audit) -> None:
+    held = three()
+    del held[2].file[place_of(held[2], 30) :]
+    held[2].high_watermark = 30
+    assert told(audit(held)) == [("short", 30, 35, (2,))]
+
+
+def test_lagging_replica_out_of_sync_is_fine(audit) -> None:
+    held = three()
+    del held[2].file[place_of(held[2], 30) :]
+    held[2].high_watermark = 30
+    found = audit(held, in_sync={0, 1})
+    assert (found.findings, found.unread) == ((), ())
+
+
+def test_broker_away_is_told_as_unread(audit) -> None:
+    held = three()
+    held[1].reachable = False
+    found = audit(held)
+    assert [(one.broker, one.first) for one in found.unread] == [(1, 0)]
+    assert found.findings == ()
+
+
+def test_retention_is_told_from_loss(audit) -> None:
+    """A replica removed its first segment; the others have not yet."""
+    held = three()
+    del held[1].file[: place_of(held[1], 9)]
+    held[1].start, held[1].index = 9, []
+    assert audit(held).findings == ()
+
+
+def test_ranges_meet_inside_a_batch(audit) -> None:
+    first, second = (audit(three(), first=a, end=b) for a, b in ((0, 16), (16, 36)))
+    assert (first.findings, second.findings) == ((), ())
+    assert first.batches + second.batches == BATCHES
+
+
+@st.composite
+def faults(draw: st.DrawFn) -> tuple[str, int, int, int]:
+    kind = draw(st.sampled_from(["flip", "cut", "truncate"]))
+    base = draw(st.sampled_from(BASES))
+    return kind, draw(st.integers(0, 2)), base, draw(st.integers(0, SIZE - 1))
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(faults(), min_size=1, max_size=3, unique_by=lambda one: one[1]))
+def test_no_damage_passes_and_none_is_invented(audit, damage) -> None:
+    """Each damaged replica is named, at or before the damage; no undamaged one is."""
+    held = three()
+    for kind, broker, base, byte in damage:
+        if kind == "flip":
+            flip(held[broker], base, byte)
+        elif kind == "cut":
+            cut_out(held[broker], base)
+        else:
+            del held[broker].file[place_of(held[broker], base) + byte :]
+    found = audit(held)
+    named = {broker for one in found.findings for broker in one.brokers}
+    damaged = {broker for _, broker, _, _ in damage}
+    assert found.findings
+    if len(damage) == 1:
+        assert named == damaged
+        ((_, _, base, _),) = damage
+        assert min(one.first for one in found.findings) <= base + 2
+
+
+# --- compacted topics -----------------------------------------------------------------------------
+
+
+def keyed(base: int, *rows: tuple[int, bytes, bytes | None], last: int) -> bytes:
+    """A batch with records (offset delta, key, value) up to offset delta `last`."""
+    return sealed(base, [record(*row) for row in rows], last_delta=last)
+
+
+FULL = [
+    keyed(0, (0, b"a", b"1"), (1, b"b", b"1"), (2, b"a", b"2"), last=2),
+    keyed(3, (0, b"c", b"1"), (1, b"c", None), last=1),
+    keyed(5, (0, b"b", b"2"), (1, b"d", b"1"), last=1),
+]
+CLEANED = [keyed(0, (2, b"a", b"2"), last=2), FULL[2]]
+"""The tombstone of `c` went too, and its batch."""
+
+
+def by_record(audit, held: list[Replica]):
+    first = audit(held, compacted=True)
+    if first.is_equal:
+        return first
+    return audit(held, compacted=True, record_by_record=True)
+
+
+def test_replicas_compacted_differently_are_equal(audit) -> None:
+    held = [replica(FULL), replica(CLEANED), replica(FULL)]
+    assert by_record(audit, held).findings == ()
+
+
+def test_lost_newest_record_of_key_is_found(audit) -> None:
+    held = [replica(FULL), replica(CLEANED), replica(FULL)]
+    cut_out(held[1], 0)
+    assert told(by_record(audit, held)) == [("missing", 2, 2, (1,))]
+
+
+def test_changed_record_of_compacted_topic_is_found(audit) -> None:
+    other = [keyed(0, (2, b"a", b"x"), last=2), FULL[2]]
+    held = [replica(FULL), replica(other), replica(FULL)]
+    found = by_record(audit, held)
+    assert ("different", 2, 2, (1,)) in told(found)
+
+
+def test_damage_in_compacted_topic_is_unreadable(audit) -> None:
+    held = [replica(FULL), replica(CLEANED), replica(FULL)]
+    flip(held[2], 5, 70)
+    found = audit(held, compacted=True)
+    assert told(found) == [("unreadable", 5, 6, (2,))]
