@@ -23,19 +23,18 @@ from plimsoll_sim.checkers.cleaned_groups import LogPlaceOfRecord
 from plimsoll_sim.oracle.committed import MetadataGhost
 from plimsoll_sim.oracle.partition_ghost import Violation
 
-STEP_MS = 100
-"""The longest time between a decision and the step after which its record is seen."""
-
 _Said = tuple[str, tuple[str, int] | None, int]
 """A group with either a partition and its offset, or the number of its generation."""
 
 
 class OffsetsKept(NamedTuple):
     """How long brokers keep offsets that are not committed again. `drawn`: the run tests expiry,
-    so the time of every tombstone is checked."""
+    so the time of every tombstone is checked. `turn_ms`: the longest time between a decision and
+    the step after which its record is seen, which is the longest turn of a broker's loop."""
 
     ms: int
     drawn: bool
+    turn_ms: int
 
 
 class ExpiryChecker:
@@ -92,7 +91,7 @@ class ExpiryChecker:
             since_ms = max(since_ms, self._said_ms.get(emptied, 0))
         kept_ms = self._now_us() // 1_000 - since_ms
         # A record is seen a moment after its timestamp.
-        if kept_ms + STEP_MS < self._kept.ms:
+        if kept_ms + self._kept.turn_ms < self._kept.ms:
             raise Violation(
                 "KeptLongEnough", f"{told} expires after {kept_ms} ms, not {self._kept.ms}"
             )

@@ -36,7 +36,7 @@ from plimsoll_sim.checkers.cleaned_groups import (
     group_records,
     shown,
 )
-from plimsoll_sim.checkers.expiries import STEP_MS, ExpiryChecker, OffsetsKept
+from plimsoll_sim.checkers.expiries import ExpiryChecker, OffsetsKept
 from plimsoll_sim.hosts.brokers import BrokerHost
 from plimsoll_sim.oracle.committed import MetadataGhost
 from plimsoll_sim.oracle.partition_ghost import PartitionGhost, Violation
@@ -157,6 +157,7 @@ class GroupChecker:
     def __init__(self, ghost: MetadataGhost, now_us: Callable[[], int], kept: OffsetsKept) -> None:
         self._ghost = ghost
         self._retention_us = kept.ms * 1_000
+        self._turn_us = kept.turn_ms * 1_000
         self._now_us = now_us
         self._watched: dict[tuple[int, PartitionKey], _Watched] = {}
         self._told: dict[str, _ToldGroup] = {}
@@ -264,7 +265,7 @@ class GroupChecker:
         for gone, at_us in told.places.get(NOTHING, {}).items():
             below = (seen for place, seen in commits.items() if place.offset < gone.offset)
             # A commit is seen a moment after the broker stamped it.
-            kept_us = at_us - max(below, default=0) + STEP_MS * 1_000
+            kept_us = at_us - max(below, default=0) + self._turn_us
             if kept_us >= self._retention_us and _is_committed(ghost, *gone):
                 return True
         return False
