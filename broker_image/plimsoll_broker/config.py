@@ -42,10 +42,9 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     `listen`, `replication`, `metrics`, `health`: the addresses to listen on, for clients,
     followers, Prometheus and the kubelet. A host of 0.0.0.0, :: or "" stands for every address of
-    both families. If `replication` is None, followers use `listen`. If `health` is None, the
-    kubelet uses `metrics`. Both were so in version 0.1. `advertised`: the address that clients are
-    told; None for `listen`. `controllers`: "host:port" of each; a DNS name stands for all its
-    addresses.
+    both families. If `health` is None, `metrics` serves its paths, too. `advertised`: the address
+    that clients are told; None for `listen`. `controllers`: "host:port" of each; a DNS name stands
+    for all its addresses.
     `revision`: the pod template that this broker runs with. `on_controller_loss`: StopServing if
     leaders stop reads and acks=0/1 once they cannot know any more that no other broker leads.
     `certificates`: a directory with a certificate and a key for each TLS listener. `port_shift`: a
@@ -58,7 +57,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     data_dir: str
     listen: Address
     advertised: Address | None = None
-    replication: Address | None = None
+    replication: Address
     controllers: tuple[str, ...]
     metrics: Address | None = None
     health: Address | None = None

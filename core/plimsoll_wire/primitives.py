@@ -12,7 +12,6 @@ from uuid import UUID
 _I8 = struct.Struct(">b")
 _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
-_I64 = struct.Struct(">q")
 _UVARINT_BYTES_MAX = 5
 
 EMPTY_TAGS = b"\0"
@@ -77,9 +76,6 @@ class BytesReader:
             return _I32.unpack_from(self.data, position)[0]  # type: ignore[no-any-return]
         except struct.error as error:
             raise MalformedMessage("the message ends inside a field") from error
-
-    def i64(self) -> int:
-        return self.unpack(_I64)[0]
 
     def uvarint(self) -> int:
         data, position = self.data, self.position

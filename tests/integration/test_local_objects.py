@@ -230,7 +230,7 @@ def test_config_change_restarts_brokers_in_turn(
         assert cluster.config(0)["configs"]["log.retention.ms"] == "777777"
 
 
-def test_directory_of_earlier_release_keeps_its_topics(
+def test_directory_without_its_objects_keeps_its_topics(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "topic.yaml"

@@ -38,6 +38,7 @@ class Broker:
             data_dir=str(directory),
             listen=Address(host=HOST, port=self.implicit),
             advertised=Address(host="b0", port=self.implicit),
+            replication=Address(host=HOST, port=0),
             controllers=("c:1",),
             certificates=str(self.pki),
         )

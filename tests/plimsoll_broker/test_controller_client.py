@@ -131,7 +131,13 @@ def a_heartbeat() -> Heartbeat:
     position = LogPosition(
         applied_offset=MetadataOffset(0), nonce=None, controller_epoch=ControllerEpoch(0)
     )
-    return Heartbeat(broker_id=BrokerId(0), broker_epoch=BrokerEpoch(1), position=position)
+    return Heartbeat(
+        broker_id=BrokerId(0),
+        broker_epoch=BrokerEpoch(1),
+        position=position,
+        metadata_versions=(1, 1),
+        release="0.2.0",
+    )
 
 
 BLOCK = ProducerIdBlock(first=0, length=1000)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.plimsoll_broker.test_replication import kill, until
+from tests.plimsoll_broker.test_replication import until
 from tests.plimsoll_broker.trio import WAIT_S, Broker, Client, Controller, a_batch
 
 from plimsoll_broker.replication.peer_connection import PeerConnection, PeerLost
@@ -190,48 +190,6 @@ async def test_client_request_on_replication_port_is_refused(
         asked = client.ask(key, 1, {"topics": None})
     with pytest.raises(PeerLost):
         await asked
-
-
-async def test_old_and_new_brokers_replicate_during_upgrade(
-    controller: Controller, broker: Make
-) -> None:
-    """Those of version 0.1 have one port: they are fetched from there, and fetch there."""
-    old, new, other = broker(0), broker(1), broker(2)
-    old.of_version_0_1 = other.of_version_0_1 = True
-    for one in (old, new, other):
-        await one.start()
-    controller.create("t", (0, 1, 2), (1, 2, 0))
-    for index, leader in enumerate((old, new)):
-        client = await leader.client()
-        assert await client.produce("t", a_batch(1), index=index) == (Code.NONE, 0)
-    await until(lambda: other.hosted("t", 1).log.log_end_offset == 1)
-
-    await kill(other)
-    upgraded = await broker(2).start()
-    await until(lambda: all(set(controller.partition("t", i).isr) == {0, 1, 2} for i in (0, 1)))
-    sender = FetchSender(2, upgraded.epoch, 0)
-    reply = await fetch_as(new, sender, NEW_SESSION, 1, index=1, port=new.server.port)
-    assert reply.code == Code.CLUSTER_AUTHORIZATION_FAILED, "it knows better now"
-    client = await new.client()
-    assert await client.produce("t", a_batch(1), index=1) == (Code.NONE, 1)
-
-
-async def test_follower_with_old_port_finds_the_new(controller: Controller, broker: Make) -> None:
-    old, follower = broker(0), await broker(1).start()
-    old.of_version_0_1 = True
-    await old.start()
-    controller.create("t", (0, 1))
-    client = await old.client()
-    assert await client.produce("t", a_batch(1)) == (Code.NONE, 0)
-    follower.deaf = True
-    await old.stop(clean=True)
-    upgraded = broker(0)
-    upgraded.clients_port = old.server.port
-    await upgraded.start(previous=old.epoch)
-    await until(lambda: upgraded.server.stats.requests[ApiKey.FETCH] > 1)
-    assert upgraded.replication.connections == 0
-    follower.hear()
-    await until(lambda: set(controller.partition("t").isr) == {0, 1})
 
 
 async def test_client_gets_the_leaders_client_port(controller: Controller, broker: Make) -> None:

@@ -52,6 +52,7 @@ async def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
             data_dir=str(tmp_path),
             listen=here,
             advertised=here,
+            replication=here,
             controllers=(str(here),),
         )
         node = broker.BrokerNode(config)

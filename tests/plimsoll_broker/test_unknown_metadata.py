@@ -141,6 +141,7 @@ async def test_start_on_newer_metadata_leaves_volume_unchanged(
         data_dir=str(tmp_path),
         listen=here,
         advertised=here,
+        replication=here,
         controllers=(str(here),),
     )
     node = broker.BrokerNode(config)

@@ -44,6 +44,7 @@ from plimsoll_core.messages.requests import (
     RegisterBroker,
     Request,
 )
+from plimsoll_core.release import RELEASE
 from plimsoll_wire.api_versions import ApiKey, is_flexible
 from plimsoll_wire.batches import BatchHeader, seal
 from plimsoll_wire.fetch import FetchedPartition
@@ -143,7 +144,12 @@ class Controller:
         )
         self.request(
             Heartbeat(
-                broker_id=broker.id, broker_epoch=broker.epoch, position=position, want_fence=fence
+                broker_id=broker.id,
+                broker_epoch=broker.epoch,
+                position=position,
+                want_fence=fence,
+                metadata_versions=(1, 1),
+                release="0.2.0",
             )
         )
 
@@ -175,7 +181,6 @@ class Broker:
         self.directory = directory
         self.epoch = BrokerEpoch(-1)
         self.deaf = False
-        self.of_version_0_1 = False
         """It has one listener, for all peers."""
         self.clients_port = 0
         self.replication_first = False
@@ -202,9 +207,8 @@ class Broker:
         endpoints = [Endpoint(name=CLIENTS, host="127.0.0.1", port=own)]
         followers = _Late(ApiKey.FETCH, ApiKey.LIST_OFFSETS)
         self.replication = BrokerListener(Dispatch(followers.table))
-        if not self.of_version_0_1:
-            own = await self.replication.start("127.0.0.1", 0)
-            endpoints.append(Endpoint(name=REPLICATION, host="127.0.0.1", port=own))
+        own = await self.replication.start("127.0.0.1", 0)
+        endpoints.append(Endpoint(name=REPLICATION, host="127.0.0.1", port=own))
         answer = self.controller.request(
             RegisterBroker(
                 cluster_id=CLUSTER,
@@ -214,6 +218,7 @@ class Broker:
                 directory_ids=(UUID(int=1000 + self.id),),
                 endpoints=tuple(reversed(endpoints) if self.replication_first else endpoints),
                 metadata_versions=UNDERSTOOD,
+                release=RELEASE,
             )
         )
         self.epoch = answer.broker_epoch  # type: ignore[union-attr]
@@ -223,11 +228,10 @@ class Broker:
         self.path = assemble_data_path(broker, settings, self.store, self.link)
         self.manager = self.path.manager
         ids = ProducerIds(self.controller, broker)
-        port = Port.EVERYBODY if self.of_version_0_1 else Port.CLIENTS
         late.routes = {
             ApiKey.PRODUCE: ProduceHandler(self.manager, Aside()),
-            ApiKey.FETCH: FetchHandler(self.manager, port),
-            ApiKey.LIST_OFFSETS: ListOffsetsHandler(self.manager, port),
+            ApiKey.FETCH: FetchHandler(self.manager, Port.CLIENTS),
+            ApiKey.LIST_OFFSETS: ListOffsetsHandler(self.manager, Port.CLIENTS),
             ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochHandler(self.manager),
             ApiKey.INIT_PRODUCER_ID: InitProducerIdHandler(ids),
             ApiKey.DELETE_RECORDS: DeleteRecordsHandler(self.manager),
@@ -240,8 +244,7 @@ class Broker:
         self.path.apply_image(begun, self._image)
         self._tasks = [asyncio.create_task(work, name=name) for name, work in self.path.tasks()]
         self._tasks.append(asyncio.create_task(self.server.failure(), name="server"))
-        if not self.of_version_0_1:
-            self._tasks.append(asyncio.create_task(self.replication.failure(), name="followers"))
+        self._tasks.append(asyncio.create_task(self.replication.failure(), name="followers"))
         self.controller.brokers[self.id] = self
         self.controller.heartbeat(self)
         return self

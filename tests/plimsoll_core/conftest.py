@@ -119,6 +119,8 @@ class World:
             "previous_broker_epoch": known.broker_epoch if known and clean else None,
             "directory_ids": (UUID(int=0xD0 + broker),),
             "endpoints": (),
+            "metadata_versions": (1, 1),
+            "release": "0.2.0",
         }
         return RegisterBroker(**{**values, **fields})
 
@@ -132,7 +134,8 @@ class World:
             controller_epoch=self.image.controller_epoch,
         )
         epoch = self.image.brokers[broker].broker_epoch
-        return Heartbeat(broker_id=broker, broker_epoch=epoch, position=position, **wants)
+        told = {"metadata_versions": (1, 1), "release": "0.2.0", **wants}
+        return Heartbeat(broker_id=broker, broker_epoch=epoch, position=position, **told)
 
     def start(self, *brokers: int, clean: bool = False, rack: str | None = None) -> None:
         """Register and unfence, waiting out any back-off."""

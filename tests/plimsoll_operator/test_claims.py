@@ -33,7 +33,13 @@ def a_claim(offset: int = 900, epoch: int = 1, broker_id: int = 5) -> Heartbeat:
     position = LogPosition(
         applied_offset=MetadataOffset(offset), nonce=nonce, controller_epoch=ControllerEpoch(epoch)
     )
-    return Heartbeat(broker_id=BrokerId(broker_id), broker_epoch=BrokerEpoch(3), position=position)
+    return Heartbeat(
+        broker_id=BrokerId(broker_id),
+        broker_epoch=BrokerEpoch(3),
+        position=position,
+        metadata_versions=(1, 1),
+        release="0.2.0",
+    )
 
 
 @pytest.fixture

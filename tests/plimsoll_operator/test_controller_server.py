@@ -111,6 +111,8 @@ def a_registration(port: int, replication: int | None = None) -> RegisterBroker:
         previous_broker_epoch=None,
         directory_ids=(uuid4(),),
         endpoints=tuple(endpoints),
+        metadata_versions=(1, 1),
+        release="0.2.0",
     )
 
 
@@ -118,7 +120,13 @@ def a_heartbeat(broker_epoch: BrokerEpoch) -> Heartbeat:
     position = LogPosition(
         applied_offset=MetadataOffset(0), nonce=None, controller_epoch=ControllerEpoch(0)
     )
-    return Heartbeat(broker_id=BrokerId(0), broker_epoch=broker_epoch, position=position)
+    return Heartbeat(
+        broker_id=BrokerId(0),
+        broker_epoch=broker_epoch,
+        position=position,
+        metadata_versions=(1, 1),
+        release="0.2.0",
+    )
 
 
 async def a_listener() -> asyncio.Server:
@@ -141,7 +149,13 @@ async def unfenced(
         nonce=controller.tail.end_nonce,
         controller_epoch=controller.epoch,
     )
-    beat = Heartbeat(broker_id=BrokerId(0), broker_epoch=epoch, position=position)
+    beat = Heartbeat(
+        broker_id=BrokerId(0),
+        broker_epoch=epoch,
+        position=position,
+        metadata_versions=(1, 1),
+        release="0.2.0",
+    )
     answer = (await peer.command(beat)).answer
     assert isinstance(answer, HeartbeatAnswer)
     assert not answer.is_fenced

@@ -111,6 +111,8 @@ def a_registration(broker_id: int = 0) -> RegisterBroker:
         previous_broker_epoch=None,
         directory_ids=(uuid4(),),
         endpoints=(Endpoint(name="PLAINTEXT", host="127.0.0.1", port=9092),),
+        metadata_versions=(1, 1),
+        release="0.2.0",
     )
 
 
@@ -120,7 +122,8 @@ def a_heartbeat(controller: Controller, broker_epoch: int, **changes: object) ->
         nonce=controller.tail.end_nonce,
         controller_epoch=controller.epoch,
     )
-    values: dict[str, object] = {"position": position, **changes}
+    told = {"metadata_versions": (1, 1), "release": "0.2.0"}
+    values: dict[str, object] = {"position": position, **told, **changes}
     return Heartbeat(
         broker_id=BrokerId(0),
         broker_epoch=BrokerEpoch(broker_epoch),
@@ -288,7 +291,13 @@ async def test_broker_ahead_of_log_stalls_controller() -> None:
         position = LogPosition(
             applied_offset=MetadataOffset(900), nonce="x", controller_epoch=ControllerEpoch(1)
         )
-        heartbeat = Heartbeat(broker_id=BrokerId(0), broker_epoch=BrokerEpoch(3), position=position)
+        heartbeat = Heartbeat(
+            broker_id=BrokerId(0),
+            broker_epoch=BrokerEpoch(3),
+            position=position,
+            metadata_versions=(1, 1),
+            release="0.2.0",
+        )
         answer = await controller.request(heartbeat)
         assert isinstance(answer, Refused)
         assert await task is Outcome.STALLED
@@ -309,7 +318,13 @@ async def test_position_with_other_nonce_is_another_history() -> None:
         position = LogPosition(
             applied_offset=MetadataOffset(1), nonce="other", controller_epoch=ControllerEpoch(1)
         )
-        heartbeat = Heartbeat(broker_id=BrokerId(0), broker_epoch=BrokerEpoch(0), position=position)
+        heartbeat = Heartbeat(
+            broker_id=BrokerId(0),
+            broker_epoch=BrokerEpoch(0),
+            position=position,
+            metadata_versions=(1, 1),
+            release="0.2.0",
+        )
         await controller.request(heartbeat)
         assert await task is Outcome.STALLED
 

@@ -29,6 +29,8 @@ def a_registration(broker: int = 0, **fields: Any) -> RegisterBroker:
         directory_ids=(UUID(int=broker + 100),),
         endpoints=(Endpoint(name="internal", host=f"b{broker}", port=9092),),
         pod_uid=f"pod-{broker}",
+        metadata_versions=(1, 1),
+        release="0.2.0",
     )
     return msgspec.structs.replace(plain, **fields)
 

@@ -94,6 +94,8 @@ async def take_part(
             broker_id=BrokerId(broker_id),
             broker_epoch=registered.broker_epoch,
             position=position,
+            metadata_versions=(1, 1),
+            release="0.2.0",
         )
     )
     assert isinstance(answer, HeartbeatAnswer)

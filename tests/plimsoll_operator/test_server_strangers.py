@@ -246,7 +246,13 @@ async def test_absurd_controller_epoch_ends_no_term() -> None:
             nonce=controller.tail.end_nonce,
             controller_epoch=controller.epoch + 2**40,
         )
-        beat = Heartbeat(broker_id=BrokerId(9), broker_epoch=BrokerEpoch(1), position=position)
+        beat = Heartbeat(
+            broker_id=BrokerId(9),
+            broker_epoch=BrokerEpoch(1),
+            position=position,
+            metadata_versions=(1, 1),
+            release="0.2.0",
+        )
         assert isinstance((await stranger.command(beat)).answer, Refused)
         assert isinstance((await peer.command(a_heartbeat(epoch))).answer, HeartbeatAnswer)
         assert controller.active

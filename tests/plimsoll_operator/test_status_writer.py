@@ -1,7 +1,6 @@
 """Status is written on change only, once for many changes, and survives what it meets."""
 
 import asyncio
-import dataclasses
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -71,25 +70,6 @@ async def test_status_that_another_process_overwrote_is_written_again():
     assert scene.api.find(TOPICS, "kafka", "orders")["status"]["partitions"] == 15
     scene.version = scene.api.find(TOPICS, "kafka", "orders")["metadata"]["resourceVersion"]
     assert not await scene.writer.write(TARGET)
-
-
-async def test_first_status_is_not_delayed_by_refreshes():
-    """As of a LogCluster whose operator of an earlier release wrote no `brokers.active`."""
-    scene = Scene()
-    pressing = True
-
-    def render(_: Target) -> StatusDraft:
-        shown = (msgspec.structs.replace(ready("True"), observed_generation=1),)
-        draft = dataclasses.replace(scene.render(TARGET), shown=shown)
-        return dataclasses.replace(draft, pressing=pressing)
-
-    scene.writer = StatusWriter(scene.api, render, wall_ms)
-    pressing = False
-    assert not await scene.writer.write(TARGET, refresh=False)
-    pressing = True
-    assert await scene.writer.write(TARGET, refresh=False)
-    scene.partitions = 16
-    assert not await scene.writer.write(TARGET, refresh=False), "it was written once"
 
 
 async def test_status_writer_omits_unset_fields():

@@ -66,6 +66,7 @@ async def finalise(controller: Controller) -> None:
             broker_epoch=registered.broker_epoch,
             position=position,
             metadata_versions=UNDERSTOOD,
+            release="0.2.0",
         )
     )
 
@@ -111,7 +112,13 @@ async def test_position_of_a_foreign_term_ends_the_term(tmp_path: Path) -> None:
             controller_epoch=ControllerEpoch(2),
             term_id="foreign",
         )
-        heartbeat = Heartbeat(broker_id=BrokerId(0), broker_epoch=BrokerEpoch(0), position=position)
+        heartbeat = Heartbeat(
+            broker_id=BrokerId(0),
+            broker_epoch=BrokerEpoch(0),
+            position=position,
+            metadata_versions=(1, 1),
+            release="0.2.0",
+        )
         assert isinstance(await controller.request(heartbeat), Refused)
         while controller.stalled is None:  # noqa: ASYNC110 - a controller has no event for it
             await asyncio.sleep(0)
@@ -136,7 +143,13 @@ async def test_position_of_a_forgotten_term_is_refused_alone(tmp_path: Path) -> 
             controller_epoch=ControllerEpoch(1),
             term_id="old",
         )
-        heartbeat = Heartbeat(broker_id=BrokerId(0), broker_epoch=BrokerEpoch(0), position=position)
+        heartbeat = Heartbeat(
+            broker_id=BrokerId(0),
+            broker_epoch=BrokerEpoch(0),
+            position=position,
+            metadata_versions=(1, 1),
+            release="0.2.0",
+        )
         await controller.request(heartbeat)
         assert controller.active
     await log.close()

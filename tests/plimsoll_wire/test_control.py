@@ -41,7 +41,13 @@ POSITION = LogPosition(
 
 
 def a_heartbeat() -> Heartbeat:
-    return Heartbeat(broker_id=BrokerId(1), broker_epoch=BrokerEpoch(5), position=POSITION)
+    return Heartbeat(
+        broker_id=BrokerId(1),
+        broker_epoch=BrokerEpoch(5),
+        position=POSITION,
+        metadata_versions=(1, 1),
+        release="0.2.0",
+    )
 
 
 def requests() -> list[BrokerRequest]:
@@ -63,6 +69,8 @@ def requests() -> list[BrokerRequest]:
             previous_broker_epoch=None,
             directory_ids=(uuid4(),),
             endpoints=(AnnouncedEndpoint(name="PLAINTEXT", host="127.0.0.1", port=9092),),
+            metadata_versions=(1, 1),
+            release="0.2.0",
         ),
         AlterPartition(broker_id=BrokerId(0), broker_epoch=BrokerEpoch(1), proposals=(proposal,)),
         ReportFailedReplicas(

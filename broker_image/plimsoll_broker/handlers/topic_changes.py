@@ -75,8 +75,6 @@ def charge_made(context: RequestContext, partitions: int | None) -> None:
         context.charges.mutated(partitions)
 
 
-_DEFAULTS_VERSION = 4
-"""From this request version on -1 stands for the cluster's default."""
 _CONFIGS_EACH = 25
 _CREATE_STRICT_VERSION = 6
 """From this request version on a client understands that the quota refuses a topic (KIP-599)."""

@@ -169,7 +169,6 @@ def assemble(
     manager = data.manager
     manager.peers = client.inside
     watch = ImageWatch(stream.image)
-    port = Port.EVERYBODY if config.replication is None else Port.CLIENTS
     limits, budgets = client_limits(
         config.kafka_configs, config.memory_limit_bytes, config.open_files_max
     )
@@ -189,7 +188,7 @@ def assemble(
     aside = Aside()
     memory = ClientMemory(budgets)
     _tell_of_pools(memory.holdings, coordinators, aside.queue, authority.audit)
-    handlers = routes(broker, client, watch, coordinators, port, aside)
+    handlers = routes(broker, client, watch, coordinators, Port.CLIENTS, aside)
     handlers |= login_handlers(authority, aside)
     clients = Dispatch(
         bounded(guarded(handlers, authority, aside), lambda: ToBeTold(watch.image, len(manager)))

@@ -287,12 +287,9 @@ class BrokerNode:
         return meta.directory_id if meta is not None else None
 
     def _endpoints(self, clients: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
-        """Return the clients' endpoints and the replication endpoint. The clients' come first,
-        since brokers of version 0.1 use the first one."""
-        if (own := self.config.replication) is None:
-            return clients
-        host = self.config.reachable.host
-        return *clients, Endpoint(name=listener_peers.REPLICATION, host=host, port=own.port)
+        """Return the clients' endpoints and the replication endpoint."""
+        host, port = self.config.reachable.host, self.config.replication.port
+        return *clients, Endpoint(name=listener_peers.REPLICATION, host=host, port=port)
 
     async def _register_anew(self, clients: tuple[Endpoint, ...]) -> bool:
         """Register these client endpoints under the same broker epoch. Return True if the

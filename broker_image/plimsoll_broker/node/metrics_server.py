@@ -30,7 +30,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 class MetricsServer:
     """Serves /metrics on one port, and /healthz and /readyz on another; one request a connection.
-    Without a health port, as in version 0.1, the metrics port serves all three."""
+    Without a health port the metrics port serves all three."""
 
     def __init__(self, node: MeasuredNode) -> None:
         self._registry = CollectorRegistry()

@@ -165,8 +165,6 @@ class Serving:
     @property
     def listeners(self) -> Mapping[str, BrokerListener]:
         """The open listeners for clients, by name, and that for followers as "replication"."""
-        if self.config.replication is None:
-            return self.clients.servers
         return {**self.clients.servers, "replication": self.replication}
 
     @property

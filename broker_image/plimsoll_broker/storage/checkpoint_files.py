@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from threading import Lock
 
@@ -47,8 +46,6 @@ class OffsetFile:
         self._saved: Mapping[Partition, int] = {}
         self._version = self._written = self._due = 0
         self._saving = Lock()
-        # True if the file has a CRC, which version 0.1 did not write, or if there is no file.
-        self.sealed = True
 
     def load(self) -> None:
         """Read the file. If it is missing or corrupt it counts as empty, so that recovery reads
@@ -61,7 +58,6 @@ class OffsetFile:
             )
         self._offsets = offsets or {}
         self._saved = dict(self._offsets)
-        self.sealed = data is None or checkpoint_formats.is_sealed(data)
 
     def get(self, partition: Partition) -> int | None:
         """Return the value in memory, or None."""
@@ -77,16 +73,14 @@ class OffsetFile:
         for partition in [each for each in self._offsets if each not in here]:
             self.forget(partition)
 
-    def clear(self, *, on_disk: bool) -> None:
-        """Remove all entries in memory. `on_disk`: also remove the file, which needs no disk
-        space."""
+    def clear(self) -> None:
+        """Remove all entries and the file, which needs no disk space."""
         with self._saving:
             self._offsets, self._saved = {}, {}
             self._version += 1
             self._written = self._due = self._version  # outdates a thread's pending write
-            if on_disk:
-                self._disk.remove(self._path)
-                self._disk.sync_directory(self._path.parent)
+            self._disk.remove(self._path)
+            self._disk.sync_directory(self._path.parent)
 
     def forget(self, partition: Partition) -> None:
         """Remove the partition's entry in memory; `save_unsaved` writes that."""
@@ -217,7 +211,7 @@ class Beginnings(OffsetFile):
 
     def begin_forget_all(self) -> Callable[[], None]:
         """Return a function that removes all notes and their file, and may run in a thread."""
-        return partial(self.clear, on_disk=True)
+        return self.clear
 
 
 class CheckpointFiles:
@@ -252,9 +246,6 @@ class CheckpointFiles:
         """Read all checkpoint files."""
         for offsets in self._all:
             offsets.load()
-        if not all(offsets.sealed for offsets in self._all):
-            # Version 0.1 has written here since; it notes nothing before it removes files.
-            self.beginnings.clear(on_disk=False)
 
     # --- saying less ------------------------------------------------------------------------------
 

@@ -34,8 +34,7 @@ SUPERSEDING_ENDS = "cleaner-superseding-checkpoint"
 EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 
-# The prefix of a line with the CRC. A reader of version 0.1 skips it; in offset files it takes the
-# file for unreadable, and reads more of the logs.
+# The prefix of a line with the CRC.
 _SEAL = b"crc32c "
 _COMMENT = b"# crc32c="
 _FIELD = b"crc32c: "
@@ -80,19 +79,13 @@ def encode_offsets(offsets: Mapping[Partition, int]) -> bytes:
 
 
 def decode_offsets(data: bytes) -> dict[Partition, int] | None:
-    """Return the offsets by partition, or None if the file is invalid. A file without CRC, as
-    version 0.1 wrote it, is accepted."""
+    """Return the offsets by partition, or None if the file is invalid."""
     unsealed = _unsealed(data, _SEAL)
     rows = None if unsealed is None else _rows(unsealed, 3)
     try:
         return None if rows is None else {(row[0], int(row[1])): int(row[2]) for row in rows}
     except ValueError:
         return None
-
-
-def is_sealed(data: bytes) -> bool:
-    """Return True if the last line of the file is a CRC. Version 0.1 wrote none."""
-    return data.startswith(_SEAL, data.rfind(b"\n", 0, -1) + 1)
 
 
 def encode_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
@@ -126,11 +119,8 @@ def _sealed(data: bytes, seal: bytes) -> bytes:
 
 
 def _unsealed(data: bytes, seal: bytes) -> bytes | None:
-    """Return the data before its CRC line; all of it if it has none. Return None if the CRC is
-    wrong."""
+    """Return the data before its CRC line. Return None if the CRC is wrong or missing."""
     at = data.rfind(b"\n", 0, -1) + 1
-    if not data.startswith(seal, at):
-        return data
     return data[:at] if _sealed(data[:at], seal) == data else None
 
 
@@ -169,8 +159,7 @@ def encode_meta(meta: Meta) -> bytes:
 
 
 def decode_meta(data: bytes) -> Meta | None:
-    """Return the volume's identity, or None if the file is invalid. A file without CRC, as version
-    0.1 wrote it, is accepted."""
+    """Return the volume's identity, or None if the file is invalid."""
     unsealed = _unsealed(data, _COMMENT)
     if unsealed is None:
         return None
@@ -209,8 +198,7 @@ def encode_partition_metadata(topic_id: UUID) -> bytes:
 
 
 def decode_partition_metadata(data: bytes) -> UUID | None:
-    """Return the topic id, or None if the file is invalid. A file without CRC, as version 0.1 wrote
-    it, is accepted."""
+    """Return the topic id, or None if the file is invalid."""
     unsealed = _unsealed(data, _FIELD)
     if unsealed is None or unsealed.count(b"\n") > 2:
         return None
@@ -226,8 +214,7 @@ def decode_partition_metadata(data: bytes) -> UUID | None:
 
 def encode_snapshot(entries: Iterable[ProducerEntry], owner: str) -> bytes:
     """Encode producer states. `owner`: the log and offset that the snapshot belongs to. The first
-    entry stands for no producer: it holds the CRC of `owner` in a field that version 0.1 ignores
-    and writes as -1."""
+    entry stands for no producer: it holds the CRC of `owner`."""
     rows = [_SNAPSHOT_ENTRY.pack(*_NOBODY, _crc_of(owner), -1)]
     rows += [
         _SNAPSHOT_ENTRY.pack(
@@ -248,7 +235,7 @@ def encode_snapshot(entries: Iterable[ProducerEntry], owner: str) -> bytes:
 
 def decode_snapshot(data: bytes, owner: str) -> list[ProducerEntry] | None:
     """Return the producer states, or None if the file is invalid or belongs to another log or
-    offset than `owner`. A file of version 0.1 names no owner and is accepted."""
+    offset than `owner`."""
     if len(data) < _SNAPSHOT_HEAD.size + _SNAPSHOT_COUNT.size:
         return None
     version, crc = _SNAPSHOT_HEAD.unpack_from(data)
@@ -258,13 +245,13 @@ def decode_snapshot(data: bytes, owner: str) -> list[ProducerEntry] | None:
     (count,) = _SNAPSHOT_COUNT.unpack_from(body)
     if len(body) != _SNAPSHOT_COUNT.size + count * _SNAPSHOT_ENTRY.size:
         return None
-    entries = []
+    owners, entries = [], []
     for producer_id, *fields, said, _ in _SNAPSHOT_ENTRY.iter_unpack(body[_SNAPSHOT_COUNT.size :]):
         if producer_id >= 0:
             entries.append(ProducerEntry(producer_id, *fields))
-        elif said not in (-1, _crc_of(owner)):
-            return None
-    return entries
+        else:
+            owners.append(said)
+    return entries if owners == [_crc_of(owner)] else None
 
 
 def _crc_of(owner: str) -> int:

@@ -1,19 +1,15 @@
 """A broker's endpoints: the peers that each serves, and the requests that they may send there.
 
 Clients use one port and followers another: the fetches of followers, which move high watermarks,
-are served on a port that no client needs. Endpoints are found by name. A broker of version 0.1
-registers only its clients' endpoint, first in its list: followers fetch from it there, and it
-fetches from the clients' ports of others.
+are served on a port that no client needs. Endpoints are found by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import Enum
 
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import Broker, Endpoint
-from plimsoll_core.ids import BrokerId
 
 CLIENTS = "PLAINTEXT"
 REPLICATION = "REPLICATION"
@@ -23,12 +19,10 @@ configuration."""
 
 
 class Port(Enum):
-    """The kind of peers that connect to a listener. EVERYBODY: clients and followers, on the only
-    listener of a broker without a replication port, as in version 0.1."""
+    """The kind of peers that connect to a listener."""
 
     CLIENTS = "Clients"
     REPLICATION = "Replication"
-    EVERYBODY = "Everybody"
 
 
 def endpoint(broker: Broker, name: str) -> Endpoint | None:
@@ -60,24 +54,13 @@ def open_to_all(listeners: tuple[Listener, ...]) -> Listener | None:
 
 
 def for_followers(broker: Broker) -> Endpoint | None:
-    """Return the address at which followers connect to the broker, None if the broker registered no
-    endpoint. A broker of version 0.1 has no replication endpoint: its first endpoint is
-    returned."""
-    first = broker.endpoints[0] if broker.endpoints else None
-    return endpoint(broker, REPLICATION) or first
+    """Return the address at which followers connect to the broker, or None if the broker registered
+    none."""
+    return endpoint(broker, REPLICATION)
 
 
-def may_ask(port: Port, replica_id: int | None, brokers: Mapping[BrokerId, Broker]) -> bool:
+def may_ask(port: Port, replica_id: int | None) -> bool:
     """Return True if a listener of kind `port` serves a fetch by `replica_id`, None for a client.
-
-    The replication port serves followers only, a clients' port clients only, with one exception: a
-    clients' port also serves a follower that is registered without a replication endpoint, since a
-    broker of version 0.1 can fetch nowhere else. After the upgrade of the last broker this
-    exception applies to none.
-    """
-    if port is Port.EVERYBODY:
-        return True
-    if port is Port.REPLICATION or replica_id is None:
-        return (port is Port.REPLICATION) == (replica_id is not None)
-    broker = brokers.get(BrokerId(replica_id))
-    return broker is not None and endpoint(broker, REPLICATION) is None
+    The replication port serves followers only, a clients' port clients only: a client that posed as
+    a follower could read every topic, uncommitted records included."""
+    return (port is Port.REPLICATION) == (replica_id is not None)

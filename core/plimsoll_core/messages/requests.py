@@ -76,7 +76,7 @@ class RegisterBroker(Message, frozen=True, kw_only=True):
     `previous_broker_epoch`: from the marker of a clean shutdown, else None. `volume_is_empty`: True
     if the volume has no meta.properties; a broker id that was registered before may format such a
     volume only if the answer permits it. `metadata_versions`: the oldest and the newest that the
-    broker understands. `release`: of its software. A broker of 0.1 sends neither of the last two.
+    broker understands. `release`: of its software.
     """
 
     cluster_id: UUID
@@ -90,8 +90,8 @@ class RegisterBroker(Message, frozen=True, kw_only=True):
     revision: str = ""
     volume_is_empty: bool = False
     position: LogPosition | None = None
-    metadata_versions: tuple[int, int] = (1, 1)
-    release: str = "0.1"
+    metadata_versions: tuple[int, int]
+    release: str
 
 
 class Heartbeat(Message, frozen=True, kw_only=True):
@@ -104,8 +104,8 @@ class Heartbeat(Message, frozen=True, kw_only=True):
     position: LogPosition
     want_fence: bool = False
     want_shutdown: bool = False
-    metadata_versions: tuple[int, int] = (1, 1)
-    release: str = "0.1"
+    metadata_versions: tuple[int, int]
+    release: str
     unknown_metadata: str = ""
     groups: int | None = None
     figures: BrokerFigures | None = None

@@ -106,11 +106,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return sum(move.copied_bytes for move in self.moves)
 
     @property
-    def unknown_sizes(self) -> int:
-        """Return the number of moves that copy replicas of unknown size."""
-        return sum(move.size_bytes is None and bool(move.adding) for move in self.moves)
-
-    @property
     def nothing_to_do(self) -> bool:
         return not self.moves and not self.reorders
 

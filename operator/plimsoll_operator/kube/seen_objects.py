@@ -88,7 +88,6 @@ class ObjectShelf(Generic[R]):
         # Parts of a status that the operator keeps there: a LogCluster's choices and blocked
         # actions, and the verdicts of a VerificationSchedule.
         self._choices: dict[Key, dict[str, Any]] = {}
-        self._dated: dict[Key, bool] = {}
 
     def put(self, body: dict[str, Any]) -> R | None:
         """Cache the newest version of an object. Return the version that reconcilers shall use,
@@ -100,7 +99,6 @@ class ObjectShelf(Generic[R]):
         self._unread.pop(found.key, None)
         self._missing.pop(found.key, None)
         self._choices[found.key] = _choices(body)
-        self._dated[found.key] = _dated(body)
         self._found[found.key] = (found, _conditions(body))
         if self._model is Verification:
             self._verdicts[found.key] = str((body.get("status") or {}).get("verdict") or "")
@@ -116,7 +114,6 @@ class ObjectShelf(Generic[R]):
             logger.error("%s %s/%s: %s", self._model.__name__, *key, text)
         self._unread[key] = unread
         self._choices[key] = _choices(body)
-        self._dated[key] = _dated(body)
         known = self._found.get(key)
         if known and known[0].metadata.uid == meta.uid and key not in self._missing:
             kept = msgspec.structs.replace(known[0], metadata=meta)
@@ -136,7 +133,6 @@ class ObjectShelf(Generic[R]):
         self._missing.pop(key, None)
         self._verdicts.pop(key, None)
         self._choices.pop(key, None)
-        self._dated.pop(key, None)
         found = self._found.pop(key, None)
         return found[0] if found else None
 
@@ -171,12 +167,6 @@ class ObjectShelf(Generic[R]):
         `blocked` holds the time since which each blocked action waits.
         """
         return self._choices.get(key, {})
-
-    def dated(self, key: Key) -> bool:
-        """Return True if the object's status has `brokers` but not `brokers.active`, because
-        release 0.1 or an early build of 0.2 wrote it. The scale subresource reads that field, and
-        reports no replicas until it is written."""
-        return self._dated.get(key, False)
 
     def conditions(self, key: Key) -> tuple[Condition, ...]:
         """Return the conditions in the object's status as last seen. They are used for their
@@ -223,11 +213,6 @@ def _metadata(body: dict[str, Any]) -> ObjectMeta:
 def _choices(body: dict[str, Any]) -> dict[str, Any]:
     status = body.get("status") or {}
     return {part: status[part] for part in _CHOICES if part in status}
-
-
-def _dated(body: dict[str, Any]) -> bool:
-    brokers = (body.get("status") or {}).get("brokers")
-    return brokers is not None and "active" not in brokers
 
 
 def _conditions(body: dict[str, Any]) -> tuple[Condition, ...]:

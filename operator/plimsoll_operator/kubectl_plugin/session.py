@@ -78,11 +78,6 @@ class PluginSession:
         return self._found
 
     @property
-    def cluster_body(self) -> Object:
-        """Return the chosen LogCluster as the API server sent it."""
-        return self._body
-
-    @property
     def status(self) -> Object:
         return dict(self._body.get("status") or {})
 

@@ -452,9 +452,9 @@ def local_config(text: str, pod: Object, place: BrokerPlace) -> bytes:
         "metrics": {"host": host, "port": ports.metrics},
         "pod_uid": meta["uid"],
         "revision": (meta.get("annotations") or {}).get(labels.REVISION, ""),
+        "certificates": str(layout.broker_pki(broker_id)),
+        "port_shift": broker_id,
     }
-    if "certificates" in config:  # not of release 0.1
-        config |= {"certificates": str(layout.broker_pki(broker_id)), "port_shift": broker_id}
     return msgspec.json.format(msgspec.json.encode(config))
 
 

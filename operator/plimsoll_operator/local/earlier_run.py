@@ -1,8 +1,7 @@
 """Reads the metadata log that an earlier run left in the directory, before this run leads.
 
 Each declared topic in that log without a Topic object gets one again, since the operator would take
-the absence for a deletion. Objects are missing in a directory of an earlier release, which kept
-none, and after a crash before they were written.
+the absence for a deletion. Objects are missing after a crash before they were written.
 """
 
 from __future__ import annotations

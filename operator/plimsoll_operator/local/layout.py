@@ -33,9 +33,9 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     controller_port: int
     brokers: dict[int, Ports]
     api_port: int = 0
-    """The port of the API server; 0: not picked yet, since an earlier release wrote the file."""
+    """The port of the API server; 0: another process holds the former one."""
     metrics_port: int = 0
-    """The port of the operator's metrics; 0: not picked yet."""
+    """The port of the operator's metrics; 0: another process holds the former one."""
     first_port: int = 0
     """The port for clients of the first broker, if the command line stated it; 0: it was picked."""
 

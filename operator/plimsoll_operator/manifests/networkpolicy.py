@@ -48,8 +48,7 @@ def network_policy(context: Context, listeners: tuple[Listener, ...] = ()) -> Ma
     ]
     egress = [
         {"ports": list(DNS_PORTS)},
-        # Brokers of version 0.1 replicate over the clients' port.
-        {"to": [own], "ports": [_tcp(labels.REPLICATION_PORT), _tcp(labels.KAFKA_PORT)]},
+        {"to": [own], "ports": [_tcp(labels.REPLICATION_PORT)]},
         {"to": [operator], "ports": [_tcp(port) for port in _ports(context.controllers)]},
     ]
     return NETWORK_POLICIES.manifest(

@@ -123,16 +123,14 @@ class Ring:
         `next_sequence` first. Raise `LogRegressed` if that slot was made before and is gone.
 
         A slot is made once and never deleted, and no batch is put before its successor's slot is
-        made. A missing next slot was therefore deleted by hand, and may have held a batch. Release
-        0.1, which writes batches without `written_ms`, made slots in order, a few at once, and its
-        batches may have overtaken them.
+        made. A missing next slot was therefore deleted by hand, and may have held a batch.
         """
         number = next_sequence % self.count
         if number in self._slots:
             return self._to_make(number)
         last = max(self._slots, default=0)
         newest = self._slots.get((next_sequence - 1) % self.count)
-        kept_ahead = newest and isinstance(newest.content, Batch) and newest.content.written_ms
+        kept_ahead = newest is not None and isinstance(newest.content, Batch)
         expected = kept_ahead or number < SLOTS_AT_FIRST or number + kube_objects.AT_ONCE < last
         if next_sequence and expected:
             raise LogRegressed(

@@ -85,9 +85,6 @@ class StatusDraft:
     `shown`: the conditions that the object shows now.
 
     `version`: the object's resourceVersion by the last watch event or list.
-
-    `pressing`: True if the shown status lacks a figure that others read, so the write must not wait
-    for a refresh.
     """
 
     uid: str
@@ -95,7 +92,6 @@ class StatusDraft:
     generation: int
     shown: tuple[Condition, ...]
     version: str
-    pressing: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,8 +272,7 @@ class StatusWriter:
             self._ready.discard(target)
         if known is not None and body == known.body and draft.version in known.versions:
             return False
-        first = draft.pressing and known is None
-        if not (refresh or first) and _condition_key(before) == _condition_key(conditions):
+        if not refresh and _condition_key(before) == _condition_key(conditions):
             self._leave_to_refreshes(target)
             return False
         answer = await self._sent(target, draft, body, _version_of(known, draft), refresh=refresh)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast
 from uuid import UUID
 
 from plimsoll_core.cluster.model import AnnouncedEndpoint, Broker, ClusterImage, Partition
+from plimsoll_core.cluster.record_versions import UNDERSTOOD
 from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataOffset
 from plimsoll_core.messages.brokers import BrokerFigures, InsideFigures
 from plimsoll_core.messages.metadata_stream import FetchMetadata
@@ -26,6 +27,7 @@ from plimsoll_core.messages.requests import (
     Refused,
     RegisterBroker,
 )
+from plimsoll_core.release import RELEASE
 from plimsoll_core.security.inside import InsideMode, broker_identity, controller_name
 from plimsoll_net.dialling import Dialler, PeerAddress, Refusals
 from plimsoll_net.inside_identity import AUTHORITIES, CERTIFICATE, KEY, fingerprints, identity_of
@@ -144,12 +146,13 @@ class Intruder:
             request = Heartbeat(
                 broker_id=broker.id, broker_epoch=broker.broker_epoch, position=position,
                 want_shutdown=rng.random() < 0.5, figures=BrokerFigures(inside=told),
+                metadata_versions=UNDERSTOOD, release=RELEASE,
             )  # fmt: skip
         elif what == "register":
             request = RegisterBroker(
                 cluster_id=cluster_id, broker_id=broker.id, incarnation_id=FOREIGN,
                 previous_broker_epoch=BrokerEpoch(broker.broker_epoch),
-                directory_ids=broker.directory_ids, metadata_versions=(1, 3), release="0.2",
+                directory_ids=broker.directory_ids, metadata_versions=UNDERSTOOD, release=RELEASE,
                 endpoints=(AnnouncedEndpoint(name="clients", host="intruder", port=9092),),
             )  # fmt: skip
         else:

@@ -123,6 +123,7 @@ class Certified:
             data_dir=str(directory),
             listen=Address(host=HOST, port=self.port),
             advertised=Address(host=HOST, port=self.port),
+            replication=Address(host=HOST, port=0),
             controllers=("c:1",),
             certificates=str(directory / "pki"),
         )

@@ -82,13 +82,13 @@ def test_flipped_checkpoint_bit_is_detected_and_start_continues(
             assert [entry.last_offset for entry in log.producers.snapshot()][-1] == 239, flip
 
 
-def test_old_checkpoint_files_are_read_without_crc() -> None:
-    assert checkpoint_formats.decode_offsets(b"0\n1\norders 3 20\n") == {("orders", 3): 20}
+def test_checkpoint_files_without_crc_are_invalid() -> None:
+    assert checkpoint_formats.decode_offsets(b"0\n1\norders 3 20\n") is None
     text = checkpoint_formats.encode_partition_metadata(TOPIC_ID).split(b"crc32c")[0]
-    assert checkpoint_formats.decode_partition_metadata(text) == TOPIC_ID
+    assert checkpoint_formats.decode_partition_metadata(text) is None
     meta = checkpoint_formats.Meta(cluster_id=CLUSTER_ID, node_id=1, directory_id=TOPIC_ID)
     text = checkpoint_formats.encode_meta(meta).split(b"# crc32c")[0]
-    assert checkpoint_formats.decode_meta(text) == meta
+    assert checkpoint_formats.decode_meta(text) is None
 
 
 def test_directory_missing_after_clean_stop_is_reported() -> None:

@@ -123,13 +123,13 @@ def test_checkpoints_are_kafka_s_text_files(volume, fill):
     assert metadata == "version: 0\ntopic_id: EjRWeBI0VngSNFZ4EjRWeA\n"
 
 
-@pytest.mark.parametrize(("stored", "expected"), [("12", 12), ("400", 30), ("-5", 0), ("x", 0)])
+@pytest.mark.parametrize(("stored", "expected"), [(12, 12), (400, 30), (-5, 0), ("x", 0)])
 def test_high_watermark_is_within_the_log(volume, fill, stored, expected):
     log = volume.log()
     fill(log, 3)
     volume.store.close(42, {})
     path = volume.path / "replication-offset-checkpoint"
-    path.write_text(f"0\n1\norders 3 {stored}\n")
+    path.write_bytes(checkpoint_formats.encode_offsets({("orders", 3): stored}))
     log = volume.log()
     assert volume.store.high_watermark(log) == expected
 

@@ -230,30 +230,9 @@ def test_new_log_does_not_inherit_older_notes(
     assert (again.beginning_lost, again.log_start_offset) == (False, 500)
 
 
-# --- other releases -------------------------------------------------------------------------------
-
-
 def test_log_without_a_note_is_believed(volume: Volume) -> None:
-    """As version 0.1 left it."""
+    """As a full disk leaves it, which takes no note."""
     fill(volume.log(), 40)
     (volume.path / checkpoint_formats.BEGINNINGS).unlink()
     lose(volume, FIRST)
     assert not volume.log().beginning_lost
-
-
-@pytest.mark.parametrize(
-    "name", [checkpoint_formats.RECOVERY_POINTS, checkpoint_formats.LOG_STARTS]
-)
-def test_notes_from_before_version_0_1_are_ignored(volume: Volume, name: str) -> None:
-    """It removes files and notes nothing; its checkpoints have no CRC."""
-    fill(volume.log(), 40)
-    (volume.path / name).write_bytes(b"0\n0\n")
-    lose(volume, FIRST)
-    log = volume.log()
-    assert not log.beginning_lost
-    assert volume.store is not None
-    volume.store.checkpoint_log_starts()
-    volume.store.checkpoint_recovery_points()
-    volume.store.save_all_log_starts()
-    (volume.path / name).unlink()
-    assert not volume.log().beginning_lost, "the notes are of this life"

@@ -16,7 +16,13 @@ def test_stale_epoch_is_refused_also_for_unknown_brokers(world: Any) -> None:
     """REQUIRE BE = registered BE (STALE_BROKER_EPOCH 77, also for unknown b)."""
     position = LogPosition(applied_offset=99, nonce=None, controller_epoch=1)
     for broker, epoch in ((0, 999), (7, 0)):
-        request = Heartbeat(broker_id=broker, broker_epoch=epoch, position=position)
+        request = Heartbeat(
+            broker_id=broker,
+            broker_epoch=epoch,
+            position=position,
+            metadata_versions=(1, 1),
+            release="0.2.0",
+        )
         answer = world.ask(request)
         assert (answer.reason, answer.code) == ("StaleBrokerEpoch", 77)
 

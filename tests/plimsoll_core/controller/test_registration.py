@@ -157,6 +157,8 @@ def test_registration_over_many_partitions_is_sliced(new_world: Callable[..., An
         previous_broker_epoch=None,
         directory_ids=world.image.brokers[0].directory_ids,
         endpoints=(),
+        metadata_versions=(1, 1),
+        release="0.2.0",
     )
     while True:
         decision = world.decide(request)
@@ -183,6 +185,8 @@ def test_crash_during_registration_keeps_next_one_unclean(new_world: Any) -> Non
         previous_broker_epoch=None,
         directory_ids=world.image.brokers[0].directory_ids,
         endpoints=(),
+        metadata_versions=(1, 1),
+        release="0.2.0",
     )
     world.ask(request, crash_after=1)
     assert any(0 in p.isr for p in world.image.partitions.values())

@@ -47,17 +47,6 @@ async def test_deleted_slot_of_newest_batch_is_noticed(
         await log.open()
 
 
-async def test_log_of_0_1_with_overtaken_slots_continues(
-    ring: RingShell,
-) -> None:
-    log = await written(ring, 150, written_ms=0)
-    delete_slots(ring, [number for number in range(150, 200) if not log._ring.unmade([number])])
-    successor = Writer(RingLog(DirectApi(ring.faults), PLACE, replace(FAST, slots=200)))
-    await successor.take_over()
-    assert successor.tip.next_sequence == 151
-    await successor.log.close()
-
-
 async def test_batch_is_written_after_successors_slot_exists(
     ring: RingShell, monkeypatch: pytest.MonkeyPatch
 ) -> None:

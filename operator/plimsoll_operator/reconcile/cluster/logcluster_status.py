@@ -110,7 +110,6 @@ def render(term: Term, key: Key) -> StatusDraft | None:
         generation=_observed(term, key),
         shown=term.objects.clusters.conditions(key),
         version=found.metadata.resource_version,
-        pressing=term.objects.clusters.dated(key),
     )
 
 
