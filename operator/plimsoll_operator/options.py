@@ -43,7 +43,8 @@ class OperatorOptions:
     `pod_monitors`, `tls_routes`, `certificates`: True if LogClusters may have PodMonitors,
     TLSRoutes, and Certificates of cert-manager. `settings`: defaults for what a LogCluster does not
     state. `topic_id_key`: random bytes of this process (`VolatileState`). `history_days`,
-    `history_bytes`: bounds on the archived history of each cluster.
+    `history_bytes`: bounds on the archived history of each cluster. `local_faults`: True if
+    brokers are processes of this machine, whose kubelet pauses them on request.
     """
 
     identity: str
@@ -71,6 +72,7 @@ class OperatorOptions:
     topic_id_key: bytes = field(default=b"", repr=False)
     history_days: int = 30
     history_bytes: int = 4 * 1024 * 1024
+    local_faults: bool = False
     log_level: str = "info"
     log_level_file: str = ""
 

@@ -142,6 +142,23 @@ def test_pods_are_made_only_with_executors():
     assert makes_pods("verification.enabled=true", "verification.executors=true")
 
 
+def test_drills_rights_and_their_limits_come_together():
+    def writes(*settings: str) -> bool:
+        own = [rule for name, rule in rules(*settings) if name == "plimsoll"]
+        return any(
+            rule.get("resources", ()) == ["logclusters"] and rule["verbs"] == ["patch"]
+            for rule in own
+        )
+
+    enabled, drills = "verification.enabled=true", "verification.drills=true"
+    assert not writes(enabled)
+    assert not writes(drills)
+    assert writes(enabled, drills)
+    limits = {"drilled-logclusters", "drilled-reassignments"}
+    assert limits <= set(confining(enabled, drills))
+    assert not limits & set(confining(enabled))
+
+
 def test_nodes_are_read_only_for_racks():
     def about_nodes(*settings: str) -> list[dict[str, Any]]:
         return [rule for _, rule in rules(*settings) if "nodes" in rule.get("resources", ())]
@@ -361,7 +378,15 @@ def test_admission_policy_binds_operators_account_only() -> None:
     # What is of Kubernetes itself; what is the operator's own kind, or a status, is not.
     own = {"events", "tokenreviews", "subjectaccessreviews"}
     own |= {one for one in written if "/" in one}
-    own |= {"rebalances", "logbrokers", "verifications", "metadatabatches", "metadatasnapshots"}
+    own |= {
+        "rebalances",
+        "logbrokers",
+        "verifications",
+        "logclusters",
+        "reassignments",
+        "metadatabatches",
+        "metadatasnapshots",
+    }
     changed = {
         resource
         for one in rights

@@ -36,6 +36,26 @@ spec:
 """
 
 
+CLUSTER = """
+---
+apiVersion: plimsoll.dev/v1alpha1
+kind: LogCluster
+metadata: {name: local}
+spec:
+  storage: {size: 1Gi}
+  brokers: {count: 3}
+  maintenance: {allowDrills: true}
+"""
+DRILL = """  drill:
+  - {at: 2s, fault: KillBroker, target: {leaderOf: {topic: proven, partition: 0}}}
+  - {at: 10s, fault: PauseBroker, target: {broker: 1}, for: 6s}
+  - {at: 20s, fault: PreferLeaders}
+  - {at: 21s, fault: Reassign, target: {leaderOf: {topic: proven, partition: 1}}}
+  - {at: 25s, fault: RollAll}
+"""
+FAULTS = ["KillBroker", "PauseBroker", "PreferLeaders", "Reassign", "RollAll"]
+
+
 def get(cluster: LocalCluster, path: str) -> Any:
     return cluster.api.ask("GET", path)[1]
 
@@ -90,6 +110,66 @@ def test_verification_of_closed_local_cluster_passes(
             if one["metadata"]["name"].startswith("proof-driver-")
         )
         assert pod["status"]["phase"] == "Succeeded"
+
+
+def marks(cluster: LocalCluster) -> list[Any]:
+    """What became of the drill's faults so far."""
+    return list(status(cluster).get("drill") or ())
+
+
+def pods(cluster: LocalCluster) -> dict[str, str]:
+    """The uids of the brokers' pods."""
+    found = get(cluster, "/api/v1/namespaces/default/pods")["items"]
+    names = {one["metadata"]["name"]: one["metadata"]["uid"] for one in found}
+    return {name: uid for name, uid in names.items() if "-broker-" in name}
+
+
+def stands_still(pid: int) -> bool:
+    """A stopped process is in state T."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("T")
+    except OSError:
+        return False
+
+
+def test_drill_injects_every_fault_once(
+    tmp_path: Path, spark_jars: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(JARS_VARIABLE, str(spark_jars))
+    file = tmp_path / "objects.yaml"
+    file.write_text(TOPIC + CLUSTER + VERIFICATION % (6_000, 150) + DRILL)
+    with LocalCluster(tmp_path / "data", files=[file]) as cluster:
+        first = wait_for("three brokers", lambda: len(pods(cluster)) == 3 and pods(cluster))
+        wait_for("the kill", lambda: marks(cluster), RUN_S, 0.2)
+        wait_for("another pod", lambda: pods(cluster) != first, RUN_S, 0.2)
+        paused = wait_for(
+            "a process that stands still",
+            lambda: [pid for pid in cluster.broker_pids if stands_still(pid)],
+            RUN_S,
+            0.05,
+        )
+        wait_for("it runs again", lambda: not stands_still(paused[0]), RUN_S, 0.2)
+        wait_for("the verdict", lambda: status(cluster).get("verdict"), RUN_S, 0.5)
+        shown = marks(cluster)
+        assert [(one["fault"], one["result"]) for one in shown] == [
+            (fault, "Injected") for fault in FAULTS
+        ], shown
+        # A stall of two minutes, on a machine without processors, leaves records unanswered.
+        judged = status(cluster)
+        assert judged["verdict"] == "Passed" or (
+            judged["conditions"][0]["reason"] == "TooFewAcked"
+        ), judged
+        moved = f"{OURS}/reassignments/proof-drill-3"
+        wait_for(
+            "the partition has moved",
+            lambda: get(cluster, moved)["status"]["phase"] == "Completed",
+            RUN_S,
+        )
+        wait_for(
+            "all brokers restarted",
+            lambda: not set(first.values()) & set(pods(cluster).values()),
+            RUN_S,
+        )
 
 
 def test_stopped_cluster_ends_its_driver(

@@ -111,6 +111,7 @@ containers:
   - --set=rbac.readNodes={{ $values.rbac.readNodes }}
   - --set=verification.enabled={{ $values.verification.enabled }}
   - --set=verification.executors={{ and $values.verification.enabled $values.verification.executors }}
+  - --set=verification.drills={{ and $values.verification.enabled $values.verification.drills }}
   - --set=metrics.podMonitor.perLogCluster={{ $values.metrics.podMonitor.perLogCluster }}
   - --set=externalAccess.tlsRoutes={{ $values.externalAccess.tlsRoutes }}
   - --set=certManager.enabled={{ $values.certManager.enabled }}

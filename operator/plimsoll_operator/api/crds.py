@@ -17,6 +17,7 @@ import yaml
 from plimsoll_operator.api import GROUP, VERSION
 from plimsoll_operator.api.certificates import CERTIFICATES_RULES
 from plimsoll_operator.api.cluster_status import LogClusterStatus
+from plimsoll_operator.api.drill import DRILL_RULES
 from plimsoll_operator.api.listeners import LISTENERS_RULES
 from plimsoll_operator.api.logbroker import LogBrokerSpec, LogBrokerStatus
 from plimsoll_operator.api.logcluster import LogClusterSpec
@@ -365,6 +366,7 @@ VERIFICATION = Kind(
             "self.produce.load.profile.exists(s, s.recordsPerSecond > 0)",
             "produce.load.profile needs a step with recordsPerSecond above 0.",
         ),
+        *DRILL_RULES,
     ),
     object_rules=(
         (

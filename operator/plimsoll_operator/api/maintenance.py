@@ -19,9 +19,10 @@ class Maintenance(Api, frozen=True, kw_only=True):
     allow_drills: Annotated[
         bool | None,
         described(
-            "true: the containers of a broker's pod share one process namespace, so that a "
-            "drill can kill the broker from a debug container. A user who may open a debug "
-            "container there can read the broker's memory. Default false."
+            "true: Verifications may inject faults (spec.drill), and the containers of a broker's "
+            "pod share one process namespace, so that a drill can kill the broker from a debug "
+            "container. A user who may open a debug container there can read the broker's memory. "
+            "Default false."
         ),
     ] = None
     exposed_topics: Annotated[

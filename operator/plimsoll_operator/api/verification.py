@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from plimsoll_operator.api.drill import Drill, DrillMark
 from plimsoll_operator.api.durations import Duration
 from plimsoll_operator.api.meta import (
     Api,
@@ -107,6 +108,7 @@ class VerificationSpec(Api, frozen=True, kw_only=True):
     produce: Produce
     verify: Verify | None = None
     budget: Budget | None = None
+    drill: Drill | None = None
     runner: Runner | None = None
     allow_existing: Annotated[
         bool | None, described("true: the topic may already hold records.")
@@ -197,6 +199,7 @@ class VerificationStatus(Api, frozen=True, kw_only=True):
     counts: Counts | None = None
     timing: Timing | None = None
     evidence: Evidence | None = None
+    drill: Annotated[tuple[DrillMark, ...], Meta(max_length=20)] = ()
     conditions: Conditions = ()
 
 

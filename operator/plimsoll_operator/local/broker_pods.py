@@ -28,6 +28,7 @@ import msgspec
 
 from plimsoll_core.cluster.topic_configs import AUTO_CREATE
 from plimsoll_operator.api import labels
+from plimsoll_operator.api.conditions import milliseconds
 from plimsoll_operator.api_server.kubelets import RuntimeState
 from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.api_server.stateful_sets import found
@@ -233,6 +234,7 @@ def mount(directory: Path, version: str, files: Mapping[str, bytes]) -> None:
 
 PROBE_S = 2.0
 MOUNT_S = 1.0
+PAUSE_S = 0.1
 PROBE_STARTING_S = 0.25
 PROBE_S_MAX = 1.0
 NO_CONFIG = ("CreateContainerConfigError", "its ConfigMap does not exist")
@@ -304,6 +306,7 @@ class BrokerPods:
         running.task.add_done_callback(lambda _: self._changed())
         self._helpers.spawn(self._probe_forever(running))
         self._helpers.spawn(self._mount_forever(pod, running))
+        self._helpers.spawn(self._pause_forever(pod, running))
 
     def stop(self, pod: Object, grace_seconds: int) -> None:
         running = self._pods.get(pod["metadata"]["uid"])
@@ -404,6 +407,22 @@ class BrokerPods:
                 mount(self._layout.broker_pki(broker_id), version, data_of(stored.body))
             await asyncio.sleep(MOUNT_S)
 
+    async def _pause_forever(self, pod: Object, running: _Running) -> None:
+        """Stop the broker's process while the pod's annotation says so, and let it run again
+        afterwards, or before it is to end. A process that is paused when this one ends is killed by
+        the kernel like any other."""
+        meta, paused = pod["metadata"], 0
+        while not running.task.done():
+            stored = found(self.server, resources.PODS, meta["namespace"], meta["name"])
+            until = "" if stored is None else _annotations(stored.body).get(labels.PAUSED_UNTIL, "")
+            pid = running.process.pid or 0
+            wanted = pid if until and not running.process.stopping and _is_ahead(until) else 0
+            if paused != wanted:
+                _signal(paused, signal.SIGCONT)
+                _signal(wanted, signal.SIGSTOP)
+                paused = wanted
+            await asyncio.sleep(PAUSE_S)
+
     async def _probe_forever(self, running: _Running) -> None:
         """Request the broker's /readyz periodically, as a kubelet does, until the pod has ended."""
         port = self._ports(running.process.broker_id).metrics
@@ -456,6 +475,25 @@ def local_config(text: str, pod: Object, place: BrokerPlace) -> bytes:
         "port_shift": broker_id,
     }
     return msgspec.json.format(msgspec.json.encode(config))
+
+
+def _annotations(pod: Object) -> dict[str, str]:
+    return pod["metadata"].get("annotations") or {}
+
+
+def _is_ahead(stamp: str) -> bool:
+    """Return True if the stamp is a time that has not come yet."""
+    try:
+        return milliseconds(stamp) > time.time() * 1000
+    except ValueError:
+        return False
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    """Send a signal to a process that may have ended; 0: to none."""
+    if pid:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def _number(process: BrokerProcess) -> int:

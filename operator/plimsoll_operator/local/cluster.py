@@ -258,6 +258,7 @@ class LocalCluster:
                 server_names=(self._address, "localhost"),
                 spark_image=f"plimsoll-spark:{RELEASE}",
                 no_driver=why_no_driver(os.environ),
+                local_faults=True,
                 driver_output=f"the newest file {self._layout.pod_log('{job}-*')}",
             ),
             kube=kube,

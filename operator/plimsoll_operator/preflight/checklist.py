@@ -14,6 +14,7 @@ from plimsoll_operator.preflight.facts import Verdict, Wishes
 from plimsoll_operator.preflight.gather import Gatherer
 from plimsoll_operator.preflight.rights import (
     CERTIFICATES,
+    DRILLS,
     EXECUTORS,
     POD_MONITORS,
     READ_NODES,
@@ -27,6 +28,7 @@ VALUES = {
     READ_NODES: True,
     VERIFICATION: False,
     EXECUTORS: False,
+    DRILLS: False,
     POD_MONITORS: False,
     TLS_ROUTES: False,
     CERTIFICATES: False,

@@ -22,6 +22,7 @@ from plimsoll_operator.kube.resources import WATCHED_KINDS
 INTERNAL = f"internal.{GROUP}"
 VERIFICATION = "verification.enabled"
 EXECUTORS = "verification.executors"
+DRILLS = "verification.drills"
 READ_NODES = "rbac.readNodes"
 POD_MONITORS = "metrics.podMonitor.perLogCluster"
 TLS_ROUTES = "externalAccess.tlsRoutes"
@@ -128,6 +129,9 @@ RIGHTS = (
            when=VERIFICATION),
     _right("Give the drivers of Verifications the right to make pods of executors.",
            "", "pods", "get list watch create delete deletecollection", when=EXECUTORS),
+    _right("Restart all brokers in a drill, by an annotation of the LogCluster.",
+           GROUP, "logclusters", "patch", when=DRILLS),
+    _right("Move a partition in a drill.", GROUP, "reassignments", "create", when=DRILLS),
     _right("Read whether a namespace is being deleted, and the labels that admit its topics.",
            "", "namespaces", READ, cluster=True),
     _right("Identify the sender of a request for the operator's HTTP view.",

@@ -137,6 +137,12 @@ REASONS = (
         "The run did not complete, so it proves nothing; the note says why.",
     ),
     EventReason(
+        "DrillFault",
+        "Warning",
+        "Verification",
+        "A drill's fault was injected or refused; the note says what was done, or why not.",
+    ),
+    EventReason(
         "ScheduledVerdictChanged",
         "Normal for Passed, else Warning",
         "VerificationSchedule",

@@ -50,6 +50,7 @@ from plimsoll_operator.reconcile.shared.client_bootstrap import (
     bootstrap_of,
     mechanisms_of,
 )
+from plimsoll_operator.reconcile.verification import drill
 from plimsoll_operator.reconcile.verification.driver_report import (
     TIMEOUT_SECONDS_DEFAULT,
     final,
@@ -62,6 +63,8 @@ from plimsoll_operator.status.events import LENGTH_MAX, Occurrence, about_seen
 from plimsoll_operator.status.status_writer import Target
 
 LOOK_MS = 2_000
+LOOK_MS_MIN = 100
+"""Shortest time to the next look, in milliseconds, if a fault of a drill is due."""
 FORBIDDEN = 403
 RPC_SECRET_BYTES = 32
 CANNOT_GRANT = (
@@ -109,8 +112,12 @@ async def _reconcile(term: Term, result: PassResult, key: Key) -> None:
         output=term.options.driver_output,
         rpc_secret=os.urandom(RPC_SECRET_BYTES).hex(),
     )
+    due_ms: int | None = None
     try:
         status = await _step(term, verification, driver)
+        if verification.spec.drill is not None:
+            report = await _find(term, CONFIG_MAPS, verification, driver.report)
+            status, due_ms = await drill.follow(term, result, verification, report, status)
     except _NameTaken as why:
         status = _pending("NameTaken", str(why))
     except ApiError as error:
@@ -120,7 +127,8 @@ async def _reconcile(term: Term, result: PassResult, key: Key) -> None:
         _tell_verdict(term, result, verification, status)
     result.show(target, verification.metadata.generation, status)
     if status.phase not in FINAL:
-        result.add_later(Work(Task.VERIFICATION, key), LOOK_MS)
+        wait_ms = LOOK_MS if due_ms is None else min(LOOK_MS, max(LOOK_MS_MIN, due_ms))
+        result.add_later(Work(Task.VERIFICATION, key), wait_ms)
 
 
 async def _withdraw_pods(term: Term, driver: SparkDriver) -> None:
@@ -170,6 +178,8 @@ async def _step(term: Term, verification: Verification, driver: SparkDriver) -> 
     if begun is not None:
         return begun
     never = cannot_end(driver) or cannot_tell(term, verification) or cannot_run(driver)
+    if never is None:
+        never = drill.refusal(term, verification)
     if never is not None:
         return never
     waits = _waits_for(term, verification, driver) or await _waits_for_login(term, driver)

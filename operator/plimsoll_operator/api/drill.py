@@ -1,0 +1,89 @@
+"""The part of a `Verification` about faults that the operator injects while its driver writes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from plimsoll_operator.api.durations import Duration
+from plimsoll_operator.api.meta import (
+    Api,
+    BrokerNumber,
+    Sentence,
+    Short,
+    Time,
+    TopicName,
+    described,
+)
+
+Fault = Literal["KillBroker", "PauseBroker", "PreferLeaders", "Reassign", "RollAll"]
+StepResult = Literal["Begun", "Injected", "Refused", "Unknown"]
+PAUSE_DEFAULT = "10s"
+
+
+class DrillPartition(Api, frozen=True, kw_only=True):
+    """A partition by its topic's name and its index."""
+
+    topic: TopicName
+    partition: Annotated[int, Meta(ge=0, le=9_999)]
+
+
+class DrillTarget(Api, frozen=True, kw_only=True):
+    """The broker of a fault: its id, or the leader of a partition at the time of the fault."""
+
+    broker: BrokerNumber | None = None
+    leader_of: DrillPartition | None = None
+
+
+class DrillStep(Api, frozen=True, kw_only=True):
+    """One fault. KillBroker and PauseBroker (plimsoll local alone) need a target, Reassign needs
+    target.leaderOf: that partition leaves its leader. PreferLeaders elects preferred leaders,
+    RollAll restarts all brokers, one safe restart at a time."""
+
+    at: Annotated[Duration, described("Time since the first acknowledgement, such as 30s.")]
+    fault: Fault
+    target: DrillTarget | None = None
+    for_: Annotated[Duration | None, described("Length of a pause; default 10s.")] = msgspec.field(
+        name="for", default=None
+    )
+
+
+Drill = Annotated[
+    tuple[DrillStep, ...],
+    Meta(
+        min_length=1,
+        max_length=20,
+        description="Faults, in the order of their times. The LogCluster must state "
+        "maintenance.allowDrills: true.",
+    ),
+]
+
+
+class DrillMark(Api, frozen=True, kw_only=True):
+    """What became of one fault."""
+
+    fault: Short
+    time: Time | None = None
+    result: Short = ""
+    message: Sentence = ""
+
+
+DRILL_RULES = (
+    (
+        "!has(self.drill) || self.drill.all(s, !(s.fault in ['KillBroker', 'PauseBroker']) || "
+        "(has(s.target) && has(s.target.broker) != has(s.target.leaderOf)))",
+        "drill: KillBroker and PauseBroker need target.broker or target.leaderOf.",
+    ),
+    (
+        "!has(self.drill) || self.drill.all(s, s.fault != 'Reassign' || "
+        "(has(s.target) && has(s.target.leaderOf) && !has(s.target.broker)))",
+        "drill: Reassign needs target.leaderOf, the partition that moves.",
+    ),
+    (
+        "!has(self.drill) || self.drill.all(s, !(s.fault in ['PreferLeaders', 'RollAll']) || "
+        "!has(s.target))",
+        "drill: PreferLeaders and RollAll concern all brokers and have no target.",
+    ),
+)

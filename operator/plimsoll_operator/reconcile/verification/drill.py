@@ -1,0 +1,246 @@
+"""Carries out the drill of a Verification while its driver writes.
+
+The record of a drill is the key `drill.json` of the report's ConfigMap: the driver reads it for its
+report, and the next leading operator for what is left to do. A fault is noted before it is
+injected, under the ConfigMap's resourceVersion, so it is injected at most once. A fault that is
+noted, and nothing more, when another pass finds it, is Unknown.
+
+Times count from the first acknowledgement that the operator saw, by the API server's clock. A run
+that passed although a fault was not injected is Inconclusive (DrillIncomplete).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+from msgspec.structs import replace
+
+from plimsoll_operator.api.conditions import timestamp
+from plimsoll_operator.api.drill import DrillMark, DrillStep, StepResult
+from plimsoll_operator.api.durations import seconds
+from plimsoll_operator.api.verification import Verification, VerificationStatus
+from plimsoll_operator.kube.errors import Conflict
+from plimsoll_operator.kube.kube_api import Object
+from plimsoll_operator.kube.resources import CONFIG_MAPS, VERIFICATIONS
+from plimsoll_operator.reconcile.pass_result import PassResult
+from plimsoll_operator.reconcile.reconcile_term import Term
+from plimsoll_operator.reconcile.verification.drill_faults import NotInjected, inject
+from plimsoll_operator.reconcile.verification.driver_report import final
+from plimsoll_operator.status.events import LENGTH_MAX, Occurrence, about_seen
+
+KEY = "drill.json"
+PAUSES_ONLY_LOCALLY = (
+    "Kubernetes offers the operator no way to pause a process. Use KillBroker, or try PauseBroker "
+    "with plimsoll local."
+)
+
+
+class StepRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What became of the step with this number."""
+
+    number: int
+    fault: str
+    at_ms: int
+    result: StepResult
+    message: str = ""
+
+
+class DrillRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The record of a drill. `began_ms`: when the first acknowledgement was seen."""
+
+    began_ms: int
+    steps: tuple[StepRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrillPass:
+    """The record after a pass, None if the drill has not begun. `wait_ms`: until the next fault is
+    due; None if none is left."""
+
+    record: DrillRecord | None
+    wait_ms: int | None = None
+
+
+def refusal(term: Term, verification: Verification) -> VerificationStatus | None:
+    """Return a failed status if this drill can or may not be carried out, else None."""
+    drill = verification.spec.drill
+    if drill is None:
+        return None
+    if not _allowed(term):
+        text = (
+            f"LogCluster {term.key[1]} does not allow drills; set maintenance.allowDrills: true. "
+            "No driver was started."
+        )
+        return _refused("DrillsNotAllowed", text)
+    if not term.options.local_faults and any(one.fault == "PauseBroker" for one in drill):
+        return _refused("FaultNotOffered", f"{PAUSES_ONLY_LOCALLY} No driver was started.")
+    return None
+
+
+async def follow(
+    term: Term,
+    result: PassResult,
+    verification: Verification,
+    report: Object | None,
+    status: VerificationStatus,
+) -> tuple[VerificationStatus, int | None]:
+    """Carry the drill on while the driver writes. Return the status with what became of it, and the
+    milliseconds until the next fault is due; None if none is due. Raises ApiError."""
+    if verification.spec.drill is None or report is None:
+        return status, None
+    record = recorded(report)
+    if status.phase in ("Completed", "Failed"):
+        return judged(verification, record, status), None
+    writes = status.counts is not None and status.counts.acked > 0
+    if status.phase != "Producing" or not (writes or record is not None):
+        return replace(status, drill=marks(record)), None
+    done = await carry_out(term, result, verification, report)
+    return replace(status, drill=marks(done.record)), done.wait_ms
+
+
+async def carry_out(
+    term: Term, result: PassResult, verification: Verification, report: Object
+) -> DrillPass:
+    """Begin the drill, or inject the next fault that is due. `report`: the ConfigMap as just read.
+    Raises ApiError."""
+    drill, now_ms = verification.spec.drill or (), term.server_ms()
+    record = recorded(report)
+    if record is None:
+        record = DrillRecord(began_ms=now_ms)
+        await _note(term, report, record, first=True)
+        return DrillPass(record=record, wait_ms=_wait_ms(drill, record, now_ms))
+    record = _settled(record)
+    number = len(record.steps)
+    if number < len(drill) and _due_ms(drill[number], record) <= now_ms:
+        step = drill[number]
+        begun = StepRecord(number=number, fault=step.fault, at_ms=now_ms, result="Begun")
+        try:
+            await _note(term, report, _with(record, begun), first=True)
+        except Conflict:
+            return DrillPass(record=record, wait_ms=0)  # the driver wrote meanwhile
+        done = await _inject(term, verification, step, begun)
+        record = _with(record, done)
+        await _note(term, report, record, first=False)
+        _tell(result, verification, done)
+    return DrillPass(record=record, wait_ms=_wait_ms(drill, record, now_ms))
+
+
+def recorded(report: Object) -> DrillRecord | None:
+    """Return the record in the report's ConfigMap, None if there is none or it cannot be read."""
+    text = (report.get("data") or {}).get(KEY)
+    try:
+        return None if text is None else msgspec.json.decode(text, type=DrillRecord)
+    except msgspec.DecodeError:
+        return None
+
+
+def marks(record: DrillRecord | None) -> tuple[DrillMark, ...]:
+    """Return the record as it is shown in the status."""
+    return tuple(
+        DrillMark(
+            fault=one.fault, time=timestamp(one.at_ms), result=one.result, message=one.message
+        )
+        for one in (record.steps if record is not None else ())
+    )
+
+
+def judged(
+    verification: Verification, record: DrillRecord | None, status: VerificationStatus
+) -> VerificationStatus:
+    """Return the final status with the drill's marks. A Passed run becomes Inconclusive if a fault
+    of its drill was not injected."""
+    drill = verification.spec.drill
+    if drill is None:
+        return status
+    settled = None if record is None else _settled(record)
+    status = replace(status, drill=marks(settled))
+    done = settled.steps if settled is not None else ()
+    if status.verdict != "Passed" or _all_injected(drill, done):
+        return status
+    missing = [f"{one.fault} ({one.result}: {one.message})" for one in done if _failed(one)]
+    missing += [f"{one.fault} at {one.at} (the run had ended)" for one in drill[len(done) :]]
+    text = f"Every check passed, but these faults were not injected: {'; '.join(missing)}."
+    ended = final("Failed", "DrillIncomplete", text)
+    return replace(status, phase="Failed", verdict="Inconclusive", conditions=ended)
+
+
+def _all_injected(drill: Sequence[DrillStep], done: Sequence[StepRecord]) -> bool:
+    return len(done) == len(drill) and not any(_failed(one) for one in done)
+
+
+def _failed(one: StepRecord) -> bool:
+    return one.result != "Injected"
+
+
+def _allowed(term: Term) -> bool:
+    maintenance = None if term.cluster is None else term.cluster.spec.maintenance
+    return bool(maintenance and maintenance.allow_drills)
+
+
+def _refused(reason: str, message: str) -> VerificationStatus:
+    return VerificationStatus(
+        phase="Failed", verdict="Inconclusive", conditions=final("Failed", reason, message)
+    )
+
+
+async def _inject(
+    term: Term, verification: Verification, step: DrillStep, begun: StepRecord
+) -> StepRecord:
+    try:
+        if not _allowed(term):
+            raise NotInjected("The LogCluster no longer allows drills.")
+        text = await inject(term, verification, step, begun.number)
+    except NotInjected as why:
+        return replace(begun, result="Refused", message=str(why))
+    return replace(begun, result="Injected", message=text)
+
+
+def _settled(record: DrillRecord) -> DrillRecord:
+    """Return the record with a fault of an earlier pass that was noted alone as Unknown."""
+    text = "The operator did not note whether it injected the fault."
+    steps = (
+        replace(one, result="Unknown", message=text) if one.result == "Begun" else one
+        for one in record.steps
+    )
+    return replace(record, steps=tuple(steps))
+
+
+def _with(record: DrillRecord, step: StepRecord) -> DrillRecord:
+    return replace(record, steps=(*record.steps[: step.number], step))
+
+
+def _due_ms(step: DrillStep, record: DrillRecord) -> int:
+    return record.began_ms + 1_000 * seconds(step.at)
+
+
+def _wait_ms(drill: Sequence[DrillStep], record: DrillRecord, now_ms: int) -> int | None:
+    if len(record.steps) >= len(drill):
+        return None
+    return max(0, _due_ms(drill[len(record.steps)], record) - now_ms)
+
+
+async def _note(term: Term, report: Object, record: DrillRecord, *, first: bool) -> None:
+    """Write the record. `first`: only if the ConfigMap is as it was read; raises Conflict then.
+    Raises ApiError."""
+    meta = report["metadata"]
+    text = msgspec.json.encode(record).decode()
+    patch: Object = {"data": {KEY: text}}
+    if first:
+        patch["metadata"] = {"resourceVersion": meta["resourceVersion"]}
+    await term.kube.merge(CONFIG_MAPS, meta["namespace"], meta["name"], patch)
+
+
+def _tell(result: PassResult, verification: Verification, done: StepRecord) -> None:
+    meta = verification.metadata
+    result.tell(
+        Occurrence(
+            key=f"drill-{meta.uid}-{done.number}",
+            reason="DrillFault",
+            message=f"Drill of Verification {meta.name}: {done.fault} ({done.result}). "
+            f"{done.message}"[:LENGTH_MAX],
+            warning=True,
+            about=about_seen(VERIFICATIONS.kind, meta),
+        )
+    )

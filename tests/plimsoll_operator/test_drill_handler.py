@@ -1,0 +1,234 @@
+"""A drill: faults that the operator injects once each, while a Verification's driver writes."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from tests.plimsoll_operator.builders import an_image, with_topic
+from tests.plimsoll_operator.terms import Scene
+from tests.plimsoll_operator.test_verification_handler import KEY, VERDICT, a_scene, report, step
+
+from plimsoll_core.errors import Reason
+from plimsoll_core.messages.elections import ElectionAnswer, ElectionsAnswer, ElectLeaders
+from plimsoll_core.messages.requests import Refused
+from plimsoll_operator.api.drill import DRILL_RULES, DrillStep
+from plimsoll_operator.api.labels import PAUSED_UNTIL, RESTART
+from plimsoll_operator.kube.errors import Rejected
+from plimsoll_operator.kube.resources import (
+    CONFIG_MAPS,
+    LOG_CLUSTERS,
+    PODS,
+    REASSIGNMENTS,
+    VERIFICATIONS,
+)
+from plimsoll_operator.status.events import Occurrence
+
+NOW_MS = 1_000_000_000
+LEADER_OF = {"leaderOf": {"topic": "orders", "partition": 0}}
+PROGRESS = {"phase": "Producing", "counts": {"acked": 5}}
+
+
+class Drills(Scene):
+    """What `a_drill` makes. `events`: what the passes told."""
+
+    events: list[Occurrence]
+
+
+def a_drill(*steps: dict[str, Any], local: bool = True, allowed: bool = True) -> Drills:
+    """A Verification with these steps; broker 1 leads its topic's only partition."""
+    image = with_topic(an_image(), ((1, 0, 2),))
+    scene: Any = a_scene(image, local_faults=local)
+    scene.events = []
+    scene.effects.tell = scene.events.append
+    scene.declare(maintenance={"allowDrills": allowed})
+    spec = {
+        "clusterRef": {"name": "main"},
+        "topic": "orders",
+        "produce": {"records": 10},
+        "drill": list(steps),
+    }
+    meta = {"name": "check", "namespace": "kafka", "uid": "v1", "generation": 1}
+    body = scene.kube.put(VERIFICATIONS, {"metadata": meta, "spec": spec})
+    scene.objects.verifications.put(body)
+    for broker in range(3):
+        pod = {"name": f"main-broker-{broker}-0", "namespace": "kafka", "uid": f"p{broker}"}
+        scene.kube.put(PODS, {"metadata": pod, "spec": {"containers": [{"name": "broker"}]}})
+    return scene
+
+
+async def at(scene: Drills, seconds: float) -> Any:
+    """One pass, so many seconds after the drill began; the status that it shows."""
+    scene.kube.said_ms = NOW_MS + round(seconds * 1000)
+    return await step(scene)
+
+
+async def begun(*steps: dict[str, Any], **more: Any) -> Drills:
+    """A drill of which the driver's first acknowledgement was just seen."""
+    scene = a_drill(*steps, **more)
+    await at(scene, -5)
+    report(scene, progress_json=PROGRESS)
+    await at(scene, 0)
+    return scene
+
+
+def record(scene: Drills) -> Any:
+    return json.loads(scene.kube.find(CONFIG_MAPS, "kafka", "check-report")["data"]["drill.json"])
+
+
+def end(scene: Drills) -> None:
+    """The driver reports that every check passed."""
+    found = scene.kube.find(CONFIG_MAPS, "kafka", "check-report")
+    data = {**found["data"], "verdict.json": json.dumps(VERDICT)}
+    scene.kube.put(CONFIG_MAPS, {**found, "data": data})
+
+
+async def test_leader_is_killed_once_when_due():
+    scene = await begun({"at": "30s", "fault": "KillBroker", "target": LEADER_OF})
+    assert record(scene)["beganMs"] == NOW_MS
+    await at(scene, 29)
+    assert not [call for call in scene.kube.calls if call[0] == "force"]
+    status = await at(scene, 30)
+    assert [call for call in scene.kube.calls if call[0] == "force"] == [
+        ("force", "pods", "main-broker-1-0")
+    ]
+    (mark,) = status.drill
+    assert (mark.fault, mark.result) == ("KillBroker", "Injected")
+    assert "Broker 1, which led orders-0" in mark.message
+    assert [one.reason for one in scene.events] == ["DrillFault"]
+    await at(scene, 40)
+    assert len([call for call in scene.kube.calls if call[0] == "force"]) == 1
+    end(scene)
+    assert (await at(scene, 50)).verdict == "Passed"
+
+
+async def test_drill_waits_for_the_first_acknowledgement():
+    scene = a_drill({"at": "1s", "fault": "KillBroker", "target": {"broker": 0}})
+    await at(scene, -5)
+    report(scene, progress_json={"phase": "Producing", "counts": {"acked": 0}})
+    await at(scene, 60)
+    assert "drill.json" not in scene.kube.find(CONFIG_MAPS, "kafka", "check-report")["data"]
+
+
+async def test_pause_is_asked_of_the_local_kubelet():
+    pause = {"at": "1s", "fault": "PauseBroker", "target": {"broker": 2}, "for": "5s"}
+    scene = await begun(pause)
+    status = await at(scene, 1)
+    pod = scene.kube.find(PODS, "kafka", "main-broker-2-0")
+    assert pod["metadata"]["annotations"][PAUSED_UNTIL] in status.drill[0].message
+
+
+async def test_roll_is_requested_of_the_logcluster():
+    scene = await begun({"at": "1s", "fault": "RollAll"})
+    await at(scene, 1)
+    found = scene.kube.find(LOG_CLUSTERS, "kafka", "main")
+    assert RESTART in found["metadata"]["annotations"]
+
+
+async def test_partition_is_moved_off_its_leader():
+    scene = await begun({"at": "1s", "fault": "Reassign", "target": LEADER_OF})
+    status = await at(scene, 1)
+    made = scene.kube.find(REASSIGNMENTS, "kafka", "check-drill-0")
+    assert made["spec"]["moves"] == [{"topic": "orders", "partitions": [0], "replicas": [0, 2, 1]}]
+    assert made["metadata"]["ownerReferences"][0]["uid"] == "v1"
+    assert "from replicas [1, 0, 2] to [0, 2, 1]" in status.drill[0].message
+
+
+async def test_preferred_leaders_are_elected():
+    scene = await begun({"at": "1s", "fault": "PreferLeaders"})
+    rows = (ElectionAnswer(topic="orders", index=0), ElectionAnswer(topic="x", index=1, code=7))
+    scene.controller.reply = lambda _: ElectionsAnswer(partitions=rows)
+    status = await at(scene, 1)
+    assert isinstance(scene.controller.asked[-1], ElectLeaders)
+    assert "for 1 partitions" in status.drill[0].message
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        ({"fault": "KillBroker", "target": {"broker": 9}}, "There is no broker 9."),
+        (
+            {"fault": "KillBroker", "target": {"leaderOf": {"topic": "no", "partition": 0}}},
+            "no partition no-0",
+        ),
+        ({"fault": "RollAll"}, "verification.drills=true"),
+    ],
+)
+async def test_fault_not_injected_leaves_run_inconclusive(fault, why):
+    scene = await begun({"at": "1s", **fault})
+    scene.kube.refuse["merge"] = Rejected(403, "no")
+    if fault["fault"] == "RollAll":
+        merge = scene.kube.merge
+
+        async def selective(kind: Any, *rest: Any) -> Any:
+            if kind is CONFIG_MAPS:
+                scene.kube.refuse.pop("merge", None)
+            else:
+                scene.kube.refuse["merge"] = Rejected(403, "no")
+            return await merge(kind, *rest)
+
+        scene.kube.merge = selective  # type: ignore[method-assign]
+    else:
+        scene.kube.refuse.clear()
+    status = await at(scene, 1)
+    assert (status.drill[0].result, why in status.drill[0].message) == ("Refused", True)
+    assert [one.reason for one in scene.events] == ["DrillFault"]
+    end(scene)
+    status = await at(scene, 5)
+    assert (status.verdict, status.conditions[0].reason) == ("Inconclusive", "DrillIncomplete")
+    assert why in status.conditions[0].message
+
+
+async def test_election_refused_by_controller_is_told():
+    scene = await begun({"at": "1s", "fault": "PreferLeaders"})
+    refused = Refused(code=42, reason=Reason.InvalidRequest.name, message="No election now.")
+    scene.controller.reply = lambda _: refused
+    status = await at(scene, 1)
+    assert (status.drill[0].result, status.drill[0].message) == ("Refused", "No election now.")
+
+
+async def test_run_that_ended_before_the_fault_is_inconclusive():
+    scene = await begun({"at": "1h", "fault": "RollAll"})
+    end(scene)
+    status = await at(scene, 5)
+    assert status.conditions[0].reason == "DrillIncomplete"
+    assert "RollAll at 1h (the run had ended)" in status.conditions[0].message
+
+
+async def test_fault_of_unknown_outcome_is_not_repeated():
+    scene = await begun({"at": "1s", "fault": "KillBroker", "target": {"broker": 0}})
+    found = scene.kube.find(CONFIG_MAPS, "kafka", "check-report")
+    noted = {"number": 0, "fault": "KillBroker", "atMs": NOW_MS + 1000, "result": "Begun"}
+    data = {**found["data"], "drill.json": json.dumps({"beganMs": NOW_MS, "steps": [noted]})}
+    scene.kube.put(CONFIG_MAPS, {**found, "data": data})
+    status = await at(scene, 2)
+    assert status.drill[0].result == "Unknown"
+    assert not [call for call in scene.kube.calls if call[0] == "force"]
+
+
+@pytest.mark.parametrize(
+    ("more", "fault", "reason"),
+    [
+        ({"allowed": False}, "KillBroker", "DrillsNotAllowed"),
+        ({"local": False}, "PauseBroker", "FaultNotOffered"),
+    ],
+)
+async def test_drill_is_refused_before_its_driver_starts(more, fault, reason):
+    scene = a_drill({"at": "1s", "fault": fault, "target": {"broker": 0}}, **more)
+    status = await step(scene)
+    assert (status.phase, status.conditions[0].reason) == ("Failed", reason)
+    assert scene.made("jobs") == []
+
+
+async def test_withdrawn_permission_stops_the_drill():
+    scene = await begun({"at": "1s", "fault": "KillBroker", "target": {"broker": 0}})
+    scene.declare(maintenance={"allowDrills": False})
+    status = await at(scene, 2)
+    assert status.drill[0].message == "The LogCluster no longer allows drills."
+
+
+def test_step_is_read_with_its_length():
+    found = msgspec.convert({"at": "1s", "fault": "PauseBroker", "for": "3s"}, DrillStep)
+    assert found.for_ == "3s"
+    assert len(DRILL_RULES) == 3
+    assert KEY == ("kafka", "check")
