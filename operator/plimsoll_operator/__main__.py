@@ -54,8 +54,8 @@ from plimsoll_process.process_tuning import switch_soon, tune
 logger = logging.getLogger("plimsoll")
 
 LOG_CONNECTIONS = 16
-"""Connections for one cluster's log: appends go one at a time, slots of a new ring several at
-once."""
+"""Number of connections to the API server for one cluster's metadata log. An append uses one at a
+time; creating the slots of a new log uses several at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,9 @@
-"""`plimsoll acl explain`: shows a decision of the brokers about a principal, and its rule.
+"""`plimsoll acl explain`: shows whether a principal may do an operation, and the rule (ACL) that
+decides it.
 
-The operator's view answers from all committed rules, whatever their origin. `--declared` uses only
-the LogCluster and its Users, and needs no operator. Exit codes: 0 if allowed, 1 if denied, 2 for a
-bad question or an unavailable answer.
+Without options the leading operator answers from all committed rules, whether they come from User
+objects or from clients. `--declared` uses only the LogCluster and its Users, and needs no operator.
+Exit codes: 0 if allowed, 1 if denied, 2 for an invalid question or if no answer can be had.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ app = typer.Typer(name="acl", no_args_is_help=True)
 
 
 class RightsFound(NamedTuple):
-    """The answer to one `acl explain`. `notes`: sentences for the user about what the answer is
-    based on, and what it leaves out."""
+    """The answer to one `acl explain`. `notes`: sentences for the user about the source of the
+    answer, and about the objects that it leaves out."""
 
     explanation: Explanation
     notes: tuple[str, ...] = ()
@@ -61,7 +62,7 @@ class RightsFound(NamedTuple):
 
 @app.callback()
 def acl() -> None:
-    """Show the rights of a LogCluster's users."""
+    """Show the rights of a LogCluster's users. See `plimsoll acl explain --help`."""
 
 
 @app.command("explain")

@@ -1,8 +1,8 @@
 """The command `plimsoll`.
 
-Standard output is for the machine (`local`: one JSON line when ready; `version`: the version;
+Standard output is for programs (`local`: one JSON line when ready; `version`: the version;
 `example`: YAML; `spark-jars`: a folder; `preflight`: the report), everything else goes to standard
-error.  Exit codes: 0 after a clean stop, 1 when it could not run, 2 for bad arguments or files;
+error. Exit codes: 0 after a clean stop, 1 when it could not run, 2 for bad arguments or files;
 `preflight`: 0 when no check failed, 1 when one did or there is no Kubernetes, 2 for bad arguments.
 """
 

@@ -1,9 +1,9 @@
-"""Errors that only a bug in the operator can cause, and what each one ends. None is swallowed.
+"""Counts and logs errors that only a bug in the operator can cause, and says what each one ends.
 
-A bug in a request costs the broker's connection. A bug in a cluster's leadership (its decisions,
-its tasks) ends that leadership: all its state comes from the cluster's log and is rebuilt. A bug in
-a pass over an object, or in computing its status, costs that object alone (`is_of_one_object`). Any
-other bug ends the process. Source: docs/design/009-exceptions.md.
+A bug while a broker's request is handled ends that broker's connection. A bug in a cluster's
+leadership (its decisions, its tasks) ends that leadership: all its state comes from the cluster's
+log and is rebuilt. A bug in reconciling one object, or in computing its status, affects that object
+alone (`is_of_one_object`). Any other bug ends the process. Source: docs/design/009-exceptions.md.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ logger = logging.getLogger("plimsoll.failures")
 
 OURS = "plimsoll_"
 TRACEBACK_EVERY_S = 1.0
-"""Least time between two logged tracebacks of one kind. An error that is retried, or that concerns
-a thousand objects, must not fill the log."""
+"""Shortest time between two logged tracebacks of one kind, in seconds. An error that is retried, or
+that concerns a thousand objects, must not fill the log."""
 
 
 class DecisionFailed(Exception):
@@ -52,7 +52,7 @@ class ControlFailures:
 
     def met(self, kind: str, error: BaseException, costs: str = "one connection") -> None:
         """Count an error under `kind`. Log it with its traceback, at most once a second for each
-        kind. `costs`: what the error ended, for the log."""
+        kind. `costs`: what the error ended, in words for the log line."""
         self.counts[kind] += 1
         loop = asyncio.get_running_loop()
         now = loop.time()

@@ -1,7 +1,8 @@
-"""The annotation by which a person acknowledges disappeared objects: pure.
+"""Reads and formats the annotations of a LogCluster by which a person acknowledges that Topic or
+User objects have disappeared: pure.
 
-It states the time of the newest acknowledged disappearance, so that it covers all earlier ones and
-no later one.
+An annotation states the time of the newest acknowledged disappearance. It covers all earlier
+disappearances and no later one.
 """
 
 from __future__ import annotations
@@ -12,16 +13,17 @@ from plimsoll_operator.api.logcluster import LogCluster
 
 
 def _until_ms(stamp: str) -> int:
-    """Return the end of the stated second. Raises ValueError for a time that cannot be formatted
-    again, such as the last hours of the year 9999 west of Greenwich."""
+    """Return the last millisecond of the second `stamp` (RFC 3339), in milliseconds since 1970.
+    Raises ValueError for a time that `timestamp` cannot format, such as the last hours of the year
+    9999 west of Greenwich."""
     until_ms = milliseconds(stamp) + 999
     timestamp(until_ms)
     return until_ms
 
 
 def acknowledged_until_ms(cluster: LogCluster) -> int:
-    """Return the newest acknowledged disappearance of Topics, to the end of its second; -1 if none
-    is acknowledged."""
+    """Return the time up to which the LogCluster's annotation acknowledges disappeared Topic
+    objects, in milliseconds since 1970; -1 if there is no valid annotation."""
     try:
         return _until_ms(cluster.metadata.annotations[ACKNOWLEDGE])
     except (KeyError, ValueError):
@@ -29,7 +31,8 @@ def acknowledged_until_ms(cluster: LogCluster) -> int:
 
 
 def users_acknowledged(cluster: LogCluster) -> dict[str, int]:
-    """Return the newest acknowledged disappearance of User objects, by namespace."""
+    """Return, by namespace, the time up to which the LogCluster's annotation acknowledges
+    disappeared User objects, in milliseconds since 1970. Malformed entries are left out."""
     found: dict[str, int] = {}
     for one in cluster.metadata.annotations.get(ACKNOWLEDGE_USERS, "").split(","):
         namespace, _, stamp = one.strip().partition("@")
@@ -42,8 +45,9 @@ def users_acknowledged(cluster: LogCluster) -> dict[str, int]:
 
 
 def users_way_out(cluster: LogCluster, namespace: str, until_ms: int) -> str:
-    """Return the command that acknowledges all of a namespace up to `until_ms`, and keeps the
-    acknowledgements of other namespaces."""
+    """Return the kubectl command that acknowledges all User objects of `namespace` that disappeared
+    up to `until_ms` (milliseconds since 1970). It keeps the acknowledgements of other
+    namespaces."""
     meant = users_acknowledged(cluster) | {namespace: until_ms}
     value = ",".join(f"{where}@{timestamp(at_ms)}" for where, at_ms in sorted(meant.items()))
     around, name = cluster.key
@@ -53,7 +57,9 @@ def users_way_out(cluster: LogCluster, namespace: str, until_ms: int) -> str:
 
 
 def way_out(cluster: LogCluster, until_ms: int) -> str:
-    """Return the sentence with the command that acknowledges all up to `until_ms`."""
+    """Return a sentence for the owner of disappeared Topic objects: apply them again, or run the
+    stated kubectl command, which acknowledges all disappearances up to `until_ms` (milliseconds
+    since 1970)."""
     namespace, name = cluster.key
     return (
         "Re-apply them, or acknowledge these alone: kubectl annotate --overwrite logcluster "

@@ -16,7 +16,7 @@ PrincipalName = Annotated[str, Meta(min_length=3, max_length=256, pattern=r"^[A-
 
 
 class DeclaredAuthorization(Api, frozen=True, kw_only=True):
-    """Rights of clients. Rules (ACLs) come from User objects and from Kafka's tools."""
+    """Authorization of clients. Its rules (ACLs) come from User objects and from Kafka's tools."""
 
     mode: Annotated[
         Literal["Off", "Audit", "Enforce"] | None,
@@ -44,7 +44,8 @@ class DeclaredAuthorization(Api, frozen=True, kw_only=True):
 
 
 def committed(declared: DeclaredAuthorization | None, disguise: bytes) -> Authorization:
-    """Convert the settings for the brokers. `disguise` is used if none is committed yet."""
+    """Convert `spec.authorization` into the value that the metadata log holds. `disguise`: the
+    random bytes to store in it."""
     if declared is None:
         return Authorization(disguise=disguise)
     return Authorization(

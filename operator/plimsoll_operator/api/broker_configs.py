@@ -23,8 +23,9 @@ from plimsoll_operator.api.observed import Logging
 
 
 def broker_configs_of(cluster: LogCluster) -> dict[str, str] | Refusal:
-    """Return the brokers' configs. The recovery strategy is among them for clients that describe a
-    broker."""
+    """Return the brokers' configs that `spec.config` states, checked, or a refusal that names the
+    faulty one. `spec.uncleanRecovery` is added under its Kafka name, so that clients that describe
+    a broker see it."""
     stated = config_strings(cluster.spec.config or {})
     for key in (UNCLEAN_ENABLE, UNCLEAN_RECOVERY):
         if key in stated:
@@ -38,7 +39,8 @@ def broker_configs_of(cluster: LogCluster) -> dict[str, str] | Refusal:
 
 
 def settings_of(cluster: LogCluster, chart: Settings | None = None) -> Settings:
-    """Return the settings of decisions: the LogCluster's, else those of the `chart`."""
+    """Return the settings by which the controller decides: those of the LogCluster, and those of
+    the `chart` for fields that it leaves unset."""
     topics = cluster.spec.topics or Topics()
     defaults, limits = topics.defaults or TopicDefaults(), topics.limits or TopicLimits()
     factor = default_replication_factor(cluster)
@@ -62,13 +64,15 @@ def settings_of(cluster: LogCluster, chart: Settings | None = None) -> Settings:
 
 
 def _log_output(cluster: LogCluster) -> LogOutput:
-    """Return the form of the brokers' log lines; unset fields stay as the brokers were started."""
+    """Return the level and format of the brokers' log lines. An empty field means that a broker
+    keeps the value with which it was started."""
     stated = cluster.spec.logging or Logging()
     return LogOutput(level=(stated.level or "").upper(), format=stated.format or "")
 
 
 def _offsets_topic(cluster: LogCluster) -> OffsetsTopic:
-    """Return the settings of the offsets topic; refused configs change nothing."""
+    """Return the partitions, replication factor and segment size of the offsets topic, from the
+    LogCluster's configs. If these are invalid, return the defaults."""
     stated = broker_configs_of(cluster)
     configs = {} if isinstance(stated, Refusal) else stated
     return OffsetsTopic(
@@ -79,11 +83,12 @@ def _offsets_topic(cluster: LogCluster) -> OffsetsTopic:
 
 
 EXACT_FLOATS = 2.0**53
-"""The largest whole number up to which all are exact as floats."""
+"""Bound below which every whole number has an exact float."""
 
 
 def pinned_metadata_version(cluster: LogCluster) -> int | None:
-    """Return `spec.metadataVersion` as a number; an unknown one is newer than all known ones."""
+    """Return the metadata version that `spec.metadataVersion` names, or None if it is unset. A name
+    that this release does not know counts as newer than all that it knows."""
     stated = cluster.spec.metadata_version
     if stated is None:
         return None
@@ -92,7 +97,8 @@ def pinned_metadata_version(cluster: LogCluster) -> int | None:
 
 
 def default_replication_factor(cluster: LogCluster) -> int:
-    """Return the cluster's default, else 3, bounded by the number of brokers."""
+    """Return the replication factor of topics that state none: the LogCluster's default, else 3, or
+    the number of brokers if that is less."""
     defaults = (cluster.spec.topics or Topics()).defaults or TopicDefaults()
     return defaults.replication_factor or min(REPLICATION_FACTOR_DEFAULT, cluster.count)
 
@@ -103,7 +109,7 @@ def config_strings(config: Mapping[str, int | float | bool | str]) -> dict[str, 
 
 
 def _config_string(value: int | float | bool | str) -> str:
-    """Format one value. JSON has one kind of number: 2.0 equals 2."""
+    """Format one value as Kafka does. JSON has one kind of number, so the float 2.0 becomes `2`."""
     if isinstance(value, bool):
         return str(value).lower()
     whole = isinstance(value, float) and value.is_integer() and abs(value) < EXACT_FLOATS

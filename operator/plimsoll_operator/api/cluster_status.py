@@ -58,14 +58,15 @@ class BrokersStatus(Api, frozen=True, kw_only=True):
 
 
 class PendingTopic(Api, frozen=True, kw_only=True):
-    """A topic without an object; its data is deleted at `until`."""
+    """A topic without a Topic object. Its data is deleted at `until`."""
 
     name: TopicName
     until: Time
 
 
 class TopicsStatus(Api, frozen=True, kw_only=True):
-    """Numbers of topics by origin."""
+    """Numbers of topics, by origin: declared by a Topic object, created by clients, or waiting for
+    deletion."""
 
     declared: Count
     client_created: Count
@@ -130,7 +131,7 @@ class InternalTopicsStatus(Api, frozen=True, kw_only=True):
 
 
 class BootstrapServers(Api, frozen=True, kw_only=True):
-    """Addresses of clients, by listener."""
+    """Addresses at which clients connect first, by listener."""
 
     internal: Short
 
@@ -162,9 +163,9 @@ class ListenerStatus(Api, frozen=True, kw_only=True):
 
 
 class BlockedAction(Api, frozen=True, kw_only=True):
-    """A voluntary action that waits and resumes by itself, except GrowVolume, which is Stalled.
-    `until`: the condition that unblocks it. `object`: the object that requests it, as
-    namespace/name."""
+    """A voluntary action that waits. It resumes by itself when its condition is met, except
+    GrowVolume, which needs a person. `until`: that condition. `object`: the object that requests
+    the action, as namespace/name."""
 
     action: Action
     object: Annotated[str, Meta(max_length=317)] | None = None
@@ -177,7 +178,7 @@ class BlockedAction(Api, frozen=True, kw_only=True):
 
     @property
     def sentence(self) -> str:
-        """Return the action as a sentence; `until` is its end, or a sentence of its own."""
+        """Return the action, its object and the condition it waits for as one text for people."""
         whose = "" if self.broker is None else f" of broker {self.broker}"
         if self.object is not None:
             whose = f" {self.object}"

@@ -1,7 +1,7 @@
-"""Merges conditions so that they change only when something changed: pure.
+"""Merges the conditions of a status, so that their transition times change only with their status:
+pure.
 
-`lastTransitionTime` moves only with a condition's status; clients read from it how long the
-condition has lasted.
+Clients read from `lastTransitionTime` how long a condition has lasted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from plimsoll_operator.api.meta import Condition, ConditionStatus
 
 MESSAGE_LENGTH_MAX = 32_768
 ENDINGS = ("Complete", "Failed")
-"""Conditions that end an object: it is not reconciled any more."""
+"""Types of the conditions that end an object. An object with one of them True is not reconciled any
+more."""
 
 
 def condition(type_: str, status: bool | None, reason: str, message: str) -> Condition:
@@ -34,14 +35,14 @@ def is_true(body: dict[str, Any], type_: str) -> bool:
 
 
 def has_ended(shown: Iterable[Condition]) -> bool:
-    """Return True if these conditions show a Reassignment, Rebalance or Verification as over, well
-    or not."""
+    """Return True if one of these conditions shows that a Reassignment, Rebalance or Verification
+    has ended, with success or failure."""
     return any(one.type in ENDINGS and one.status == "True" for one in shown)
 
 
 def unready(ready: Condition, stalled: Condition) -> Condition:
-    """Return Ready unchanged for a stalled cluster that still serves, else not Ready with the
-    reason of Stalled."""
+    """Return the condition Ready to show for a stalled object: `ready` unchanged if it is True,
+    else Ready=False with the reason and message of `stalled`."""
     if ready.status == "True":
         return ready
     return condition("Ready", False, stalled.reason, stalled.message)
@@ -50,8 +51,9 @@ def unready(ready: Condition, stalled: Condition) -> Condition:
 def merge(
     before: Iterable[Condition], now: Iterable[Condition], generation: int, now_ms: int
 ) -> tuple[Condition, ...]:
-    """Return `now`, with the transition times of conditions in `before` that have the same
-    status."""
+    """Return the conditions `now` with their times and generation filled in. A condition with the
+    same status as in `before` keeps its transition time; any other gets `now_ms` (milliseconds
+    since 1970)."""
     known = {c.type: c for c in before}
     merged = []
     for new in sorted(now, key=lambda c: c.type):
@@ -70,15 +72,17 @@ def merge(
 
 
 def timestamp(at_ms: int) -> str:
-    """Format as RFC 3339 to the second, as Kubernetes does."""
+    """Format milliseconds since 1970 as RFC 3339 to the second, as Kubernetes does."""
     return datetime.fromtimestamp(at_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def micro_timestamp(at_ms: int) -> str:
-    """Format as RFC 3339 to the microsecond, as in Leases and Events (`MicroTime`)."""
+    """Format milliseconds since 1970 as RFC 3339 to the microsecond, as in Leases and Events
+    (`MicroTime`)."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def milliseconds(stamp: str) -> int:
-    """Parse a `timestamp`, also with fractions of a second."""
+    """Parse an RFC 3339 time, with or without fractions of a second. Returns milliseconds since
+    1970."""
     return int(datetime.fromisoformat(stamp.replace("Z", "+00:00")).timestamp() * 1000)

@@ -1,8 +1,8 @@
 """The CRDs of the user kinds: schemas from the models, plus rules, columns and names.
 
-`python -m plimsoll_operator.api.crds DIRECTORY` writes them; a test compares `crds/` with what this
-module says.  Rules on `spec` look with `has()`, so that removing a field does not dodge them, and
-their messages are sentences, because they are what `kubectl apply` prints.
+`python -m plimsoll_operator.api.crds DIRECTORY` writes them; a test compares `crds/` with the
+output of this module. Rules on `spec` use `has()`, so that removing a field does not evade them.
+Their messages are sentences, because `kubectl apply` prints them.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ Column = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """One CRD. `columns`: (name, type, JSON path); `rules`: (CEL, sentence), about `spec`;
-    `object_rules`: about the whole object; `template_rules`: about `spec.template`; `wide`:
-    columns that only `-o wide` shows."""
+    """A kind of custom resource, from which `render` makes a CRD. `columns`: (name, type, JSON
+    path) of each column of `kubectl get`; `wide`: names of the columns that only `-o wide` shows.
+    `rules`: (CEL, message) of each validation rule about `spec`; `object_rules`: the same about the
+    whole object; `template_rules`: the same about `spec.template`."""
 
     name: str
     plural: str
@@ -59,7 +60,8 @@ class Kind:
 
 
 def within_factor(at: str) -> str:
-    """Return CEL that is true if min ISR and replication factor at `at` fit together."""
+    """Return a CEL expression that is true unless the object at the path `at` states a
+    minInSyncReplicas greater than its replicationFactor."""
     return (
         f"!has({at}.minInSyncReplicas) || !has({at}.replicationFactor) || "
         f"{at}.minInSyncReplicas <= {at}.replicationFactor"
@@ -67,7 +69,8 @@ def within_factor(at: str) -> str:
 
 
 def same(field: str) -> str:
-    """Return CEL that is true if `field` of the spec is unchanged, absent included."""
+    """Return a CEL expression that is true if an update leaves the spec's `field` unchanged: the
+    same value before and after, or absent in both."""
     return (
         f"has(self.{field}) == has(oldSelf.{field}) && "
         f"(!has(self.{field}) || self.{field} == oldSelf.{field})"
@@ -473,7 +476,7 @@ KINDS = (
 
 
 def spec_schema(kind: Kind) -> dict[str, Any]:
-    """Return the schema of `spec`, with its rules."""
+    """Return the OpenAPI schema of the kind's `spec`, with its validation rules."""
     schema = structural(kind.spec)
     schema["x-kubernetes-validations"] = _rules(kind.rules)
     if kind.template_rules:
@@ -483,11 +486,9 @@ def spec_schema(kind: Kind) -> dict[str, Any]:
 
 
 def status_schema(kind: Kind) -> dict[str, Any]:
-    """Return the schema of `status`, in which no field is required.
-
-    An operator older than the CRD (during an upgrade or a rollback) must still be able to write it.
-    Conditions require what `metav1.Condition` requires.
-    """
+    """Return the OpenAPI schema of the kind's `status`. No field of it is required but those that
+    `metav1.Condition` requires, so that an operator older than the CRD (during an upgrade or a
+    rollback) can still write the status."""
     schema = structural(kind.status)
     conditions = schema["properties"].pop("conditions")
     _lift_requirements(schema)
@@ -504,7 +505,8 @@ def _lift_requirements(schema: dict[str, Any]) -> None:
 
 
 def object_schema(kind: Kind) -> dict[str, Any]:
-    """Return the schema of the whole object."""
+    """Return the OpenAPI schema of a whole object of the kind: spec, status and the rules about
+    both."""
     schema: dict[str, Any] = {
         "type": "object",
         "description": kind.description,
@@ -580,7 +582,7 @@ def file_name(kind: Kind) -> str:
 
 
 def write(directory: Path) -> None:
-    """Write every CRD of this module into `directory`."""
+    """Write the YAML of every CRD of the product into `directory`."""
     for kind in KINDS:
         (directory / file_name(kind)).write_text(render(kind))
 

@@ -1,7 +1,7 @@
-"""The part of a declared listener about clients outside the pods' network.
+"""The fields of a declared listener about clients outside the pods' network.
 
-`manifests.external_access` and `reconcile.cluster` find each broker's outside address; this module
-fills in stated names with `{id}`, `{cluster}` and `{namespace}`.
+`manifests.external_access` and `reconcile.cluster` find the outside address of each broker. This
+module fills `{id}`, `{cluster}` and `{namespace}` into host names that the user states.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class IssuerRef(Api, frozen=True, kw_only=True):
 
 
 class AdvertisedAddress(Api, frozen=True, kw_only=True):
-    """The address that clients outside get for one broker instead of the discovered one."""
+    """An address that replaces the discovered one: clients outside use it to connect to one
+    broker."""
 
     id: BrokerNumber
     host: Host
@@ -53,7 +54,7 @@ class AdvertisedAddress(Api, frozen=True, kw_only=True):
 
 
 class ExternalService(Api, frozen=True, kw_only=True):
-    """Settings of a listener's Services."""
+    """Settings of the Services through which clients outside reach the listener."""
 
     annotations: Annotated[
         Annotated[
@@ -96,7 +97,7 @@ class ExternalService(Api, frozen=True, kw_only=True):
 
 
 class ParentRef(Api, frozen=True, kw_only=True):
-    """A Gateway to which the TLSRoutes are attached."""
+    """A Gateway to which the listener's TLSRoutes are attached."""
 
     name: ObjectName
     namespace: Annotated[Name | None, described("Default: the LogCluster's namespace.")] = None
@@ -133,7 +134,8 @@ ParentRefs = Annotated[
 
 
 def filled_in(template: str, cluster: str, namespace: str, id_: int | str) -> str:
-    """Fill in a template for a broker, or for the bootstrap Service."""
+    """Replace `{cluster}`, `{namespace}` and `{id}` in the host name `template`. `id_`: the
+    broker's id, or the word that stands for the bootstrap Service."""
     parts = (("{id}", str(id_)), ("{cluster}", cluster), ("{namespace}", namespace))
     for name, value in parts:
         template = template.replace(name, value)

@@ -1,8 +1,8 @@
-"""Brings a status within the bounds of its own schema, so that it can always be stored.
+"""Changes a status so that it satisfies its own CRD schema and the API server stores it.
 
-Called for every status before it is written. One overlong field makes the API server refuse the
-whole status. So texts, lists and maps are cut, numbers move to the nearest bound, and values that
-cannot be mended are left out if they are optional.
+Called for every status before it is written: one overlong field makes the API server refuse the
+whole status. Texts, lists and maps are cut, numbers become the nearest allowed one, and an optional
+value that cannot be made valid is left out.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _MISSING = object()
 
 
 def fitted(status: dict[str, Any], model: type[msgspec.Struct]) -> dict[str, Any]:
-    """Return `status` (as it will be written) within the bounds of `model`; unchanged if it
-    fits."""
+    """Return `status`, in its JSON form, with every value within the bounds that `model` states.
+    Return it unchanged if it satisfies them already."""
     found = _fit(status, _info(model))
     assert isinstance(found, dict)
     return found
@@ -33,7 +33,7 @@ def _info(model: type[msgspec.Struct]) -> inspect.Type:
 
 
 def _fit(value: Any, info: inspect.Type) -> Any:
-    """Return `_MISSING` for a value that cannot be brought within its bounds."""
+    """Return `value` within the bounds of its type `info`, or `_MISSING` if that is impossible."""
     match info:
         case inspect.Metadata():
             fit = _fit(value, info.type)
@@ -59,7 +59,8 @@ def _fit(value: Any, info: inspect.Type) -> Any:
 
 
 def _first_of_each(rows: list[Any], keys: list[str]) -> list[Any]:
-    """Drop repeated keys of a list that is a map."""
+    """Return the rows of a list, keeping only the first of those that have the same values in the
+    fields `keys`: the API server refuses duplicates in a list of `x-kubernetes-list-type: map`."""
     found: dict[tuple[Any, ...], Any] = {}
     for row in rows:
         found.setdefault(tuple(row.get(key) for key in keys), row)
@@ -101,7 +102,7 @@ def _fit_map(value: Mapping[str, Any], info: inspect.DictType) -> dict[str, Any]
 
 
 def _fit_union(value: Any, info: inspect.UnionType) -> Any:
-    """Choose the member by the value's kind."""
+    """Return `value` within the bounds of that member of the union that has its JSON type."""
     if value is None:
         return None
     for one in info.types:

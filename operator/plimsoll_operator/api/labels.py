@@ -1,7 +1,7 @@
-"""Labels, annotations, names and ports of all objects that the operator makes, in one place:
-selectors match them.
+"""Labels, annotations, names and ports of all objects that the operator creates. They stand in one
+module because label selectors must match them.
 
-Labels of a user's object are never copied to its children.
+Labels of a user's object are never copied to the objects created for it.
 """
 
 from __future__ import annotations
@@ -16,23 +16,29 @@ CLUSTER = "plimsoll.dev/cluster"
 CLUSTER_ID = "plimsoll.dev/cluster-id"
 BROKER_ID = "plimsoll.dev/broker-id"
 LOG_CLUSTER_ID = "internal.plimsoll.dev/cluster-id"
-"""On each object of a metadata log: the whole cluster id, since the log outlives the cluster."""
+"""Label of each object of a metadata log: the whole cluster id. Objects are found by it after the
+LogCluster is gone, since the log outlives the LogCluster."""
 WRITTEN_MS = "internal.plimsoll.dev/written-ms"
-"""An annotation of a metadata log's slot: when its batch was written, by the writer's clock."""
+"""Annotation of a slot (MetadataBatch) of a metadata log: when its batch was written, in
+milliseconds since 1970 by the writer's clock."""
 LOG_PART = "internal.plimsoll.dev/part"
-"""On an object of a snapshot: an index, or a chunk."""
+"""Label of an object that is part of a metadata snapshot: the snapshot's index, or one of its
+chunks."""
 ROTATE_INSIDE = "plimsoll.dev/rotate-internal-ca"
-"""An annotation of a LogCluster: a new value requests the rotation of the internal authority."""
+"""Annotation of a LogCluster. A new value requests the rotation of the authority (CA) for
+connections between brokers and the operator."""
 ROTATE_LISTENERS = "plimsoll.dev/rotate-listener-ca"
-"""An annotation of a LogCluster: a new value takes the next step of the listener authority's
-rotation now, instead of when it is due."""
+"""Annotation of a LogCluster. A new value makes the rotation of the listeners' authority (CA) take
+its next step now instead of when that is due."""
 ROTATE_CLIENTS = "plimsoll.dev/rotate-client-ca"
-"""An annotation of a LogCluster: the same for the authority of clients."""
+"""Annotation of a LogCluster. A new value makes the rotation of the authority (CA) of client
+certificates take its next step now instead of when that is due."""
 LISTENER = "plimsoll.dev/listener"
-"""The listener's name, on its outside Services and routes and on its Certificate."""
+"""Label of a listener's outside Services and routes, and of its Certificate: the listener's
+name."""
 LISTENER_COMPONENT = "listener"
 AUTHORITY_OF = "plimsoll.dev/authority-of"
-"""An annotation of an authority's Secret: <namespace>/<name> of its LogCluster."""
+"""Annotation of a Secret with an authority (CA): the `<namespace>/<name>` of its LogCluster."""
 VERIFICATION = "plimsoll.dev/verification"
 SCHEDULE = "plimsoll.dev/schedule"
 """On a Verification: the VerificationSchedule that started it."""
@@ -48,39 +54,45 @@ RPC_SECRET = "plimsoll.dev/rpc"
 """The type (not a label) of the Secret that a Verification's driver and executors share."""
 PURPOSE = "plimsoll.dev/purpose"
 USER_LOGIN = "plimsoll.dev/user"
-"""The type (not a label) of a User's Secret."""
+"""Type (`type`, not a label) of a Secret with a User's credentials."""
 REVISION = "plimsoll.dev/revision"
-"""On a broker's pod template: its own revision, so that a pod states what it runs."""
+"""Annotation of a broker's pod template: the revision of the template, so that a pod shows from
+which revision it was made."""
 RESTART = "plimsoll.dev/restart"
-"""On a LogCluster, by its owner: a new value restarts all brokers, one safe restart at a time."""
+"""Annotation of a LogCluster, set by its owner. A new value restarts all brokers, one safe restart
+at a time."""
 ACKNOWLEDGE = "plimsoll.dev/acknowledge-deletion"
-"""On a LogCluster, by its owner: acknowledges the Topic objects that had disappeared by this
-time."""
+"""Annotation of a LogCluster, set by its owner: a time. It acknowledges all disappearances of Topic
+objects up to then."""
 ACKNOWLEDGE_USERS = "plimsoll.dev/acknowledge-user-deletion"
-"""On a LogCluster, by its owner, <namespace>@<time>, comma-separated: acknowledges the namespace's
-User objects that had disappeared by then."""
+"""Annotation of a LogCluster, set by its owner: `<namespace>@<time>`, comma-separated. It
+acknowledges all disappearances of User objects of the namespace up to the time."""
 WITHDRAWN = "plimsoll.dev/withdrawn"
-"""On a broker's StatefulSet: the revision of the last restart that was granted and withdrawn."""
+"""Annotation of a broker's StatefulSet: the revision of the last restart that was granted and then
+withdrawn."""
 ADOPT = "plimsoll.dev/adopt"
-"""On a Topic, by its owner: the id (status.topicId) of an undeclared topic that this object
-declares from now on."""
+"""Annotation of a Topic, set by its owner: the id (status.topicId) of a topic that has no Topic
+object. The annotated object declares that topic from now on."""
 TOPICS_CRD = "plimsoll.dev/topics-crd-uid"
-"""An annotation of a cluster's Lease: the uid of the CRD under which its Topic objects count."""
+"""Annotation of a cluster's Lease: the uid of the CustomResourceDefinition of Topic. If the CRD has
+another uid, absent Topic objects do not count as deleted."""
 USERS_CRD = "plimsoll.dev/users-crd-uid"
-"""An annotation of a cluster's Lease: the uid of the CRD under which its User objects count."""
+"""Annotation of a cluster's Lease: the uid of the CustomResourceDefinition of User. If the CRD has
+another uid, absent User objects do not count as deleted."""
 REPORTING_CONTROLLER = "plimsoll.dev/operator"
-"""The reporting controller (not a label) of the operator's Events."""
+"""Value of `reportingController` (not a label) in the operator's Events."""
 VERSION = "app.kubernetes.io/version"
-"""On a broker's pod: the release that it runs."""
+"""Label of a broker's pod: the release that it runs."""
 VIEW_AUDIENCE = "plimsoll.dev/view"
-"""The audience of tokens for the operator's HTTP view."""
+"""Audience of the ServiceAccount tokens with which clients read the operator's HTTP view."""
 VIEW_HEADER = "X-Plimsoll-Authorization"
-"""The header with that token: the API server's proxy removes `Authorization`."""
+"""HTTP header that carries this token: the API server's proxy removes `Authorization`."""
 NAME = "app.kubernetes.io/name"
 COMPONENT = "app.kubernetes.io/component"
 INSTANCE = "app.kubernetes.io/instance"
 SCRAPER = "plimsoll.dev/scraper"
-"""On a namespace: its pods may read brokers' metrics, if the chart names no readers."""
+"""Label of a namespace. Its pods may read the brokers' metrics if the chart's values name no
+readers."""
 MANAGED_BY = "app.kubernetes.io/managed-by"
 OPERATOR = "plimsoll-operator"
 
@@ -89,41 +101,42 @@ HOSTNAME = "kubernetes.io/hostname"
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
 ZONE = "topology.kubernetes.io/zone"
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
-"""A taint: a person vouches that nothing runs on the node any more."""
+"""Taint of a node, set by a person who vouches that nothing runs on the node any more."""
 POD_NAME = "statefulset.kubernetes.io/pod-name"
 POD_INDEX = "apps.kubernetes.io/pod-index"
 JOB_NAME = "batch.kubernetes.io/job-name"
 JOB_UID = "batch.kubernetes.io/controller-uid"
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
-"""An annotation of a StorageClass: claims without a class get it."""
+"""Annotation of the default StorageClass, which volume claims without a class get."""
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-"""An annotation that `kubectl apply` leaves: a copy of the whole object."""
+"""Annotation in which `kubectl apply` keeps a copy of the whole object."""
 VOLUME_PROTECTION = "kubernetes.io/pvc-protection"
-"""A finalizer: a volume claim stays while a pod uses it."""
+"""Finalizer of a volume claim: the claim is not removed while a pod uses it."""
 
 TLS_SECRET = "plimsoll.dev/tls"
-"""The type of Secrets with certificates."""
+"""Type of a Secret with certificates of Plimsoll."""
 
 KAFKA_PORT = 9092
 REPLICATION_PORT = 9091
 METRICS_PORT = 9100
 HEALTH_PORT = 9101
 API_SERVER_PORTS = (443, 6443)
-"""The usual ports of API servers behind their Service."""
+"""Ports on which API servers usually listen behind their Service."""
 CONTROLLER_PORT = 9093
 
 USER_ID = 10001
 
 NAME_MAX = 253
-"""Bound on the characters of an object's name."""
+"""Bound on the number of characters of an object's name."""
 DIGEST_CHARACTERS = 10
 
 Manifest = dict[str, Any]
 
 
 def derived_name(name: str, suffix: str) -> str:
-    """Return the name of an object that is made for another one: a digest replaces the end of a
-    long name, so that no two objects share one."""
+    """Return `name` followed by `suffix`, as the name of an object that is made for another one. A
+    digest replaces the end of a long name, so that the result stays within the bound and no two
+    objects share one name."""
     whole = f"{name}{suffix}"
     if len(whole) <= NAME_MAX:
         return whole
@@ -132,7 +145,7 @@ def derived_name(name: str, suffix: str) -> str:
 
 
 def short_id(cluster_id: UUID) -> str:
-    """Return the cluster id in names and labels: its first 12 hex digits."""
+    """Return the first 12 hex digits of the cluster id, used in names and labels."""
     return cluster_id.hex[:12]
 
 
@@ -142,7 +155,8 @@ def selector(cluster: str) -> dict[str, str]:
 
 
 def labels(cluster: str, cluster_id: UUID, component: str) -> dict[str, str]:
-    """Return the labels of a cluster's child."""
+    """Return the labels of an object that the operator creates for a cluster. `component`: the
+    object's role."""
     return {
         NAME: "plimsoll",
         INSTANCE: cluster,
@@ -154,10 +168,8 @@ def labels(cluster: str, cluster_id: UUID, component: str) -> dict[str, str]:
 
 
 def owner(kind: str, name: str, uid: str) -> list[Manifest]:
-    """Return the ownerReference that makes the garbage collector remove a child after its owner.
-
-    `blockOwnerDeletion` stays off: the operator's objects must not delay a deletion.
-    """
+    """Return the ownerReferences with which the garbage collector removes an object after its
+    owner. `blockOwnerDeletion` stays unset: the operator's objects must not delay a deletion."""
     return [
         {
             "apiVersion": API_VERSION,
@@ -171,51 +183,53 @@ def owner(kind: str, name: str, uid: str) -> list[Manifest]:
 
 
 def brokers_service(cluster: str) -> str:
-    """Return the headless Service that gives every broker pod its DNS name."""
+    """Return the name of the headless Service that gives every broker pod its DNS name."""
     return f"{cluster}-brokers"
 
 
 def bootstrap_service(cluster: str) -> str:
-    """Return the Service that clients connect to first."""
+    """Return the name of the Service that clients connect to first."""
     return f"{cluster}-bootstrap"
 
 
 def external_service(cluster: str, listener: str, broker_id: int | None) -> str:
-    """Return a listener's Service for clients outside, and its route: a broker's, or the bootstrap
-    one."""
+    """Return the name of a listener's Service (and route) for clients outside: that of one broker,
+    or the bootstrap one if `broker_id` is None."""
     whose = bootstrap_service(cluster) if broker_id is None else broker(cluster, broker_id)
     return f"{whose}-{listener}"
 
 
 def listener_certificate(cluster: str, listener: str) -> str:
-    """Return the Certificate of a listener, and the Secret that cert-manager fills."""
+    """Return the name of a listener's cert-manager Certificate, and of the Secret that cert-manager
+    fills."""
     return f"{cluster}-listener-{listener}"
 
 
 def broker_tls(cluster: str, broker_id: int) -> str:
-    """Return the Secret of a broker's certificates and keys."""
+    """Return the name of the Secret with a broker's certificates and keys."""
     return f"{broker(cluster, broker_id)}-tls"
 
 
 def listener_authority(cluster_id: UUID) -> str:
-    """Return the Secret, in the operator's namespace, of the authority of listeners."""
+    """Return the name of the Secret, in the operator's namespace, with the authority (CA) of
+    listeners."""
     return f"plimsoll-{short_id(cluster_id)}-listener-ca"
 
 
 def inside_authority(cluster_id: UUID) -> str:
-    """Return the Secret, in the operator's namespace, of the internal authority, which signs
-    certificates of brokers and controllers."""
+    """Return the name of the Secret, in the operator's namespace, with the internal authority (CA),
+    which signs certificates of brokers and controllers."""
     return f"plimsoll-{short_id(cluster_id)}-internal-ca"
 
 
 def client_authority(cluster_id: UUID) -> str:
-    """Return the Secret, in the operator's namespace, of the authority that signs users'
-    certificates."""
+    """Return the name of the Secret, in the operator's namespace, with the authority (CA) that
+    signs users' certificates."""
     return f"plimsoll-{short_id(cluster_id)}-client-ca"
 
 
 def listener_authority_map(cluster: str) -> str:
-    """Return the ConfigMap of the authorities that clients must trust."""
+    """Return the name of the ConfigMap with the authorities (CAs) that clients must trust."""
     return f"{cluster}-listener-ca"
 
 
@@ -228,19 +242,20 @@ def service_account(cluster: str) -> str:
 
 
 def broker(cluster: str, broker_id: int) -> str:
-    """Return a broker's StatefulSet."""
+    """Return the name of a broker's StatefulSet."""
     return f"{cluster}-broker-{broker_id}"
 
 
 def broker_of(cluster: str, stateful_set: str) -> int | None:
-    """Invert `broker`: a name, unlike a label, is never edited. None if it is not a broker's."""
+    """Return the id of the broker with this StatefulSet name, or None if the name is not one of the
+    cluster's brokers. The inverse of `broker`. A name, unlike a label, is never edited."""
     number = stateful_set.removeprefix(f"{cluster}-broker-")
     known = number.isascii() and number.isdecimal() and len(number) < 10
     return int(number) if known and broker(cluster, int(number)) == stateful_set else None
 
 
 def log_broker(cluster: str, broker_id: int) -> str:
-    """Return a broker's LogBroker."""
+    """Return the name of a broker's LogBroker."""
     return f"{cluster}-{broker_id}"
 
 

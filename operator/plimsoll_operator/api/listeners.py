@@ -1,6 +1,6 @@
-"""The part of `LogCluster` about the ports that clients connect to.
+"""The fields of `LogCluster` about the ports that clients connect to.
 
-`committed` converts it for the metadata log, without the operator's own settings of certificates.
+`committed` converts them for the metadata log.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Login = Literal["ScramSha256", "ScramSha512", "ServiceAccount", "OAuth", "Tls"]
 
 
 class ListenerTls(Api, frozen=True, kw_only=True):
-    """A listener's certificate and TLS version."""
+    """Certificate and least TLS version of a listener."""
 
     certificate_secret: Annotated[
         ObjectName | None,
@@ -55,7 +55,7 @@ class ListenerTls(Api, frozen=True, kw_only=True):
 
 
 class DeclaredLimits(Api, frozen=True, kw_only=True):
-    """Limits on a listener's clients, at each broker."""
+    """Limits on the clients of a listener, at each broker."""
 
     connections: Annotated[
         Annotated[int, Meta(ge=1, le=1_000_000)] | None,
@@ -74,7 +74,7 @@ class DeclaredLimits(Api, frozen=True, kw_only=True):
 
 
 class DeclaredListener(Api, frozen=True, kw_only=True):
-    """A port for clients, on every broker."""
+    """A port that every broker opens for clients."""
 
     name: Annotated[str, Meta(min_length=1, max_length=11, pattern=r"^[a-z][a-z0-9]{0,10}$")]
     port: Annotated[
@@ -246,7 +246,8 @@ LISTENERS_RULES = (
 
 
 class Outside(NamedTuple):
-    """The known outside addresses of a listener: each broker's, and the bootstrap's."""
+    """Outside addresses of a listener, as far as they are known: one for each broker, and those of
+    the bootstrap Service (comma-separated)."""
 
     advertised: tuple[AdvertisedAddress, ...] = ()
     bootstrap_servers: str | None = None
@@ -258,13 +259,15 @@ NOWHERE: Mapping[str, Outside] = {}
 def committed(
     listeners: tuple[DeclaredListener, ...] | None, outside: Mapping[str, Outside] = NOWHERE
 ) -> tuple[Listener, ...]:
-    """Convert the listeners for the brokers, ordered by name. `outside`: by these names."""
+    """Convert the declared listeners into the values that the metadata log holds, sorted by name.
+    `outside`: the known outside addresses, by listener name."""
     ordered = sorted(listeners or (), key=lambda one: one.name)
     return tuple(_committed(one, outside.get(one.name, Outside())) for one in ordered)
 
 
 def without_addresses(listener: Listener) -> Listener:
-    """Return the listener as committed while its outside addresses are unknown."""
+    """Return the committed listener without its outside addresses: the form that it has while they
+    are unknown."""
     return replace(listener, advertised=() if listener.external else None, bootstrap_servers=None)
 
 

@@ -1,5 +1,5 @@
-"""Decodes user files (YAML) and API objects (JSON) into typed values, or a sentence about the
-error.
+"""Decodes user files (YAML) and API objects (JSON) into typed values; an error is a sentence for
+the user.
 
 Called by local mode (`-f FILE`) and by the operator's watches. The API server has already validated
 its objects; files are not validated, so unknown fields are refused here too.
@@ -49,11 +49,13 @@ _IDENTITY = frozenset({"clusterId", "clusterRef", "topicName"})
 
 
 class Unreadable(Exception):
-    """The text is not one of the product's resources; the message says where and why."""
+    """Raised for a text or object that cannot be decoded as one of the product's resources; the
+    message says where and why."""
 
 
 def from_object(body: Any, model: type[R]) -> R:
-    """Decode an object of the API server; fields of a newer CRD are ignored."""
+    """Decode an object of the API server. Fields that `model` lacks, as with a newer CRD, are
+    ignored. Raises Unreadable for an invalid object."""
     try:
         return msgspec.convert(body, model)
     except msgspec.ValidationError as error:
@@ -61,11 +63,10 @@ def from_object(body: Any, model: type[R]) -> R:
 
 
 def readable_part(body: dict[str, Any], model: type[R]) -> tuple[R, frozenset[str]] | None:
-    """Return an unreadable object without its unreadable fields, and the names of the incomplete
-    fields of its spec. Return None if these identify the object or its cluster.
-
-    The missing fields were stated: nothing may be created or deleted because they are absent.
-    """
+    """Decode as much of an invalid object as can be decoded. Return the object without its
+    unreadable fields, and the names of the fields of its spec from which something is missing.
+    Return None if what identifies the object or its cluster is unreadable. The caller must not
+    create or delete anything because a missing field is absent: the object states it."""
     left = copy.deepcopy(body)
     missing: set[str] = set()
     for _ in range(UNREADABLE_FIELDS_MAX):
@@ -85,7 +86,8 @@ def readable_part(body: dict[str, Any], model: type[R]) -> tuple[R, frozenset[st
 
 
 def _take_out(body: dict[str, Any], path: list[str]) -> None:
-    """Remove the value at `path`; of a list or a map, the whole of it."""
+    """Remove the value at `path` from `body`. If the path leads into a list or a map, remove the
+    whole list or map."""
     if path[1] == "storage":
         body["spec"]["storage"] = {"size": "1"}  # required; nothing is created from it
         return

@@ -27,14 +27,14 @@ BrokerState = Literal["NotRegistered", "Fenced", "Active", "ShuttingDown"]
 
 
 class LogBrokerSpec(Api, frozen=True, kw_only=True):
-    """Identity of the broker."""
+    """The broker that this object shows."""
 
     cluster_ref: LocalClusterRef
     broker_id: BrokerNumber
 
 
 class FencedStatus(Api, frozen=True, kw_only=True):
-    """Start and reason of the broker's fencing."""
+    """When and why the broker was fenced."""
 
     since: Time
     why: Sentence
@@ -79,7 +79,7 @@ class LogBrokerStatus(Api, frozen=True, kw_only=True):
 
 
 class LogBroker(ClusterObject, frozen=True, kw_only=True):
-    """The object. Its status may have been written by another release."""
+    """A broker of a LogCluster. The operator writes this object."""
 
     spec: LogBrokerSpec
     status: dict[str, Any] = msgspec.field(default_factory=dict)

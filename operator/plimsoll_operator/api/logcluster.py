@@ -1,5 +1,6 @@
-"""`LogCluster` (plc): brokers, their volumes, listeners and security, and rules for topics and
-users."""
+"""`LogCluster` (plc): declares brokers, their volumes, listeners and security, and rules for topics
+and users.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ class PodTemplateSpec(Api, frozen=True, kw_only=True):
 
 
 class PodTemplate(Api, frozen=True, kw_only=True):
-    """Additions to the broker pods."""
+    """Additions to the pods of the brokers."""
 
     metadata: PodTemplateMetadata | None = None
     spec: PodTemplateSpec | None = None
@@ -91,7 +92,7 @@ RetentionPolicy = Literal["Retain", "Delete"]
 
 
 class Retention(Api, frozen=True, kw_only=True):
-    """Retention of the volume of a removed broker. Volumes of a deleted LogCluster are always
+    """What happens to the volume of a removed broker. Volumes of a deleted LogCluster are always
     kept."""
 
     when_scaled: Annotated[
@@ -118,8 +119,8 @@ RackPolicy = Literal["Required", "Preferred", "Ignored"]
 
 
 class Racks(Api, frozen=True, kw_only=True):
-    """Use of racks for placement. A broker gets its rack when it registers; existing replicas are
-    never moved because of racks."""
+    """Racks of brokers, by which replicas are placed. A broker gets its rack when it registers.
+    Existing replicas are never moved because of racks."""
 
     topology_key: Annotated[
         Annotated[
@@ -152,7 +153,7 @@ AutoRebalance = Literal["Off", "Propose", "Automatic"]
 
 
 class Movement(Api, frozen=True, kw_only=True):
-    """Movement of replicas."""
+    """How replicas are moved between brokers."""
 
     bytes_per_second: (
         Annotated[
@@ -258,7 +259,7 @@ class LogClusterSpec(Api, frozen=True, kw_only=True):
 
 
 class LogCluster(msgspec.Struct, frozen=True, kw_only=True):
-    """The object."""
+    """A Kafka-compatible cluster of brokers."""
 
     metadata: ObjectMeta
     spec: LogClusterSpec
@@ -276,19 +277,21 @@ class LogCluster(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def deletes_volumes(self) -> bool:
-        """Return True if the volume of a removed broker is deleted with it."""
+        """Return True if the spec asks to delete the volume of a broker that is removed from the
+        cluster."""
         retention = self.spec.storage.retention
         return retention is not None and retention.when_scaled == "Delete"
 
     @property
     def listeners(self) -> tuple[DeclaredListener, ...]:
-        """Return the declared listeners; if there are none, the one plaintext listener."""
+        """Return the declared listeners; if none is declared, the default one, without TLS and
+        login."""
         return self.spec.listeners or ()
 
     @property
     def stated_inside(self) -> InsideMode | None:
-        """Return the declared mode of internal connections, or None if undeclared
-        (`reconcile.cluster.inside_mode`)."""
+        """Return the mode of TLS between brokers and the operator that the spec states, or None if
+        it states none; `reconcile.cluster.inside_mode` then chooses."""
         stated = self.spec.certificates and self.spec.certificates.internal
         return InsideMode(stated.mode) if stated and stated.mode else None
 
@@ -299,7 +302,7 @@ class LogCluster(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def topology_key(self) -> str:
-        """Return the node label that holds a broker's rack."""
+        """Return the node label that holds the rack of the brokers on the node."""
         return (self.spec.racks and self.spec.racks.topology_key) or TOPOLOGY_KEY_DEFAULT
 
     @property
@@ -321,5 +324,5 @@ class LogCluster(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[Name, Name]:
-        """Return the (namespace, name)."""
+        """Return the object's (namespace, name)."""
         return self.metadata.namespace, self.metadata.name

@@ -10,7 +10,7 @@ ExposedTopics = Literal["Interrupt", "Block"]
 
 
 class Maintenance(Api, frozen=True, kw_only=True):
-    """Restarts and drills. Elections and repairs never pause."""
+    """Restarts of brokers and drills. Elections and repairs never pause."""
 
     suspended: Annotated[
         bool | None,

@@ -13,12 +13,13 @@ from msgspec import Meta
 
 
 def described(text: str) -> Meta:
-    """Return the description of a field in its CRD."""
+    """Return the msgspec metadata that puts `text` into the CRD as a field's description."""
     return Meta(description=text)
 
 
 class Api(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """Base of everything that is written in YAML.  Unset means None, or the documented default."""
+    """Base of all structs that users or the operator write in YAML. A field that the object does
+    not state is None."""
 
 
 Name = Annotated[
@@ -63,7 +64,7 @@ Passed = Annotated[
 
 
 class ObjectMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The fields of an object's metadata that the operator reads."""
+    """Fields of an object's metadata that the operator reads."""
 
     name: str
     namespace: str = "default"
@@ -77,27 +78,27 @@ class ObjectMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ClusterRef(Api, frozen=True, kw_only=True):
-    """The LogCluster of this object; its namespace defaults to the object's own."""
+    """The LogCluster to which this object belongs; its namespace defaults to the object's own."""
 
     name: Name
     namespace: Name | None = None
 
 
 class LocalClusterRef(Api, frozen=True, kw_only=True):
-    """The LogCluster of this object, in the same namespace."""
+    """The LogCluster to which this object belongs, in the same namespace."""
 
     name: Name
 
 
 class ClusterObject(msgspec.Struct, frozen=True, kw_only=True):
-    """An object of a LogCluster. Each kind states the type of its `spec`."""
+    """Base of the kinds that belong to a LogCluster. Each kind adds its own `spec`."""
 
     metadata: ObjectMeta
     spec: Any
 
     @property
     def key(self) -> tuple[str, str]:
-        """Return the (namespace, name)."""
+        """Return the object's (namespace, name)."""
         return self.metadata.namespace, self.metadata.name
 
     @property

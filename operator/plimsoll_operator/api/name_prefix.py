@@ -1,7 +1,9 @@
-"""The prefix of names that objects of another namespace may use: a text with `{namespace}` in it.
+"""The prefix that Kafka names of another namespace's objects must have: a text with `{namespace}`
+in it.
 
-It continues with a character that no namespace's name has, so that no namespace's prefix begins
-with another's: with `{namespace}-` the namespace `shop` would own the names of `shop-eu`.
+After `{namespace}` comes a character that no namespace's name contains, so that no namespace's
+prefix begins with another's. With `{namespace}-`, the namespace `shop` would own the names of
+`shop-eu`.
 """
 
 from __future__ import annotations
@@ -19,5 +21,6 @@ NamePrefix = Annotated[
 
 
 def prefix_of(stated: str | None, namespace: str) -> str:
-    """Return the prefix of a namespace's names."""
+    """Return the prefix of the names that `namespace` may use: the template `stated` (None: the
+    default, `{namespace}.`) with the namespace filled in."""
     return (stated or PREFIX_DEFAULT).replace(NAMESPACE, namespace)

@@ -1,4 +1,4 @@
-"""The parts of `LogCluster` about the brokers' log lines and the scraping of their metrics."""
+"""The fields of `LogCluster` about the brokers' log lines, and about scraping their metrics."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from plimsoll_operator.api.meta import Api, Labels, described
 
 
 class Logging(Api, frozen=True, kw_only=True):
-    """Format of the brokers' log lines. A change applies from the next heartbeat and restarts
-    nothing."""
+    """Level and format of the brokers' log lines. A change applies from a broker's next heartbeat,
+    without a restart."""
 
     level: Annotated[
         Literal["Debug", "Info", "Warning", "Error"] | None,
@@ -27,7 +27,8 @@ class Logging(Api, frozen=True, kw_only=True):
 
 
 class PodMonitor(Api, frozen=True, kw_only=True):
-    """Set, even to {}: the operator makes a PodMonitor for Prometheus."""
+    """If set, even to {}, the operator makes a PodMonitor, by which Prometheus finds the brokers'
+    metrics."""
 
     labels: Annotated[
         Labels | None, described("Labels of the PodMonitor, by which a Prometheus selects it.")

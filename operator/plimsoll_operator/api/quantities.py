@@ -13,7 +13,8 @@ _SUFFIXES = {
 
 
 def amount(quantity: str | int) -> Decimal:
-    """Parse a quantity: `512Mi` is 536870912. The schema has checked the form."""
+    """Return the number that a Kubernetes quantity stands for: `512Mi` is 536870912. The schema has
+    checked the form."""
     if isinstance(quantity, int):
         return Decimal(quantity)
     digits = quantity.rstrip("mkKMGTPEi")
@@ -22,12 +23,14 @@ def amount(quantity: str | int) -> Decimal:
 
 
 def bytes_per_second(quantity: str | int) -> int:
-    """Parse a rate, at least 1: `100m` is a quantity too."""
+    """Parse a quantity as bytes per second. Returns at least 1, since quantities such as `100m`
+    (0.1) are valid."""
     return max(1, int(amount(quantity)))
 
 
 def binary(count: int) -> str:
-    """Format bytes for people in three or four digits: 9663676416 is `9Gi`, 1258291200 `1200Mi`."""
+    """Format a number of bytes for people, rounded to a whole number of a binary unit: 9663676416
+    is `9Gi`, 1258291200 is `1200Mi`."""
     for power, letter in reversed(list(enumerate("KMGTPE", 1))):
         unit = 2 ** (10 * power)
         if count >= 10 * unit or (count >= unit and count % unit == 0):

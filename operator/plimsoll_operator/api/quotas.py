@@ -37,7 +37,7 @@ class DeclaredClientQuotas(Api, frozen=True, kw_only=True):
 
 
 class AddressQuotas(Api, frozen=True, kw_only=True):
-    """Limits of one address at each broker."""
+    """Quotas of one client address, at each broker."""
 
     connections_per_second: Annotated[
         int,
@@ -50,7 +50,7 @@ class AddressQuotas(Api, frozen=True, kw_only=True):
 
 
 class DefaultQuotas(Api, frozen=True, kw_only=True):
-    """Quotas of clients that have none of their own."""
+    """Default quotas, for clients without quotas of their own."""
 
     default_user: Annotated[
         DeclaredClientQuotas | None,
@@ -70,7 +70,8 @@ class DefaultQuotas(Api, frozen=True, kw_only=True):
 
 
 def values_of(declared: DeclaredClientQuotas | None) -> QuotaValues:
-    """Convert quotas into the values that a broker enforces."""
+    """Convert the declared quotas of one client into the values that a broker enforces, in bytes
+    per second, percent and mutations per second."""
     if declared is None:
         return QuotaValues()
     produced, fetched = declared.producer_bytes_per_second, declared.consumer_bytes_per_second
@@ -84,7 +85,7 @@ def values_of(declared: DeclaredClientQuotas | None) -> QuotaValues:
 
 
 def rows_of(declared: DefaultQuotas | None) -> tuple[QuotaRow, ...]:
-    """Convert a LogCluster's default quotas into rows."""
+    """Convert a LogCluster's default quotas into the rows that the metadata log holds."""
     if declared is None:
         return ()
     address = declared.default_ip

@@ -1,4 +1,4 @@
-"""`Reassignment` (plra): moves replicas once."""
+"""`Reassignment` (plra): moves replicas to other brokers, once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ BrokerNumbers = Annotated[tuple[BrokerNumber, ...], Meta(max_length=32, extra_js
 
 
 class Move(Api, frozen=True, kw_only=True):
-    """Partitions of one topic, and their target: replicas, replicationFactor or awayFrom."""
+    """Some partitions of one topic, and their target: one of replicas, replicationFactor and
+    awayFrom."""
 
     topic: TopicName
     partitions: Annotated[
@@ -65,7 +66,7 @@ class Move(Api, frozen=True, kw_only=True):
 
 
 class Throttle(Api, frozen=True, kw_only=True):
-    """Bandwidth of the copies."""
+    """Limit on the bandwidth with which brokers copy moving replicas."""
 
     bytes_per_second: Amount
 
@@ -101,7 +102,8 @@ class ReassignmentSpec(Api, frozen=True, kw_only=True):
 
 
 class PartitionCounts(Api, omit_defaults=False, frozen=True, kw_only=True):
-    """Numbers of partitions by progress; copies of pending ones have not begun."""
+    """Numbers of partitions by progress. A pending partition is one of which no replica is being
+    copied yet."""
 
     total: Count = 0
     pending: Count = 0
@@ -111,7 +113,7 @@ class PartitionCounts(Api, omit_defaults=False, frozen=True, kw_only=True):
 
 
 class ByteCounts(Api, frozen=True, kw_only=True):
-    """Bytes to copy, as far as brokers have reported them."""
+    """Bytes to copy, and bytes copied, as far as brokers have reported them."""
 
     total: Quantity
     copied: Quantity
@@ -120,7 +122,7 @@ class ByteCounts(Api, frozen=True, kw_only=True):
 
 
 class ActiveMove(Api, frozen=True, kw_only=True):
-    """A partition with moving replicas."""
+    """A partition with a replica that is being moved."""
 
     topic: TopicName
     partition: Count
@@ -132,7 +134,7 @@ class ActiveMove(Api, frozen=True, kw_only=True):
 
 
 class ReassignmentStatus(Api, frozen=True, kw_only=True):
-    """Progress. A projection, never read back."""
+    """Progress of the Reassignment. Written by the operator, which never reads it back."""
 
     observed_generation: Count | None = None
     phase: Phase | None = None
@@ -147,6 +149,6 @@ class ReassignmentStatus(Api, frozen=True, kw_only=True):
 
 
 class Reassignment(ClusterObject, frozen=True, kw_only=True):
-    """The object."""
+    """A request to move replicas to other brokers, once."""
 
     spec: ReassignmentSpec

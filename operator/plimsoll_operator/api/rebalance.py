@@ -1,4 +1,6 @@
-"""`Rebalance` (plrb): plans the whole cluster anew; shown, approved, and carried out once."""
+"""`Rebalance` (plrb): plans new placements for the whole cluster, shows the plan, waits for
+approval, and carries it out once.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ _ATOMIC = {"x-kubernetes-list-type": "atomic"}
 
 
 class Limits(Api, frozen=True, kw_only=True):
-    """Limits on concurrent moves."""
+    """Limits on how many replicas move at the same time."""
 
     max_bytes: Annotated[
         Quantity | None, described("Most bytes that are being copied at a time.")
@@ -56,7 +58,8 @@ class Limits(Api, frozen=True, kw_only=True):
 
 
 class RebalanceSpec(Api, frozen=True, kw_only=True):
-    """mode, clusterRef and brokers are immutable; the other fields may change while it runs."""
+    """The request. mode, clusterRef and brokers are immutable; the other fields may change while
+    the Rebalance runs."""
 
     cluster_ref: LocalClusterRef
     mode: Annotated[
@@ -119,21 +122,21 @@ class MoveCounts(Api, omit_defaults=False, frozen=True, kw_only=True):
 
 
 class Change(Api, omit_defaults=False, frozen=True, kw_only=True):
-    """A number before and after the plan."""
+    """A number before the plan and after it."""
 
     before: Count = 0
     after: Count = 0
 
 
 class SizeChange(Api, omit_defaults=False, frozen=True, kw_only=True):
-    """Bytes before and after the plan."""
+    """A number of bytes before the plan and after it."""
 
     before: Quantity = "0"
     after: Quantity = "0"
 
 
 class BrokerLoad(Api, omit_defaults=False, frozen=True, kw_only=True):
-    """Load of one broker before and after the plan; leaders are preferred leaders."""
+    """Load of one broker before the plan and after it. Leaders are counted by preferred leader."""
 
     id: BrokerNumber
     replicas: Change
@@ -142,7 +145,7 @@ class BrokerLoad(Api, omit_defaults=False, frozen=True, kw_only=True):
 
 
 class WhatIf(Api, omit_defaults=False, frozen=True, kw_only=True):
-    """Number of partitions that would fall below min ISR if this broker died now."""
+    """Number of partitions that would fall below min ISR if this broker failed now."""
 
     broker: BrokerNumber
     under_min_isr: Count = msgspec.field(name="underMinISR", default=0)
@@ -153,7 +156,7 @@ class WhatIf(Api, omit_defaults=False, frozen=True, kw_only=True):
 
 
 class SkippedTopic(Api, frozen=True, kw_only=True):
-    """A topic that the plan does not change, with the reason."""
+    """A topic that the plan leaves unchanged, with the reason."""
 
     topic: TopicName
     reason: Short
@@ -179,7 +182,8 @@ class PlanStatus(Api, frozen=True, kw_only=True):
 
 
 class Progress(Api, omit_defaults=False, frozen=True, kw_only=True):
-    """Progress of the plan. `lowestISRMargin`: the smallest |ISR| - min ISR seen meanwhile."""
+    """Progress of the plan. `lowestISRMargin`: the smallest |ISR| - min ISR of a partition seen
+    since the plan began."""
 
     replicas_moved: Count = 0
     partitions_left: Count = 0
@@ -190,7 +194,7 @@ class Progress(Api, omit_defaults=False, frozen=True, kw_only=True):
 
 
 class RebalanceStatus(Api, frozen=True, kw_only=True):
-    """Progress. A projection, never read back to decide anything."""
+    """Progress of the Rebalance. Written by the operator, which never decides anything by it."""
 
     observed_generation: Count | None = None
     phase: Phase | None = None
@@ -202,6 +206,6 @@ class RebalanceStatus(Api, frozen=True, kw_only=True):
 
 
 class Rebalance(ClusterObject, frozen=True, kw_only=True):
-    """The object."""
+    """A request to plan and carry out a new distribution of replicas."""
 
     spec: RebalanceSpec

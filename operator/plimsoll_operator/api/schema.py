@@ -1,7 +1,8 @@
 """Converts typed models into the structural OpenAPI schemas of CRDs.
 
-msgspec prints JSON Schema; Kubernetes wants it inline, with one type per value and no null. Called
-by `crds` (to write them) and by `load` (to name fields that do not exist).
+msgspec produces JSON Schema with references; Kubernetes requires one nested schema with one type
+for each value and no null. Called by `crds` (to write the CRDs) and by `load` (to name unknown
+fields of a file).
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ _REF = "#/$defs/"
 
 
 def structural(model: type) -> Schema:
-    """Return `model`'s schema, inline and without defaults."""
+    """Return the schema of the msgspec struct `model` as a CRD needs it: without references and
+    defaults."""
     (schema,), components = msgspec.json.schema_components((model,), ref_template=_REF + "{name}")
     return _convert(schema, components)
 
@@ -89,7 +91,7 @@ def _without(schema: Schema, *keys: str) -> Schema:
 
 
 def unbounded(schema: Schema, path: str = "") -> Iterator[str]:
-    """Yield every list, map and string in `schema` without a maximum."""
+    """Yield the path of every list, map and string in `schema` that has no maximum size."""
     kind = schema.get("type")
     bounds = {
         "array": ("maxItems",),

@@ -18,8 +18,8 @@ _WORD = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 def allows(allowed: AllowedNamespaces | None, namespace_labels: Mapping[str, str]) -> bool:
-    """Return True if `allowed` admits another namespace than the LogCluster's own, with these
-    labels."""
+    """Return True if objects of a namespace with these labels may use the LogCluster, by its rule
+    `allowed`. Not called for the LogCluster's own namespace."""
     match (allowed.from_ if allowed else None) or "Same":
         case "All":
             return True
@@ -52,19 +52,20 @@ def _satisfies(expression: LabelSelectorRequirement, labels: Mapping[str, str]) 
 
 
 def is_label_key(key: str) -> bool:
-    """Return True if a label may have this key. For an annotation's key, pass its lower case."""
+    """Return True if `key` is a valid key of a label. Pass an annotation's key in lower case."""
     prefix, slash, name = key.rpartition("/")
     is_prefix = len(prefix) <= 253 and _PREFIX.fullmatch(prefix) is not None
     return (not slash or is_prefix) and _WORD.fullmatch(name) is not None
 
 
 def is_label_value(value: str) -> bool:
-    """Return True if a label may have this value."""
+    """Return True if `value` is a valid value of a label."""
     return not value or _WORD.fullmatch(value) is not None
 
 
 def why_refused(selector: LabelSelector) -> str:
-    """Return the sentence by which the API server would refuse the selector, or ""."""
+    """Return the message with which the API server would refuse the selector as invalid, or "" if
+    it is valid."""
     return next(_mistakes(selector), "")
 
 

@@ -1,9 +1,10 @@
-"""Limits User objects of other namespaces: the user name, and the rules that count.
+"""Limits what User objects of namespaces other than the LogCluster's may declare: the user name,
+and the rules (ACLs) that take effect.
 
-Pure. The owner of a LogCluster sets the limits in `spec.users`: an object grants no right outside
+Pure. The owner of a LogCluster sets the limits in `spec.users`. An object grants no right outside
 its namespace's prefix except shared ones. A denying rule is limited too: if everyone may use
-resources without rules, any rule takes that away. Called by the User reconciler and by `plimsoll
-acl explain --declared`.
+resources without rules, any rule takes that right away. Called by the User reconciler and by
+`plimsoll acl explain --declared`.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ from plimsoll_operator.api.selectors import allows, matches
 from plimsoll_operator.api.user import User
 
 TOLD_MAX = 5
-"""Bound on the refused rules that a message names."""
+"""Bound on the number of refused rules that a message names."""
 _NAMED = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
 
 
 class Ruling(NamedTuple):
-    """`acls`: the object's rules that count; `refused`: a sentence about the others."""
+    """The rules of a User within the limits. `acls`: the rules that take effect; `refused`: a
+    sentence about the rules that do not, "" if there is none."""
 
     acls: tuple[Acl, ...]
     refused: str = ""
@@ -37,7 +39,7 @@ def is_tenant(user: User) -> bool:
 
 
 def needs_labels(cluster: LogCluster) -> bool:
-    """Return True if the limits depend on a namespace's labels."""
+    """Return True if the LogCluster's limits on Users depend on the labels of their namespaces."""
     users = _of(cluster)
     allowed = users.allowed_namespaces
     selected = allowed is not None and allowed.from_ == "Selector"
@@ -45,7 +47,8 @@ def needs_labels(cluster: LogCluster) -> bool:
 
 
 def refused_namespace(user: User, cluster: LogCluster, labels: Mapping[str, str]) -> str:
-    """Return the reason why the namespace may have no Users here, or ""."""
+    """Return a sentence that says why Users of the namespace are not allowed in the LogCluster, or
+    "" if they are. `labels`: the namespace's."""
     if not is_tenant(user) or allows(_of(cluster).allowed_namespaces, labels):
         return ""
     return (
@@ -55,8 +58,9 @@ def refused_namespace(user: User, cluster: LogCluster, labels: Mapping[str, str]
 
 
 def refused_name(user: User, cluster: LogCluster) -> str:
-    """Return the reason why the User may not have its user name, or "". A ServiceAccount of its own
-    namespace is always allowed: no other user can have that name."""
+    """Return a sentence that says why the User may not have its user name, or "" if it may. The
+    name of a ServiceAccount is always allowed: it belongs to the User's namespace, so that no other
+    user can have it."""
     prefix = _prefix(user, cluster)
     if not is_tenant(user) or user.service_account or user.user_name.startswith(prefix):
         return ""
@@ -67,7 +71,8 @@ def refused_name(user: User, cluster: LogCluster) -> str:
 
 
 def ruled(user: User, cluster: LogCluster, labels: Mapping[str, str]) -> Ruling:
-    """Return the rules of the object that count."""
+    """Divide the User's rules into those within the LogCluster's limits and the others. `labels`:
+    those of the User's namespace."""
     if not is_tenant(user):
         return Ruling(user.acls)
     prefix, may = _prefix(user, cluster), bounds(user, cluster, labels)
@@ -95,7 +100,8 @@ def ruled(user: User, cluster: LogCluster, labels: Mapping[str, str]) -> Ruling:
 
 
 def bounds(user: User, cluster: LogCluster, labels: Mapping[str, str]) -> Callable[[Acl], bool]:
-    """Return a function that tells if the user may have a rule, stated or not."""
+    """Return a function that tells if a rule is within the LogCluster's limits for this User. The
+    rule need not be one that the User states. `labels`: those of the User's namespace."""
     if not is_tenant(user):
         return lambda acl: True
     prefix, shared = _prefix(user, cluster), _shared_with(cluster, labels)

@@ -1,4 +1,4 @@
-"""The part of `LogCluster` about issuers of tokens by which clients log in."""
+"""The fields of `LogCluster` about the issuers of tokens with which clients log in."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Meta
 from plimsoll_operator.api.meta import Api, ObjectName, described
 
 SERVICE_ACCOUNTS = "kubernetes"
-"""The name of the cluster's own issuer of ServiceAccount tokens."""
+"""Name of the issuer of ServiceAccount tokens of the Kubernetes cluster itself."""
 KEY_DEFAULT = "jwks.json"
 
 

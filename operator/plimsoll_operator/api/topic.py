@@ -1,4 +1,4 @@
-"""`Topic` (plt): the desired state of a topic, and its observed one."""
+"""`Topic` (plt): declares a topic, and shows its state."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DeletionPolicy = Literal["Delete", "Retain"]
 
 
 class PartitionAssignment(Api, frozen=True, kw_only=True):
-    """One partition's replicas, the preferred leader first."""
+    """Replicas of one partition, the preferred leader first."""
 
     partition: Annotated[int, Meta(ge=0, le=999)]
     replicas: Annotated[
@@ -38,7 +38,7 @@ class PartitionAssignment(Api, frozen=True, kw_only=True):
 
 
 class Placement(Api, frozen=True, kw_only=True):
-    """Placement of replicas on brokers, for new partitions."""
+    """How replicas of new partitions are placed on brokers."""
 
     strategy: Annotated[
         Strategy | None, described("RoundRobin (default), Blocked or Explicit.")
@@ -63,7 +63,7 @@ class Placement(Api, frozen=True, kw_only=True):
 
 
 class NamedLeader(Api, frozen=True, kw_only=True):
-    """A replica to elect although it may lack acknowledged records."""
+    """A replica to elect as leader although it may lack acknowledged records."""
 
     partition: Annotated[int, Meta(ge=0, le=9_999)]
     leader: Annotated[
@@ -84,7 +84,7 @@ class NamedLeader(Api, frozen=True, kw_only=True):
 
 
 class TopicUncleanRecovery(Api, frozen=True, kw_only=True):
-    """Recovery of partitions that have lost every complete replica."""
+    """What to do for partitions that have lost every replica with all acknowledged records."""
 
     strategy: Annotated[
         UncleanRecovery | None,
@@ -154,16 +154,16 @@ BrokerList = Annotated[tuple[BrokerNumber, ...], Meta(max_length=32)]
 
 
 class EstimatedLoss(Api, frozen=True, kw_only=True):
-    """Records that would be lost if `leader` were elected now: its log's difference from the
-    longest reported log. Brokers in `waitsFor` may hold more."""
+    """Records that would be lost if `leader` were elected now: the difference of its log from the
+    longest reported log. Brokers in `waitsFor` have not reported and may hold more."""
 
     leader: BrokerNumber
     records: Count
 
 
 class UnhealthyPartition(Api, frozen=True, kw_only=True):
-    """A partition with less than a full ISR, or without a leader (-1). `cause`: why the brokers in
-    `waitsFor` are away. `since`: as far as the present controller knows."""
+    """A partition with replicas outside its ISR, or without a leader (-1). `cause`: why the brokers
+    in `waitsFor` are away. `since`: when that began, as far as the present controller knows."""
 
     partition: Count
     leader: int
@@ -178,7 +178,7 @@ class UnhealthyPartition(Api, frozen=True, kw_only=True):
 
 
 class TopicMove(Api, frozen=True, kw_only=True):
-    """Number of partitions that are moving, and the bytes still to copy."""
+    """Number of the topic's partitions with moving replicas, and the bytes still to copy."""
 
     partitions: Count
     bytes_left: Quantity
@@ -186,7 +186,7 @@ class TopicMove(Api, frozen=True, kw_only=True):
 
 
 class TopicStatus(Api, frozen=True, kw_only=True):
-    """The observed state of the topic. A projection, never read back."""
+    """Observed state of the topic. Written by the operator, which never reads it back."""
 
     observed_generation: Count | None = None
     topic_name: Annotated[
@@ -216,11 +216,11 @@ class TopicStatus(Api, frozen=True, kw_only=True):
 
 
 class Topic(ClusterObject, frozen=True, kw_only=True):
-    """The object."""
+    """A topic of a LogCluster."""
 
     spec: TopicSpec
 
     @property
     def topic_name(self) -> str:
-        """Return the topic's name in Kafka."""
+        """Return the topic's name in Kafka: `spec.topicName`, else the object's own name."""
         return self.spec.topic_name or self.metadata.name

@@ -1,4 +1,4 @@
-"""`User` (plu): a user of a LogCluster, with its authentication and its rights."""
+"""`User` (plu): declares a user of a LogCluster, how it logs in, and its rights."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class PasswordSecret(Api, frozen=True, kw_only=True):
 
 
 class Scram(Api, frozen=True, kw_only=True):
-    """A password, for SASL/SCRAM."""
+    """A password with which the user logs in by SASL/SCRAM."""
 
     mechanisms: Annotated[
         Annotated[
@@ -80,7 +80,7 @@ class Scram(Api, frozen=True, kw_only=True):
 
 
 class Account(Api, frozen=True, kw_only=True):
-    """A ServiceAccount of this namespace. Its pods log in with their token."""
+    """A ServiceAccount of this namespace. Its pods log in with their ServiceAccount token."""
 
     name: ObjectName
 
@@ -115,7 +115,7 @@ class ExternalCertificate(Api, frozen=True, kw_only=True):
 
 
 class Authentication(Api, frozen=True, kw_only=True):
-    """How the user logs in: exactly one of these."""
+    """How the user logs in. Exactly one field is set."""
 
     scram: Scram | None = None
     service_account: Account | None = None
@@ -124,7 +124,7 @@ class Authentication(Api, frozen=True, kw_only=True):
 
 
 class RuleResource(Api, frozen=True, kw_only=True):
-    """The resource of a rule."""
+    """The resource that a rule is about."""
 
     type: Literal["Topic", "Group", "Cluster", "TransactionalId"]
     name: Annotated[
@@ -192,13 +192,13 @@ class UserSpec(Api, frozen=True, kw_only=True):
 
 
 class SecretStatus(Api, frozen=True, kw_only=True):
-    """Name of the Secret with the credentials."""
+    """The Secret that holds the user's credentials."""
 
     name: Short
 
 
 class UserStatus(Api, frozen=True, kw_only=True):
-    """The observed state of the user. A projection, never read back."""
+    """Observed state of the user. Written by the operator, which never reads it back."""
 
     observed_generation: Count | None = None
     principal: Annotated[str, Meta(max_length=1024)] | None = None
@@ -208,13 +208,13 @@ class UserStatus(Api, frozen=True, kw_only=True):
 
 
 class User(ClusterObject, frozen=True, kw_only=True):
-    """The object."""
+    """A user of a LogCluster."""
 
     spec: UserSpec
 
     @property
     def user_name(self) -> str:
-        """Return the name of the authenticated user."""
+        """Return the name with which the user is authenticated, as brokers and rules know it."""
         account = self.service_account
         if account is not None:
             return account_user(self.metadata.namespace, account)
@@ -227,28 +227,31 @@ class User(ClusterObject, frozen=True, kw_only=True):
 
     @property
     def scram(self) -> Scram | None:
-        """Return the declared password, or None."""
+        """Return the password that the spec declares, or None if the user logs in otherwise."""
         return None if self.spec.authentication is None else self.spec.authentication.scram
 
     @property
     def certificate(self) -> UserCertificate | None:
-        """Return the declared certificate of the operator, or None."""
+        """Return the operator-issued certificate that the spec declares, or None if the user logs
+        in otherwise."""
         return None if self.spec.authentication is None else self.spec.authentication.tls
 
     @property
     def has_secret(self) -> bool:
-        """Return True if its credentials are written into a Secret."""
+        """Return True if the operator writes this user's credentials into a Secret."""
         return self.scram is not None or self.certificate is not None
 
     @property
     def by_certificate(self) -> bool:
-        """Return True if it authenticates by a certificate, of any authority."""
+        """Return True if the user logs in with a client certificate, from the operator or from an
+        external authority."""
         stated = self.spec.authentication
         return stated is not None and bool(stated.tls or stated.tls_external)
 
     @property
     def service_account(self) -> str | None:
-        """Return the ServiceAccount that it stands for, or None."""
+        """Return the name of the ServiceAccount as which the user logs in, or None if the user logs
+        in otherwise."""
         stated = self.spec.authentication and self.spec.authentication.service_account
         return stated.name if stated else None
 
@@ -262,12 +265,12 @@ class User(ClusterObject, frozen=True, kw_only=True):
 
     @property
     def acls(self) -> tuple[Acl, ...]:
-        """Return one rule for each operation."""
+        """Return the user's rules in the brokers' form: one for each operation."""
         return tuple(acl for _, acl in self.rules)
 
     @property
     def rules(self) -> tuple[tuple[int, Acl], ...]:
-        """Yield one rule for each operation, with its index in `spec.acls`."""
+        """Return the user's rules, one for each operation, each with its index in `spec.acls`."""
         return tuple(
             (
                 number,

@@ -26,13 +26,14 @@ from plimsoll_operator.api.workload import Budget, Load, profile_records
 
 Check = Literal["NoLoss", "NoDuplicate", "Order", "NoGap"]
 ALL_CHECKS: tuple[Check, ...] = ("NoLoss", "NoDuplicate", "Order", "NoGap")
-"""With acks All; the driver leaves NoLoss out with other acks."""
+"""All checks, in the order in which they are reported. NoLoss holds only with acks All and is left
+out otherwise."""
 Phase = Literal["Pending", "Producing", "Verifying", "Completed", "Failed"]
 Verdict = Literal["", "Passed", "Violated", "Inconclusive"]
 
 
 class Produce(Api, frozen=True, kw_only=True):
-    """The records to write."""
+    """The records that the run writes."""
 
     records: Annotated[
         Annotated[int, Meta(ge=1, le=1_000_000_000)] | None,
@@ -66,7 +67,7 @@ class Produce(Api, frozen=True, kw_only=True):
 
 
 class Verify(Api, frozen=True, kw_only=True):
-    """Checks to make; default is all, without NoLoss if acks is Leader or None."""
+    """The checks that the run makes; default is all, without NoLoss if acks is Leader or None."""
 
     checks: Annotated[tuple[Check, ...], Meta(min_length=1, max_length=8)] | None = None
     min_acked_percent: Annotated[
@@ -80,7 +81,7 @@ class Verify(Api, frozen=True, kw_only=True):
 
 
 class Runner(Api, frozen=True, kw_only=True):
-    """The pod that writes and reads, or its executors."""
+    """Settings of the pod that writes and reads the records, and of its executors."""
 
     image: Image | None = None
     resources: ResourceRequirements | None = None
@@ -101,7 +102,7 @@ class Runner(Api, frozen=True, kw_only=True):
 
 
 class VerificationSpec(Api, frozen=True, kw_only=True):
-    """Immutable: a Verification runs once."""
+    """The request. Immutable, since a Verification runs once."""
 
     cluster_ref: LocalClusterRef
     topic: TopicName
@@ -156,14 +157,14 @@ class Counts(Api, omit_defaults=False, frozen=True, kw_only=True):
 
 
 class Milliseconds(Api, frozen=True, kw_only=True):
-    """Percentiles of a distribution."""
+    """Percentiles of a duration, in milliseconds."""
 
     p50: float = 0
     p99: float = 0
 
 
 class Timing(Api, frozen=True, kw_only=True):
-    """Times of the run, and the longest pause of writes."""
+    """Times of the run, and the longest pause between acknowledged writes."""
 
     start_time: Time | None = None
     completion_time: Time | None = None
@@ -175,7 +176,7 @@ class Timing(Api, frozen=True, kw_only=True):
 
 
 class Example(Api, frozen=True, kw_only=True):
-    """One faulty record."""
+    """One record that failed a check."""
 
     topic: Short = ""
     partition: int = 0
@@ -184,7 +185,7 @@ class Example(Api, frozen=True, kw_only=True):
 
 
 class Evidence(Api, frozen=True, kw_only=True):
-    """Details of the verdict."""
+    """Numbers and examples on which the verdict is based."""
 
     report_config_map: Short
     examples: Annotated[tuple[Example, ...], Meta(max_length=20)] = ()
@@ -204,6 +205,7 @@ class VerificationStatus(Api, frozen=True, kw_only=True):
 
 
 class Verification(ClusterObject, frozen=True, kw_only=True):
-    """The object."""
+    """A check of a topic: records are written, read back, and every lost, duplicated or reordered
+    one is reported."""
 
     spec: VerificationSpec

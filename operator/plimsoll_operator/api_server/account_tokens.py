@@ -26,8 +26,8 @@ ALGORITHM = "ES256"
 
 
 class AccountTokens:
-    """Issues ServiceAccount tokens with a signing key of its own. `documents`: by path, the OpenID
-    documents that publish the issuer and its public key."""
+    """Issues ServiceAccount tokens, signed with a key that it creates itself. `documents`: the
+    OpenID documents that publish the issuer and its public key, by URL path."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms

@@ -2,8 +2,8 @@
 
 A client behind a socket chooses by the parameter `fieldValidation` (`kubectl apply` sends Strict);
 the default is a warning. The operator's own requests do not pass here. Only custom resources are
-checked, and no server-side apply, which never accepts an unknown field. Called by `serving`, before
-the request is carried out.
+checked. Server-side apply is not checked here, since it never accepts an unknown field. Called by
+`serving`, before the request is carried out.
 
 Source: Kubernetes' "Server Side Field Validation", and apiserver `pkg/endpoints/handlers`.
 """

@@ -36,8 +36,8 @@ def _collect_dependents(server: MemoryApiServer) -> None:
 
 
 def _collect_one(server: MemoryApiServer, dependent: StoredObject) -> None:
-    """Delete `dependent` if none of its owners exists any more. If only some are gone, remove these
-    from its ownerReferences."""
+    """Delete the object `dependent` if none of its owners exists any more. If only some of its
+    owners are gone, remove these from its ownerReferences."""
     uids = frozenset(owner["uid"] for owner in dependent.metadata.get("ownerReferences") or ())
     absent = frozenset(uid for uid in uids if uid not in server.store.uids)
     if absent == uids:

@@ -48,7 +48,8 @@ FIELDS_OF_EVENTS = GENERAL_FIELDS | {
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Resource:
-    """One kind that the API server in memory serves, with the rules that hold for its objects."""
+    """One kind that the API server in memory serves, with the API rules that hold for its
+    objects."""
 
     kind: Kind
     has_status: bool = False
@@ -59,13 +60,13 @@ class Resource:
     needs_version: bool = False
     """True if an update without a resourceVersion is refused."""
     selectable: frozenset[str] = GENERAL_FIELDS
-    """Fields that a field selector may name."""
+    """Fields that a request's field selector may name."""
     topology: Topology = BUILT_IN_TOPOLOGY
     """Rules for merging lists and maps in patches."""
     fixed: tuple[str, ...] = ()
     """Fields of the spec that no update may change."""
     spec_fixed_but: frozenset[str] | None = None
-    """If not None: the only fields of the spec that an update may change."""
+    """Fields of the spec that an update may change; None: an update may change all but `fixed`."""
     fixed_sentence: str = "field is immutable"
     """The message of the error for a changed immutable field."""
     finalizer: str | None = None
@@ -203,8 +204,8 @@ def custom(definition: Object) -> Iterator[Resource]:
 
 _COMPILED_MAX = 100
 _compiled: OrderedDict[int, tuple[Object, Topology, schema_validation.Check]] = OrderedDict()
-"""Results of `_of_schema` by the schema's identity: several servers in one process serve the same
-definitions."""
+"""Results of `_of_schema`, by the identity of the schema object. Several servers in one process
+serve the same definitions."""
 
 
 def _of_schema(schema: Object) -> tuple[Object, Topology, schema_validation.Check]:

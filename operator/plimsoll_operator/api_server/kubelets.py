@@ -45,7 +45,7 @@ class RuntimeState:
 
 
 class PodRuntime(Protocol):
-    """What the host supplies to run the containers of pods. A pod is identified by its uid."""
+    """Runs the containers of pods; the host supplies it. A pod is identified by its uid."""
 
     def place(self, pod: Object) -> str | None:
         """Return the name of the node on which the pod shall run, or None to leave the pod
@@ -75,7 +75,7 @@ class Kubelets:
         self._started: dict[str, Object] = {}
         """Pods given to the runtime, by uid."""
         self._stopping: dict[str, int] = {}
-        """Grace period of each stopping pod in seconds, by uid."""
+        """Grace period of each stopping pod in seconds, by the pod's uid."""
 
     def reconcile(self) -> None:
         """Advance every pod and every volume claim by one step."""
@@ -89,8 +89,8 @@ class Kubelets:
             self._keep(claim)
 
     def _forget(self, uid: str) -> None:
-        """Kill the containers of a started pod that was removed from the API server without its
-        kubelet."""
+        """Kill the containers of a started pod (by its uid) that a client removed from the API
+        server without waiting for its kubelet."""
         self._runtime.stop(self._started.pop(uid), 0)
         self._stopping.pop(uid, None)
 
@@ -230,15 +230,16 @@ def _container_state(state: RuntimeState, since: str) -> Object:
 
 
 class Workloads:
-    """Garbage collection, the StatefulSet controller and the kubelets, over one API server and one
-    runtime of pods."""
+    """The controllers that run pods: garbage collection, the StatefulSet controller and the
+    kubelets, over one API server and one runtime of pods."""
 
     def __init__(self, server: MemoryApiServer, runtime: PodRuntime) -> None:
         self._server = server
         self._kubelets = Kubelets(server, runtime)
 
     def reconcile(self) -> None:
-        """Run each of them once, in that order."""
+        """Run garbage collection, the StatefulSet controller and the kubelets once, in that
+        order."""
         garbage_collection.collect(self._server)
         stateful_sets.reconcile(self._server)
         self._kubelets.reconcile()

@@ -16,10 +16,10 @@ from typing import Any
 from plimsoll_operator.kube.kube_api import Object
 
 Names = tuple[str, ...]
-"""The path to a value by field names, leaving out the elements of lists."""
+"""Path to a value in an object: the field names that lead to it. Elements of lists are left out."""
 KeysOf = Callable[[Names, list[Any]], tuple[str, ...] | None]
-"""(path of a list, the list) → the fields that identify its items: `()` for a set, None for an
-atomic list."""
+"""Function of (path of a list, the list) that returns the fields that identify its items: `()` for
+a set, None for an atomic list."""
 
 _METADATA: dict[Names, tuple[str, ...]] = {
     ("metadata", "ownerReferences"): ("uid",),

@@ -39,7 +39,8 @@ _KEY_SENTENCE = (
     "start with '..' or be '.'"
 )
 _LABELS = frozenset({resources.NAMESPACES, resources.SERVICES})
-"""Kinds of which an object's name is one DNS label, since it becomes a part of host names."""
+"""Kinds of which each object's name must be one DNS label, because it becomes a part of host
+names."""
 
 
 def is_key(key: str) -> bool:

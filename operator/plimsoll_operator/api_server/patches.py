@@ -17,10 +17,10 @@ from plimsoll_operator.api_server.lists import Names, Topology, element
 from plimsoll_operator.kube.kube_api import Object
 
 Path = tuple[str, ...]
-"""The path to a field or a list element from the object's root; `lists.element` names an
-element."""
+"""Path to a field or a list element from the object's root. `lists.element` gives the component
+that stands for an element."""
 Applied = Mapping[str, frozenset[Path]]
-"""By manager, the paths of the fields that it last applied."""
+"""For each manager of fields: the paths of the fields that it last applied."""
 
 NOT_OWNED = frozenset(
     ("metadata", name)
@@ -151,8 +151,8 @@ def applied(live: Any, config: Any, topology: Topology, names: Names = ()) -> An
 def without(
     live: Object, gone: frozenset[Path], kept: frozenset[Path], topology: Topology
 ) -> Object:
-    """Return `live` without the fields and list elements in `gone`. A list element that contains a
-    path of `kept` stays, and loses only its fields in `gone`."""
+    """Return `live` without the fields and list elements at the paths `gone`. A list element that
+    contains a path of `kept` stays, and loses only its fields in `gone`."""
     if not gone:
         return live
     left = _without(live, (), (), _Removal(gone, kept, topology))
@@ -161,7 +161,7 @@ def without(
 
 
 class _Removal:
-    """The paths to remove from one object, indexed for `_without`."""
+    """The paths to remove from one object, in the form that `_without` looks them up in."""
 
     def __init__(self, gone: frozenset[Path], kept: frozenset[Path], topology: Topology) -> None:
         self.topology = topology

@@ -20,7 +20,8 @@ from plimsoll_operator.api_server.status_errors import StatusCause
 
 Schema = dict[str, Any]
 Check = Callable[[Any, str, list[StatusCause]], Any]
-"""(value, its path, list to which errors are added) → the value, pruned and with defaults."""
+"""Function of (value, path of the value, list to which errors are added) that returns the value,
+pruned and with defaults."""
 
 _INT_OR_STRING = "x-kubernetes-int-or-string"
 _PRESERVE = "x-kubernetes-preserve-unknown-fields"
@@ -34,7 +35,8 @@ _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
     "integer or string": (int, str),
 }
 _TAKES_BOOLEANS = frozenset({"object", "array", "string", "boolean"})
-"""Types with Python classes that exclude booleans; in Python, booleans are integers."""
+"""JSON types of which the Python class excludes booleans, or that are boolean. Other types need a
+test of their own, since in Python booleans are integers."""
 
 
 def compiled(schema: Schema) -> Check:
@@ -97,7 +99,7 @@ def _type_name(value: Any) -> str:
 
 
 class _ErrorType(Enum):
-    """The `reason` of a StatusCause. Each has a message of its own form (`_cause`)."""
+    """The `reason` of a StatusCause. `_cause` makes a message of its own form for each."""
 
     INVALID = "FieldValueInvalid"
     NOT_SUPPORTED = "FieldValueNotSupported"

@@ -1,11 +1,11 @@
 """`MemoryApiServer`: turns a request into an answer as a real API server does, and its transport.
 
-Deterministic: time and uids are passed in, nothing waits, nothing is random. Its behaviour is
-stated as a contract (`tests/plimsoll_operator/kube/contract.py`), which a real API server passes
-too. Left out: authentication, admission beyond the namespace's, CEL rules of CRDs, conversion
-between versions, old resourceVersions in reads, and `managedFields`. Events are stored separately
-for `v1` and `events.k8s.io`. `MemoryTransport` answers at once and loses nothing; a simulator adds
-latency and loss around it.
+The server is deterministic: time and uids are passed in, nothing waits, nothing is random. Its
+behaviour is stated as a contract (`tests/plimsoll_operator/kube/contract.py`), which a real API
+server passes too. It leaves out authentication, admission beyond the namespace's, CEL rules of
+CRDs, conversion between versions, old resourceVersions in reads, and `managedFields`. Events are
+stored separately for `v1` and `events.k8s.io`. `MemoryTransport` answers at once and loses nothing;
+a simulator adds latency and loss around it.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ BODY_BYTES_MAX = 3 * 2**20
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 JSON_PATCH = "application/json-patch+json"
 MEDIA = frozenset({JSON, MERGE, STRATEGIC}) | APPLY
-"""Accepted media types of request bodies. A browser sends none of them to another site without a
+"""Media types that a request body may have. A browser sends none of them to another site without a
 preflight request."""
 TARGETS_MAX = 1_000
-"""Bound on the cached targets of paths."""
+"""Bound on the cached results of `target`, one for each URL path."""
 PAGES_MAX = 1_000
 """Bound on the lists that clients have fetched in part. Beyond it the oldest is dropped; the
 request for its next page gets the error Expired."""

@@ -1,11 +1,11 @@
 """The API server in memory behind a socket, so that `kubectl` and other clients work against it.
 
-It answers only its owner, who has the token, as an administrator; a host binds it to loopback. A
-page that the owner visits can send requests to loopback from the owner's machine. It lacks the
-token, and is refused before that check, because a browser names the page's site in `Origin`, or in
-`Host` if a name was made to resolve to this machine (DNS rebinding). Protobuf is not supported, so
-`kubectl create` needs a file (`-f`); `apply`, `get`, `describe`, `patch`, `label` and `delete`
-work.
+It answers only the person who has its token, and as an administrator; its host binds it to
+loopback. A web page that this person visits can send requests to loopback. Such a request lacks the
+token, and is refused even before that check, because the browser names the page's site in `Origin`,
+or in `Host` if a name was made to resolve to this machine (DNS rebinding). Protobuf is not
+supported, so `kubectl create` needs a file (`-f`); `apply`, `get`, `describe`, `patch`, `label` and
+`delete` work.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class OwnerAccess:
 
 STOP_SECONDS = 1.0
 OPENAPI_V2 = "/openapi/v2"
-"""`kubectl` requests this for a kind that is not in `/openapi/v3`, before it reports the kind as
-unknown. An empty Protobuf document is an empty body."""
+"""Path that `kubectl` requests for a kind that is not in `/openapi/v3`, before it reports the kind
+as unknown. The response is an empty body, which is an empty Protobuf document."""
 _OPENAPI_V2_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _OF_OBJECTS = frozenset({"ADDED", "MODIFIED", "DELETED"})
 _WATCHES = ("1", "true")

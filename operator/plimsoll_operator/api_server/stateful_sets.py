@@ -50,8 +50,8 @@ def found(server: MemoryApiServer, kind: Kind, namespace: str, name: str) -> Sto
 def target(
     server: MemoryApiServer, kind: Kind, namespace: str, name: str | None, *, status: bool = False
 ) -> RequestTarget:
-    """Return the target by which `Writes` addresses an object, a collection (`name` None), or a
-    status."""
+    """Return the target by which `Writes` addresses one object, or the collection of a kind if
+    `name` is None. `status`: address the object's status."""
     resource = server.store.resources[kind.path()]
     return RequestTarget(resource=resource, namespace=namespace, name=name, status=status)
 
@@ -160,8 +160,8 @@ class _Set:
         }
 
     def _tell(self, ordinal: int, error: StatusError) -> None:
-        """Write a Warning Event that says why the pod `ordinal` cannot be created; once for each
-        message."""
+        """Write a Warning Event that says why the pod `ordinal` cannot be created. Write it once
+        for each message."""
         pod = f"{self._name}-{ordinal}"
         name = f"{self._name}.{_digest([pod, error.message])}"
         if found(self._server, resources.CORE_EVENTS, self._namespace, name) is not None:

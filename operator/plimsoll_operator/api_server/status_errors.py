@@ -18,7 +18,7 @@ MODIFIED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusCause:
-    """What is wrong with one field of a request. `kubectl` prints it as one line."""
+    """An error in one field of a request. `kubectl` prints it as one line."""
 
     field: str
     reason: str
@@ -57,7 +57,8 @@ class StatusError(Exception):
 
 
 def qualified(kind: Kind) -> str:
-    """Return the plural with its API group, `topics.plimsoll.dev`; without one, `pods`."""
+    """Return the kind's plural with its API group, as in `topics.plimsoll.dev`; for a kind of the
+    core group only the plural, as in `pods`."""
     group = kind.api_version.rpartition("/")[0]
     return f"{kind.plural}.{group}" if group else kind.plural
 
@@ -89,14 +90,15 @@ def conflict(kind: Kind, name: str, why: str = MODIFIED) -> StatusError:
 
 
 def by_kind(kind: Kind) -> str:
-    """Return the kind with its API group, `Topic.plimsoll.dev`; without one, `Pod`."""
+    """Return the kind's name with its API group, as in `Topic.plimsoll.dev`; for a kind of the core
+    group only the name, as in `Pod`."""
     group = kind.api_version.rpartition("/")[0]
     return f"{kind.kind}.{group}" if group else kind.kind
 
 
 def precondition_failed(kind: Kind, name: str, why: str) -> StatusError:
-    """Return the 409 for a DELETE with a wrong uid or resourceVersion. Its text names the kind,
-    where the 409 of an update names the plural."""
+    """Return the error (409) for a DELETE that states a wrong uid or resourceVersion. As in a real
+    API server, its text names the kind; the 409 of an update names the plural."""
     text = f'Operation cannot be fulfilled on {by_kind(kind)} "{name}": {why}'
     return StatusError(409, "Conflict", text, {**details(kind, name), "kind": kind.kind})
 
@@ -122,7 +124,7 @@ def expired(message: str) -> StatusError:
 
 
 def invalid(kind: Kind, name: str, causes: Sequence[StatusCause]) -> StatusError:
-    """Return the 422 that lists every invalid field."""
+    """Return the error (422) that lists every invalid field of an object."""
     said = [f"{cause.field}: {cause.message}" for cause in causes]
     listed = said[0] if len(said) == 1 else f"[{', '.join(said)}]"
     text = f'{by_kind(kind)} "{name}" is invalid: {listed}'

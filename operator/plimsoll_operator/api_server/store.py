@@ -1,8 +1,8 @@
 """All objects under one revision counter, the latest changes, and the watchers of changes.
 
-An object's body is never changed in place: a write stores another one, which may share its parts.
-So a backup, a page of a list and a watch hold references, and nothing is copied. The store applies
-no rule of the API; `writes` and `server` do.
+An object's body is never changed in place: a write stores a new body, which may share parts with
+the old one. So a backup, a page of a list and a watch hold references, and nothing is copied. The
+store applies no rule of the API; `writes` and `server` do.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
 
 class StoredObject:
     """One object at one revision. Its JSON is encoded when it is first needed, and then kept.
-    `applied`: the fields that each manager last applied."""
+    `applied`: for each manager of fields, those that it last applied."""
 
     __slots__ = ("_encoded", "_item", "applied", "body", "resource", "revision")
 
@@ -108,15 +108,16 @@ class Store:
         self.revision = FIRST_REVISION
         self.resources: dict[str, Resource] = {row.root: row for row in BUILT_IN}
         self.servings = 0
-        """Number of times that the set of served kinds was changed."""
+        """How often the set of served kinds has changed."""
         self.observers: list[Observer] = []
         self.history: deque[ObjectChange] = deque(maxlen=HISTORY_CHANGES)
         self.history_since = FIRST_REVISION
         """The oldest revision from which a watch can start: `history` has all later changes."""
         self.restores = 0
-        """Number of restores of a backup. A restore ends every open watch."""
+        """How often a backup was restored. A restore ends every open watch."""
         self.dependents: dict[str, dict[tuple[str, Key], None]] = {}
-        """By uid of an owner, which may not exist: the objects with an ownerReference to it."""
+        """For the uid of each owner (existing or not): the objects with an ownerReference to it, as
+        (kind, key)."""
         self.uids: dict[str, None] = {}
         self._tables: Tables = {}
 
@@ -193,8 +194,8 @@ class Store:
         return Backup(tables=tables, revision=self.revision)
 
     def restore(self, backup: Backup) -> None:
-        """Replace all objects, and the revision, by those of the backup. Observers are not called;
-        open watches end."""
+        """Replace all objects and the revision by those of the backup. Observers are not called;
+        all open watches end."""
         self._tables = {root: dict(table) for root, table in backup.tables.items()}
         self.revision = self.history_since = backup.revision
         self.history.clear()

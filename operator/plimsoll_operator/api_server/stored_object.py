@@ -1,7 +1,7 @@
 """Derives the stored object from a body that creates or updates it. Pure.
 
-Holds the rules of every kind; `kinds.Resource` states which of them hold for one. Defaults of
-built-in kinds are in `defaults`. Left out: validation of built-in kinds' specs beyond immutable
+Holds the rules of all kinds; `kinds.Resource` states which of them hold for one kind. Defaults of
+built-in kinds are in `defaults`. Not checked: validity of built-in kinds' specs beyond immutable
 fields, admission plug-ins, quotas. Source: apiserver `pkg/registry/rest/{create,update}.go`,
 apimachinery `pkg/api/validation`.
 """
@@ -113,7 +113,8 @@ def check_versions(resource: Resource, old: Object, body: Object) -> None:
 
 
 def unversioned(resource: Resource, name: str) -> StatusError:
-    """Return the 422 for an update without a resourceVersion, for kinds that require one."""
+    """Return the error (422) for an update without a resourceVersion, for kinds that require
+    one."""
     text = "Invalid value: 0: must be specified for an update"
     cause = StatusCause(field="metadata.resourceVersion", reason="FieldValueInvalid", message=text)
     return invalid(resource.kind, name, [cause])

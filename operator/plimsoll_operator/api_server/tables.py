@@ -1,4 +1,4 @@
-"""Objects as a `Table`, the format of `kubectl get`: the server chooses the columns.
+"""Formats objects as a `Table`, from which `kubectl get` prints: the server chooses the columns.
 
 Custom resources show the columns of their definition (`additionalPrinterColumns`); Events and pods
 show the first columns of a real API server; other kinds show name and age. Pure; called by

@@ -15,15 +15,15 @@ from plimsoll_operator.api_server.status_errors import StatusError, bad_request,
 from plimsoll_operator.api_server.store import ObjectChange, Store, StoredObject
 
 LINES_MAX = 10_000
-"""Bound on the lines of a watch that the client has not taken. Beyond it the watch ends, and the
-client must list again."""
+"""Bound on the lines of one watch that its client has not taken yet. Beyond it the watch ends, and
+the client must list again."""
 
 Encode = Callable[[StoredObject], bytes]
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """The objects that a list or a watch covers: those of one kind, in one namespace (None: all),
-    for which `takes` returns True. `encode` makes the bytes of each."""
+    for which `takes` returns True. `encode` returns the JSON of an object."""
 
     resource: Resource
     namespace: str | None
@@ -32,8 +32,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Watch:
-    """One open watch. `lines`: encoded events that were not taken yet; `on_line` is called when one
-    is added; `ended`: True if no more will follow."""
+    """One open watch. `lines`: encoded events that the client has not taken yet; `on_line`: called
+    when a line is added; `ended`: True if no more lines will follow."""
 
     def __init__(self, store: Store, selection: Selection, version: str) -> None:
         self.lines: deque[bytes] = deque()
@@ -107,7 +107,7 @@ class Watch:
         self.on_line()
 
     def _fail(self, error: StatusError) -> None:
-        """End the watch with a last event of type ERROR, upon which the client lists again."""
+        """End the watch with a last event of type ERROR. The client must list again."""
         self.lines.append(msgspec.json.encode({"type": "ERROR", "object": error.body}))
         self.close()
         self.on_line()

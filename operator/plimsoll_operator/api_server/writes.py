@@ -34,12 +34,12 @@ MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 GRACE_SECONDS_DEFAULT = 30
 _LASTS = frozenset({resources.NAMESPACES.plural, resources.CRDS.plural})
-"""Plurals of kinds with objects that stay, terminating, until `garbage_collection` has deleted what
-belongs to them."""
+"""Plurals of the kinds (namespaces, CRDs) of which a deleted object stays, terminating, until
+`garbage_collection` has deleted everything that belongs to it."""
 
 
 class RequestTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request addresses: an object, a collection of objects (`name` None), or an object's
+    """The target of a request: an object, a collection of objects (`name` None), or an object's
     status."""
 
     resource: Resource
@@ -241,8 +241,8 @@ class Writes:
     def delete(
         self, target: RequestTarget, options: Object, *, dry_run: bool
     ) -> StoredObject | None:
-        """Delete an object. Return None if it is gone at once, else the stored object, which
-        terminates (unchanged if `dry_run`)."""
+        """Delete the target object. Return None if it is removed at once, else the stored object,
+        which is now terminating (unchanged if `dry_run`)."""
         old = self.existing(target)
         wanted = options.get("preconditions") or {}
         stored_object.check_preconditions(target.resource, old.body, wanted)
@@ -278,8 +278,8 @@ class Writes:
         return self._store.put(stored.resource, body, stored.applied)
 
     def _end_if_due(self, stored: StoredObject) -> StoredObject:
-        """Remove a terminating object that has no finalizer and no grace period left. Return the
-        object as it is, or as it was removed."""
+        """Remove the object if it is terminating and has neither a finalizer nor a grace period
+        left. Return the stored object as it is then, or as it was when removed."""
         meta = stored.metadata
         waits = meta.get("finalizers") or meta.get("deletionGracePeriodSeconds")
         if not meta.get("deletionTimestamp") or waits:
@@ -359,8 +359,8 @@ def _grace_seconds(resource: Resource, old: StoredObject, options: Object) -> in
 
 
 def _going(resource: Resource, body: Object, seconds: int, now_ms: int) -> Object:
-    """Return the body of a terminating object, with the deletionTimestamp `seconds` from now.
-    Return it unchanged if it already terminates no later."""
+    """Return the body of a terminating object, with a deletionTimestamp `seconds` after `now_ms`.
+    Return it unchanged if it already terminates no later than that."""
     meta = dict(body["metadata"])
     earlier = meta.get("deletionGracePeriodSeconds", seconds)
     if "deletionTimestamp" in meta and seconds >= earlier:
@@ -376,5 +376,5 @@ def _going(resource: Resource, body: Object, seconds: int, now_ms: int) -> Objec
 
 
 def _suffix(uid: str) -> str:
-    """Return five characters of the uid, with which a generated name ends."""
+    """Return five characters of the uid, for the end of a generated name."""
     return "".join(char for char in uid.lower() if char.isalnum())[-5:].rjust(5, "x")
