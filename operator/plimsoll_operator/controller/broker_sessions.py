@@ -1,12 +1,12 @@
 """Tracks which connections each broker process has to the controller, and proves its death when the
 last one is closed.
 
-A broker process is named by its broker id and broker epoch (a lifetime). The server reports its
-connections here. A lifetime is proven dead if the peer closed its last connection and its
-replication listener refuses a new one: that listener is the process's own, while something in front
-of the client listeners may refuse in its place. Anything less proves nothing, and the session
-timeout decides. A hook lets the operator add evidence from pods. Source: ARCHITECTURE.md, "The
-controller": failure detection.
+A broker process is identified by its broker id and broker epoch (a lifetime). The server reports
+its connections here. A lifetime is proven dead if the peer closed its last connection and its
+replication listener refuses a new one: only the process itself opens that listener, whereas a proxy
+in front of the client listeners may refuse in its place. If either is missing, nothing is proven,
+and the broker is fenced at the session timeout. A hook lets the operator add evidence from pods.
+Source: ARCHITECTURE.md, "The controller": failure detection.
 
 A host answers a connection to a closed port with a TCP reset. A firewall that rejects, as network
 plugins do without an allowing NetworkPolicy, mostly answers with ICMP "port unreachable", and the
@@ -37,7 +37,8 @@ from plimsoll_operator.controller.controller_term import Controller
 IP_RECVERR = 11
 IPV6_RECVERR = 25
 ORIGINS_ICMP = {2, 3}
-"""SO_EE_ORIGIN_ICMP and SO_EE_ORIGIN_ICMP6."""
+"""Values of `ee_origin` in a socket's error queue that stand for ICMP (SO_EE_ORIGIN_ICMP) and
+ICMPv6 (SO_EE_ORIGIN_ICMP6)."""
 ERROR_BYTES_MAX = 512
 
 
@@ -102,17 +103,17 @@ CONNECT_MS_MAX = 500
 
 Lifetime = tuple[BrokerId, BrokerEpoch]
 Evidence = Callable[[Broker], Awaitable[str | None]]
-"""Read a broker's pod from the API server. Return a sentence if the pod's process has ended, else
-None."""
+"""Function that reads a broker's pod from the API server. It returns a sentence if the pod's
+process has ended, else None."""
 Enrich = Callable[[RegisterBroker], Awaitable[RegisterBroker | Refused]]
-"""Return a registration with the fields that the broker cannot know itself (its rack), or a
-refusal. Takes a bounded time."""
+"""Function that adds to a registration the fields that the broker cannot know itself (its rack). It
+returns the registration or a refusal, within a bounded time."""
 
 
 class BrokerSessions:
-    """Command connections of one cluster's brokers. The server reports each that opens or closes.
-    After the last connection of a broker process was closed by the peer, its death is proven or
-    left to the session timeout."""
+    """Open command connections of one cluster's brokers. The server reports each connection that
+    opens or closes. When the peer has closed the last connection of a broker process, the process
+    is probed: either its death is proven, or the session timeout decides."""
 
     def __init__(
         self,
@@ -132,12 +133,11 @@ class BrokerSessions:
 
     def may_propose(self, number: int, lifetime: Lifetime) -> bool:
         """Return True if an ISR proposal that arrives on connection `number` may be decided. Return
-        False if the same lifetime has already proposed over a newer connection.
-
-        A broker leaves a connection before it asks again over a newer one. Proposals still held by
-        the older one must not be decided after the answer to their copy: a leader that was told
-        "never" stops counting on a member that the older copy would add.
-        """
+        False if the same lifetime (broker process) has already proposed over a newer connection. A
+        broker gives up a connection before it repeats a proposal over a newer one. Proposals that
+        still wait on the older connection must not be decided after the repeated one was answered:
+        a leader that was told that its proposal will never be applied stops counting the member
+        that the older copy would add."""
         broker = self._controller.image.brokers.get(lifetime[0])
         if broker is None or broker.broker_epoch != lifetime[1]:
             return True  # the decision refuses it

@@ -6,8 +6,8 @@ with all queued records applied). An answer, refusals and heartbeat flags includ
 when the last record queued at its decision is committed. `Committer` appends what is queued through
 the `Journal`, one append in flight and never re-ordered, and runs for the length of a term. On a
 certain failure the speculative part is dropped as a whole, and every waiting request is answered
-NotController; any other failure ends the term. Nothing here decides. Source: ARCHITECTURE.md, "The
-metadata log lives on the Kubernetes API".
+NotController; any other failure ends the term. This module decides nothing. Source:
+ARCHITECTURE.md, "The metadata log lives on the Kubernetes API".
 """
 
 from __future__ import annotations
@@ -298,8 +298,8 @@ def _image_of(snapshot: Snapshot) -> ClusterImage:
 
 
 def wholes(batches: Sequence[Batch]) -> list[tuple[Batch, ...]]:
-    """Return the batches as tuples that become visible together: each single batch alone, and the
-    batches of a group together."""
+    """Group batches that become visible together: return a tuple of one batch for each single
+    batch, and a tuple of all its batches for each group."""
     keyed = groupby(batches, key=lambda batch: batch.group or f"single {batch.sequence}")
     return [tuple(members) for _, members in keyed]
 

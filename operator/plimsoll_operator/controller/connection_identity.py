@@ -1,12 +1,12 @@
 """Determines which broker one connection to the controllers' port speaks for, and limits
 connections until that is known.
 
-The server asks before it passes a request on. A connection speaks for one broker for good, the
-first that it names; a request that names another broker or another broker epoch is refused. The
-connection is identified once the metadata log knows the broker epoch that it names. With a
-certificate the identity is proven (`inside_server`). Without one, connections that are not
-identified (strangers) share bounds of number and bytes, so that they take nothing that brokers
-need.
+The server calls this before it passes a request on. A connection speaks for one broker until it is
+closed, the first that it names; a request that names another broker or another broker epoch is
+refused. The connection is identified once the metadata log knows the broker epoch that it names.
+With a certificate the identity is proven (`inside_server`). Without one, connections that are not
+identified (strangers) share limits on their number and bytes, so that they cannot exhaust what
+brokers need.
 """
 
 from __future__ import annotations
@@ -136,8 +136,8 @@ class Strangers:
         self._held.pop(connection, None)
 
     def holds(self, connection: ClosableConnection, size: int) -> bool:
-        """Note that the connection's incomplete request has `size` bytes. Return False if all
-        connections in the set together hold too many."""
+        """Record that the connection's incomplete request has `size` bytes. Return False if the
+        incomplete requests of all connections in the set exceed `STRANGERS_BYTES_MAX` together."""
         if connection in self._held:
             self._held[connection] = size
         return sum(self._held.values()) <= STRANGERS_BYTES_MAX

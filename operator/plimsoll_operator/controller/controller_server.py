@@ -1,9 +1,10 @@
-"""The controllers' TCP server: frames in, requests to the right controller, replies out.
+"""The controllers' TCP server: decodes requests, passes each to the controller of its cluster, and
+sends the replies.
 
-Brokers open two kinds of connections: commands (replies may overtake, each carries its correlation
-id) and the metadata stream. One server serves every cluster of the process; for a cluster that it
-does not lead it answers NOT_CONTROLLER. It decides nothing. An invalid frame closes its own
-connection only.
+Brokers open two kinds of connections: for commands, where replies may overtake one another and each
+carries its correlation id, and for the metadata stream. One server serves every cluster of the
+process; a request for a cluster that the process does not lead is answered NOT_CONTROLLER. The
+server decides nothing. An invalid frame closes only the connection that sent it.
 """
 
 from __future__ import annotations
@@ -134,8 +135,8 @@ class ControllerServer:
     are added and removed by their cluster's id."""
 
     def __init__(self, host: str, port: int, inside: InsideServer | None = None) -> None:
-        """Create the server. `inside` holds the certificates to present and the peers to accept;
-        None without mutual TLS."""
+        """Create the server. `inside`: the TLS identities to present and the peers to accept; None:
+        connections without TLS."""
         self._host = host
         self.inside = inside
         self._port = port
@@ -246,8 +247,8 @@ class ServerConnection(asyncio.Protocol):
         self._patience = loop.call_later(FIRST_FRAME_MS_MAX / 1000, self._out_of_patience)
 
     def _out_of_patience(self) -> None:
-        """Close the connection if it has not named a registered broker in time, unless a request
-        still waits for its commit. Called by a timer, which it sets again otherwise."""
+        """Close the connection if it has not named a registered broker within its time. If a
+        request of it still waits for its commit, check again later instead. Called by a timer."""
         if self._silent:
             self.close("no complete request received in time")
         elif self._tasks or asyncio.get_running_loop().time() < self._stranger_until:
@@ -466,8 +467,8 @@ class ServerConnection(asyncio.Protocol):
             self._send(correlation_id, reply)
 
     def _turned_away(self, controller: Controller) -> bool:
-        """Close the connection and return True if the cluster's mode refuses its certificate, or
-        the lack of one. Return False otherwise."""
+        """Close the connection and return True if the cluster's committed TLS mode refuses the
+        peer's certificate, or a peer without one. Return False otherwise."""
         inside = self._server.inside
         reason = "" if inside is None else inside.refuses_now(controller.cluster_id, self._peer)
         if reason:
@@ -489,12 +490,10 @@ class ServerConnection(asyncio.Protocol):
 
 
 def _of_another_term(command: control.Command, controller: Controller) -> Refused | None:
-    """Return a refusal if the request is an ISR proposal that was sent to another controller epoch,
-    else None. The broker sends it again to this term.
-
-    A copy delayed over failovers could otherwise be committed after its leader had learned from a
-    later term that the proposal is not applied (docs/protocol.md 4.6).
-    """
+    """Return a refusal if the request is an ISR proposal that was addressed to another controller
+    epoch, else None. The broker then sends the proposal again, to this term. Otherwise a copy
+    delayed over several failovers could be committed after its leader had learned from a later term
+    that the proposal is not applied (docs/protocol.md 4.6)."""
     if not isinstance(command.request, AlterPartition):
         return None
     if command.controller_epoch == controller.epoch:

@@ -1,4 +1,4 @@
-"""The controller's counters and durations; `operator_metrics` exposes them, tests read them."""
+"""Counters and durations of a controller. `operator_metrics` exposes them, and tests read them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 _LATENCY_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 COMMITS_TIMED = 1_000
 COMMITS_REMEMBERED = 4_096
-"""Number of commits of which the times are kept. If a broker is further behind, the age of its
-backlog is a lower bound."""
+"""Number of commits of which the time is remembered. If a broker is further behind than that, the
+reported age of its backlog is less than the true one."""
 
 
 class Commit(NamedTuple):

@@ -1,10 +1,10 @@
 """One cluster's controller: opens its metadata log, takes over, decides, commits, answers.
 
-The server calls `request` for brokers, reconcilers call it for objects; `plimsoll_core.controller`
-decides. A term runs from a committed `ControllerChanged` to the log's first failure; then the
-speculative part is dropped. Speculative state never leaves the process, and no answer is based on
-it before its commit. Source: ARCHITECTURE.md, "The controller" and "The metadata log lives on the
-Kubernetes API".
+The server calls `request` for brokers, and reconcilers call it for objects;
+`plimsoll_core.controller` decides. A term begins with a committed `ControllerChanged` and ends at
+the first failure of the log, when everything uncommitted is dropped. Speculative state never leaves
+the process, and no answer is based on it before its commit. Source: ARCHITECTURE.md, "The
+controller" and "The metadata log lives on the Kubernetes API".
 """
 
 from __future__ import annotations
@@ -88,9 +88,9 @@ class ControllerOptions:
     backoff_ms: int = 100
     backoff_ms_max: int = 5_000
     claim_ms: int = 60_000
-    """For how long a broker that no longer reports is believed to hold metadata that this log
-    lacks. After that, the controller waits `listen_ms` for its report before it commits
-    anything."""
+    """For how many milliseconds a broker that no longer reports is believed to hold metadata that
+    this log lacks. After that, the controller waits `listen_ms` for a report of the broker before
+    it commits anything."""
     listen_ms: int = 10_000
     on_open: Callable[[OpenedLog], None] | None = None
     """Called with the log each time it was read, before the term's first commit."""
@@ -98,12 +98,13 @@ class ControllerOptions:
     """Random key from which topic ids are made. If empty, topic ids are predictable, as in
     simulations."""
     waited_ms: Callable[[], int] = lambda: 0
-    """Return the total time for which this process was ready to run but had no processor. It does
-    not count as a broker's silence: requests that arrived meanwhile may still be unread."""
+    """Function that returns for how many milliseconds in total this process was ready to run but
+    had no processor. This time does not count as a broker's silence: requests that arrived
+    meanwhile may still be unread."""
     opinion_ms: int = 60_000
-    """For how long this controller remembers that it handed over because many brokers fell silent
-    at once. It is longer than the pause in which another operator may lead. An older observation
-    says nothing about brokers that fall silent much later."""
+    """For how many milliseconds this controller remembers that it handed over because many brokers
+    fell silent at once. The time is longer than the pause in which another operator may lead. An
+    older observation says nothing about brokers that fall silent much later."""
 
 
 logger = logging.getLogger("plimsoll.controller")
@@ -112,10 +113,10 @@ TAKE_OVER_ATTEMPTS = 5
 ACTIVATE_AGAIN_MS = 200
 STOP_MS_MAX = 2_000
 STARVED_MS = 60_000
-"""A controller is starved for this long after a tick interval in which `is_starved` holds. It does
-not hand over: the next controller would observe the same, and each take-over costs processor time
-that is missing. It decides by its own observation, one session timeout later (`fencing` of
-the core)."""
+"""For how many milliseconds a controller counts as starved of processor time after a tick interval
+in which `is_starved` holds. A starved controller does not hand over: the next controller would
+observe the same, and each take-over costs processor time that is missing. It decides by its own
+observation, one session timeout later (`fencing` of the core)."""
 
 
 class _HandOver(Exception):
@@ -183,7 +184,7 @@ class Controller:
         return self._clock.now_ms()
 
     def outlook(self, partition: Partition) -> Outlook:
-        """Return why an unhealthy partition is unhealthy, and the brokers that it waits for."""
+        """Return why the partition is unhealthy, and the brokers that it waits for."""
         now_ms = self._clock.now_ms()
         turn = DecisionContext(
             image=self.image, soft=self.soft, now_ms=now_ms, settings=self.settings
@@ -192,7 +193,7 @@ class Controller:
 
     @property
     def active(self) -> bool:
-        """True between a completed take-over and the end of the term."""
+        """Return True between a completed take-over and the end of the term."""
         return self._active
 
     @property
@@ -206,20 +207,20 @@ class Controller:
 
     @property
     def waiting(self) -> int:
-        """Number of decisions that are not committed yet."""
+        """Return the number of decisions that are not committed yet."""
         return self._committer.queue.queued
 
     @property
     def unconfirmed(self) -> bool:
-        """True if nothing in the last `confirmed_ms` proved that this is still the active
-        controller. Its answers then extend no broker's lease."""
+        """Return True if nothing has proven within the last `confirmed_ms` that this is still the
+        active controller. Its answers then extend no broker's lease."""
         if self.options.always_confirmed:
             return False
         return self._clock.now_ms() - self._committer.confirmed_at_ms > self.options.confirmed_ms
 
     def confirm(self, started_ms_ago: int = 0) -> None:
-        """Note that the operator's Lease was renewed by a call that began `started_ms_ago`
-        milliseconds ago: this is still the active controller."""
+        """Record that this was the active controller `started_ms_ago` milliseconds ago, when the
+        call began that has now renewed the operator's Lease."""
         self._committer.confirm(started_ms_ago)
 
     def subscribe(self, callback: Subscriber) -> None:

@@ -1,8 +1,8 @@
 """The clock of the controller's decisions: milliseconds since 1970, read once when the clock is
 made and monotonic from then on.
 
-Sessions need a clock that never steps; records need times that mean something to a reader.
-`controller_term` reads it and passes values on; the core never sees a clock.
+Sessions of brokers need a clock that never steps, and records need times that mean something to a
+reader. `controller_term` reads this clock and passes the values to the core, which has none.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def _monotonic_ms() -> int:
 
 
 async def tick_forever(clock: Clock, interval_ms: int, tick: Callable[[int], None]) -> None:
-    """Call `tick` every `interval_ms` until cancelled, with its delay in milliseconds. The event
-    loop runs a few turns before each call, so that heartbeats already in the sockets are read
-    before a broker counts as silent."""
+    """Call `tick` every `interval_ms` until cancelled, with the delay of the call in milliseconds.
+    Before each call the event loop runs a few turns, so that heartbeats that wait in the sockets
+    are read before a broker counts as silent."""
     due_ms = clock.now_ms() + interval_ms
     while True:
         await asyncio.sleep(max(0, due_ms - clock.now_ms()) / 1000)

@@ -3,9 +3,9 @@ share of them.
 
 Called by `controller_server` for each forwarded request. A client may have at most as many requests
 waiting as there are free places left. So a client with many connections gets half of the places if
-it is alone, less if others ask, and never all of them. A client is a user, or a network address
-where clients do not log in. A request that names no client (the broker's own, or an older broker's)
-is bound by the total only.
+it is alone, fewer if other clients send requests too, and never all of them. A client is a user, or
+a network address where clients do not log in. A request that names no client (the broker's own, or
+an older broker's) is bound by the total only.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class ForwardedRequests:
         self._waiting: Counter[str] = Counter()
 
     def refusal(self, request: Forwarded) -> Refused | None:
-        """Return None if the request may wait here, else its refusal: the broker or the client has
-        too many waiting."""
+        """Return None if the request may wait at the controller. Otherwise return its refusal: its
+        broker or its client has too many requests waiting."""
         waiting, client = self._waiting.total(), _client_of(request)
         room = FORWARDED_MAX - waiting
         if room <= 0:

@@ -1,8 +1,9 @@
 """TLS identities of the controllers' port and the brokers it accepts, for several clusters.
 
-A broker names the cluster of the controller it wants (SNI) and is shown that cluster's certificate;
-a process that does not lead the cluster has no certificate to show. The broker that a certificate
-names, and its presence in the metadata log, are checked after the handshake and at each request.
+A connecting broker names the cluster of the controller that it wants (SNI) and gets that cluster's
+certificate; a process that does not lead the cluster has no certificate to show. The broker that a
+certificate names, and its presence in the metadata log, are checked after the handshake and at each
+request.
 """
 
 from __future__ import annotations
@@ -74,8 +75,9 @@ class InsideServer:
             self._handshakes.close()
 
     def refuses_now(self, cluster_id: UUID, peer: Peer | None) -> str:
-        """Return why a connection must no longer be answered, "" if it may be. `peer` is the
-        identity in its certificate, None for plaintext. A refusal is counted and reported."""
+        """Return the reason why requests of this connection must not be answered any more, "" if
+        they may be. `peer`: the identity in the connection's certificate, None for plaintext. A
+        refusal is counted and reported."""
         committed = self.committed.get(cluster_id)
         if committed is None:
             return ""  # not led here: the answer is NotController

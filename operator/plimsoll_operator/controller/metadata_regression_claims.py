@@ -3,9 +3,10 @@
 Brokers report the metadata offset that they have applied, with the batch it came from.
 `controller_term` passes every report here, and asks before it takes over. A report that contradicts
 the log is a claim. A claim stands until its broker reports an offset that fits the log, or is
-removed. A claim that was not repeated for long is asked for once more, and dropped only if it is
-not repeated then. Nothing here commits, or decides which of the two histories is right. Source:
-ARCHITECTURE.md, "The metadata log lives on the Kubernetes API".
+removed from the cluster. If a claim was not repeated for a long time, the controller waits for its
+repetition, and drops the claim only if none comes. This module commits nothing, and does not decide
+which of the two histories is right. Source: ARCHITECTURE.md, "The metadata log lives on the
+Kubernetes API".
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ class Claims:
     def hear(
         self, request: Request, tail: MetadataTail, epoch: ControllerEpoch
     ) -> LogPosition | None:
-        """Return the position that a broker reports in this request if it contradicts the log; the
-        caller then ends the term. Return None if it fits, is missing, or is forged. `tail` and
-        `epoch` are those of this log."""
+        """Return the metadata position that a broker reports in this request if it contradicts the
+        log; the caller then ends the term. Return None if the request reports no position, one that
+        fits the log, or a forged one. `tail` and `epoch`: of this controller's log."""
         if not isinstance(request, RegisterBroker | Heartbeat) or request.position is None:
             return None
         position = request.position

@@ -86,8 +86,9 @@ class MetadataTail:
     def standing(
         self, offset: MetadataOffset, nonce: str | None, term_id: str | None = None
     ) -> Standing:
-        """Return how a broker's position relates to this log. The broker has applied `offset`
-        records, the last of them from the batch `nonce` in the controller term `term_id`."""
+        """Compare a broker's position in the metadata log with this log. The broker has applied
+        `offset` records; the last of them came from the batch with this `nonce`, in the controller
+        term `term_id`."""
         if offset > self.end:
             return Standing.AHEAD
         if offset < self.start:

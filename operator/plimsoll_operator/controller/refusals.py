@@ -1,4 +1,6 @@
-"""Makes refusals of a controller that cannot decide, and futures of answers that need no commit."""
+"""Builds the refusals of a controller that cannot decide, and futures for answers that need no
+commit.
+"""
 
 from __future__ import annotations
 
@@ -27,16 +29,16 @@ def not_controller(message: str) -> Refused:
 
 
 def unusable(error: Exception) -> Refused:
-    """Return the refusal that reports why the metadata log cannot be used: it is damaged, went back
-    in time, or belongs to another cluster."""
+    """Return a refusal that says why the metadata log cannot be used: it is damaged, went back in
+    time, or belongs to another cluster. `error`: the exception with the reason."""
     if isinstance(error.__cause__, LogOfAnother):
         return refused(Reason.NotAllowed, f"{sentence_start(str(error.__cause__))}.")
     return refused(Reason.MetadataRegressed, str(error))
 
 
 def too_new(error: Exception) -> Refused:
-    """Return the refusal that reports that a newer release has written to the metadata log. This
-    release then neither leads nor guesses what the records mean."""
+    """Return a refusal that says that a newer release has written to the metadata log. This release
+    then does not lead, and does not guess the meaning of unknown records."""
     text = (
         f"A newer release has written to this metadata log: {error}. This operator does not "
         "lead the cluster and writes nothing; brokers keep serving with the last metadata that "

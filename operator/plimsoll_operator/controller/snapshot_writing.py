@@ -27,7 +27,8 @@ CHECK_S = 1.0
 
 
 class Committing(Committed, Protocol):
-    """The part of a controller that the `Snapshotter` uses."""
+    """The part of a controller that the `Snapshotter` uses: the committed state, and the commit of
+    a record."""
 
     async def commit_own(self, records: tuple[Record, ...]) -> Answer: ...
 
@@ -92,11 +93,9 @@ class Snapshotter:
         return True
 
     async def make_room(self, restored: Restored, committer: Committer) -> None:
-        """Write a snapshot of a log that is full, before this term begins, and release what it
-        covers. Earlier terms had filled the log without reaching a snapshot.
-
-        `SnapshotTaken` is committed as the first batch of a higher epoch.
-        """
+        """Free space in a metadata log that is full when a term is about to begin: write a snapshot
+        and release what it covers. Earlier terms had filled the log without reaching a snapshot.
+        `SnapshotTaken` is committed as the first batch of a higher epoch."""
         image, nonce = restored.image, restored.tail.end_nonce
         assert nonce is not None, "a log that is full is not empty"
         encoded = await asyncio.to_thread(encode_image, image)

@@ -48,7 +48,7 @@ class SegmentStore(Protocol):
 
 @dataclass(slots=True)
 class _Newest:
-    """The segment that takes new rows, and its uncompressed content."""
+    """The segment that gets new rows, with its uncompressed content."""
 
     stored: Stored
     text: bytes

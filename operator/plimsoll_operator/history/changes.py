@@ -46,7 +46,8 @@ from plimsoll_operator.status.commit_counters import elected_anew
 
 CAUGHT_UP = "caught-up"
 PROPOSED = (ShrinkCause.LAG.value, CAUGHT_UP)
-"""Words for the changes that a partition's leader requests by proposing another ISR."""
+"""Words for changes of an ISR that a partition's leader itself requests: a follower lags, or has
+caught up."""
 
 
 class CommitImages(NamedTuple):
@@ -57,8 +58,8 @@ class CommitImages(NamedTuple):
 
 
 class Why(NamedTuple):
-    """Why a partition changed: a word of a metric's labels, and True for `planned` if a committed
-    grant or removal covers the change."""
+    """The reason for a change of a partition: a word that the metrics use as a label, and
+    `planned`, True if a committed grant, drain or move covers the change."""
 
     word: str
     planned: bool
@@ -80,7 +81,8 @@ def why(
 
 
 def word_of(cause: str) -> str:
-    """Return the word for a record's text `cause`, without looking at the images."""
+    """Return the word (a metric's label) that stands for `cause`, the text in a record. Unlike
+    `why`, it does not look at the images."""
     if cause.lower().startswith("isrexpand"):
         return CAUGHT_UP
     word: str = (elected_anew(cause) or cause_of_record(cause)).value
@@ -131,8 +133,8 @@ class ChangeRow(msgspec.Struct, frozen=True, array_like=True):
     asked: str = ""
 
     def holds(self, topic: str, partition: int) -> bool:
-        """Return True if the row is about this partition. A row of kind "unknown" is about every
-        partition."""
+        """Return True if the row is about this partition of the topic. A row of kind "unknown" is
+        about every partition."""
         if self.kind == "unknown":
             return True
         ours = any(first <= partition <= last for first, last in self.ranges)
@@ -174,8 +176,9 @@ def changes(
 
 
 class _Walk:
-    """Makes the rows of one commit, record by record. It tracks the partitions' states in between,
-    since a record may change a partition that an earlier record of the commit created."""
+    """Makes the rows of one commit, record by record. It tracks the partitions' states between
+    records, since a record may change a partition that an earlier record of the same commit
+    created."""
 
     def __init__(self, old: ClusterImage, new: ClusterImage, ms: int) -> None:
         self._old = old
@@ -318,9 +321,10 @@ class _Walk:
         return CONTROLLER if cause.startswith(_BY_CONTROLLER) else ""
 
     def _mover(self, record: PartitionsChanged, key: PartitionKey) -> str:
-        """Return the object that moves the partition, "" if there is none: the one that this commit
-        starts, or else the one before it. A move that copies nothing starts and ends in one commit,
-        so neither image holds its object; a later record of the same commit names it."""
+        """Return the object that moves the partition, "" if there is none: the move that this
+        commit starts, else the one in progress before it. A move that copies nothing starts and
+        ends in one commit, so neither image holds its object; in that case a later record of the
+        same commit names it."""
         if self._movers is None:
             self._movers = [*move_owners.running(self._new), *move_owners.running(self._old)]
         found = move_owners.mover_of(self._movers, key)

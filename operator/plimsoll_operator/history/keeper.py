@@ -2,9 +2,9 @@
 
 A commit only appends to a bounded queue here. A task of the term converts it into rows and stores
 them within `FLUSH_S`; rows are stored before a snapshot truncates their part of the metadata log.
-The next term makes the rows that a term did not store again, from the log. A failure of the
-archive, or a bug in this package, loses rows and never a commit: it is logged, and a store is
-retried.
+If a term ends before all rows are stored, the next term makes the missing ones from the log. A
+failure of the archive, or a bug in this package, can lose rows but never a commit. It is logged,
+and storing is retried.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ WAITING_BYTES_MAX = 8 * 1024 * 1024
 """Maximum size of the rows that wait while the archive cannot be written. Beyond it the oldest rows
 are dropped, and a row of kind "unknown" takes their place."""
 WRITE_BYTES_MAX = 1024 * 1024
-"""Approximate size at which one write to the archive ends; the rest of the rows follow in the
-next."""
+"""Approximate size in bytes at which one write to the archive ends. The remaining rows follow in
+the next write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,24 +94,25 @@ class HistoryKeeper:
 
     @property
     def behind_ms(self) -> int:
-        """Milliseconds for which the oldest unstored commit has waited for the archive; 0 if none
-        waits."""
+        """Return for how many milliseconds the oldest commit that is not archived has waited; 0 if
+        none waits."""
         since_ms = self._behind_since_ms
         return 0 if since_ms is None else max(0, self._now_ms() - since_ms)
 
     # --- on the commit path ---------------------------------------------------------------------
 
     def opened(self, log: OpenedLog) -> None:
-        """Take the metadata log as it was read before the term's first commit. `run` makes rows of
-        the part that the archive lacks."""
+        """Receive the metadata log as it was read before the term's first commit. `run` then makes
+        rows of the part that the archive lacks."""
         self._opened = log
         self._committed = log.tip.next_offset
         # The archive may lack the log's end until it has been read.
         self._behind()
 
     def committed(self, old: ClusterImage, new: ClusterImage, records: tuple[Record, ...]) -> None:
-        """Queue a commit of `records`, if it changes leaders, ISRs or replicas. Does nothing else,
-        since the caller is the commit path. Drops the oldest queued commit if too many wait."""
+        """Queue a commit of `records` if it changes leaders, ISRs or replicas. The conversion into
+        rows is left to `run`, because the commit path waits for this call. Drops the oldest queued
+        commit if too many wait."""
         self._committed = new.next_offset
         if not relevant(records):
             return
@@ -190,8 +191,8 @@ class HistoryKeeper:
             )
 
     async def _store(self, *, forced: bool) -> None:
-        """Write the waiting rows to the archive, in the order of the log. With `forced`, also store
-        the offset at which the rows end, if no row waits."""
+        """Write the waiting rows to the archive, in the order of the log. `forced`: if no row
+        waits, write nevertheless, to store the offset up to which the archive is complete."""
         self._drop_stored()
         while self._lines or (forced and self._end > self._archive.end_offset):
             text, count = [], 0
@@ -247,8 +248,8 @@ class HistoryKeeper:
 
 
 async def replayed(log: OpenedLog, cluster_id: UUID, since: int) -> AsyncIterator[ChangeRow]:
-    """Yield the rows of a metadata log from offset `since` on. If the log begins later, a row of
-    kind "unknown" comes first. Gives way to other tasks of the event loop after each batch."""
+    """Yield the rows of a metadata log from offset `since` on. If the log begins later than that, a
+    row of kind "unknown" comes first. Lets other tasks of the event loop run after each batch."""
     image = first_image(log, cluster_id)
     if image.next_offset > since:
         why = "no history was kept yet" if since == 0 else "it was not archived in time"

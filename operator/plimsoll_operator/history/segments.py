@@ -17,9 +17,9 @@ import msgspec
 from plimsoll_operator.history.changes import ChangeRow
 
 SEGMENT_BYTES = 64 * 1024
-"""Compressed size at which the next segment begins."""
+"""Compressed size in bytes at which a segment is full and the next one begins."""
 LINES_BYTES_MAX = 8 * 1024 * 1024
-"""Maximum uncompressed size of one segment, which a reader does not exceed in memory."""
+"""Maximum uncompressed size of one segment in bytes, which bounds a reader's memory."""
 DAY_MS = 86_400_000
 
 _encoder = msgspec.json.Encoder()
@@ -68,8 +68,8 @@ def unreadable(name: str) -> Header | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveSegment:
-    """A segment to write, or as read. `packed` are its rows: one JSON array a line, compressed with
-    zlib."""
+    """A segment to write, or one that was read. `packed`: its rows, one JSON array a line,
+    compressed with zlib."""
 
     header: Header
     packed: bytes
@@ -77,8 +77,8 @@ class ArchiveSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """A segment in a store. `size` is its compressed size in bytes. `version` identifies this
-    version of it for `SegmentStore.write` and `delete`."""
+    """Description of a segment in a store. `size`: its compressed size in bytes. `version`:
+    identifies this version of the segment for `SegmentStore.write` and `delete`."""
 
     header: Header
     size: int

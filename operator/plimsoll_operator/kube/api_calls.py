@@ -52,7 +52,7 @@ class ApiCalls:
 
 
 class _Counted:
-    """A transport that counts each request and passes it to another transport. Watches are not
+    """A transport that passes each request to another transport and counts it. Watches are not
     counted."""
 
     def __init__(self, transport: Transport, calls: ApiCalls) -> None:

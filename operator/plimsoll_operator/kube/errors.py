@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 
 REPLY = " answered: "
-"""Stands in an error's message between the request and the API server's answer."""
+"""Text in an error's message between the request and the API server's answer."""
 
 
 class ApiError(Exception):
@@ -23,12 +23,13 @@ class ApiError(Exception):
 
     @property
     def reply(self) -> str:
-        """Return the API server's part of the message, without the request."""
+        """Return the part of the message that the API server sent, without the description of the
+        request."""
         return self.message.rsplit(REPLY, 1)[-1].strip().rstrip(".")
 
 
 class NotFound(ApiError):
-    """Status 404: the object or its kind does not exist."""
+    """Status 404: the object does not exist, or the API server does not know its kind."""
 
 
 class Conflict(ApiError):

@@ -23,9 +23,9 @@ Object = dict[str, Any]
 
 JSON = "application/json"
 OPENID_CONFIGURATION = "/.well-known/openid-configuration"
-"""Path of the issuer of ServiceAccount tokens."""
+"""URL path of the OpenID document that names the issuer of ServiceAccount tokens."""
 OPENID_KEYS = "/openid/v1/jwks"
-"""Path of the public keys that verify ServiceAccount tokens."""
+"""URL path of the public keys that verify ServiceAccount tokens."""
 TIMEOUT_SECONDS = 10.0
 
 
@@ -99,7 +99,8 @@ async def call(transport: Transport, request: HttpRequest) -> tuple[Object, int 
 
 
 def decoded(text: bytes, request: HttpRequest) -> Object:
-    """Return the JSON object in an answer to `request`. Raises Unavailable if it is none."""
+    """Return the JSON object in the text of an answer to `request`. Raises Unavailable if the text
+    is not a JSON object."""
     try:
         return dict(msgspec.json.decode(text))
     except (msgspec.DecodeError, ValueError, TypeError, RecursionError) as failure:
@@ -113,7 +114,8 @@ WATCH_SILENCE_SECONDS = WATCH_SECONDS + 5.0
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 ANY_JSON = "application/json, */*"
-"""Media types for documents; key sets are application/jwk-set+json."""
+"""Value of the header Accept for documents that may have any JSON media type, as key sets
+(application/jwk-set+json) do."""
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 
@@ -249,9 +251,9 @@ class KubeApi:
         timeout_s: float = TIMEOUT_SECONDS,
         dry_run: bool = False,
     ) -> Object:
-        """Replace an object if it still has the manifest's resourceVersion, else raise `Conflict`.
-        Return the stored object. With `dry_run` return the object as it would be stored, with the
-        server's defaults, and store nothing."""
+        """Replace an object if it still has the resourceVersion that the manifest states, else
+        raise `Conflict`. Return the stored object. With `dry_run` store nothing, and return the
+        object as it would be stored, with the server's defaults."""
         meta = manifest["metadata"]
         trial = {"dryRun": "All"} if dry_run else {}
         return await self._write(

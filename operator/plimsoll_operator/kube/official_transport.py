@@ -2,10 +2,10 @@
 
 The client's loaders read addresses and credentials, from inside a pod or by a kubeconfig file, and
 again every minute by the monotonic clock, because the kubelet rotates tokens (the official refresh
-uses the wall clock). Of the rest only `RESTClientObject` is used: the generated calls would turn
-every object into a model of theirs, and the operator wants the raw answers. Features that this
-operator must not rely on are disabled: retries, proxies of the environment, redirects. The only
-module with an HTTP client; called where a process is composed.
+uses the wall clock). Apart from the loaders only the client's `RESTClientObject` is used: its
+generated calls would convert every object into a class, and the operator needs the raw answers.
+Features that this operator must not rely on are disabled: retries, proxies of the environment,
+redirects. This is the only module with an HTTP client. It is imported where a process is composed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class Access:
     """The address of an API server, its CA, and the credentials for it."""
 
     configuration: Configuration
-    """Only its own refresh hook changes it; each transport works on a copy."""
+    """Configuration of the official client. Only its own refresh hook changes it; each transport
+    works on a copy."""
 
     async def authorization(self) -> str | None:
         """Return the value of the header `Authorization`, or None if there is no token. Reload
@@ -137,15 +138,15 @@ class Refresh:
 
 
 NESTED_MAX = 10_000
-"""Nesting up to which Go decodes JSON. The API server accepts it wherever a schema leaves a field
-open, from any user with write access to one object in any namespace. Python's JSON decoders, ours
-and kopf's, stop at the recursion limit of 1,000: one such object would end every list and watch of
-its kind."""
+"""Greatest nesting of JSON that Go decodes. The API server accepts it wherever a schema leaves a
+field open, from any user with write access to one object in any namespace. Python's JSON decoders,
+ours and kopf's, stop at the recursion limit of 1,000: one such object would end every list and
+watch of its kind."""
 AROUND = 50
 """Levels of nesting that a list or a watch event adds around an object."""
 _LIMIT = NESTED_MAX + AROUND + 1_950
-"""The recursion limit to set, callers' frames included. With it the decoders stay within a thread's
-stack of 8 MiB; the API server refuses deeper objects."""
+"""The recursion limit that `allow_nesting` sets; it includes the frames of callers. With it the
+decoders stay within a thread's stack of 8 MiB. The API server refuses deeper objects."""
 
 
 def allow_nesting() -> None:
@@ -160,7 +161,7 @@ REDIRECTS = frozenset({301, 302, 303, 307, 308})
 OCTETS = "application/octet-stream"
 ON_THE_WIRE = "X-Content-Type-On-The-Wire"
 NO_OTHER_TIMEOUT = aiohttp.ClientTimeout(total=None)
-"""Switches off the HTTP client's default timeout of five minutes."""
+"""Value that switches off the HTTP client's default timeout of five minutes."""
 LOST = (aiohttp.ClientError, TimeoutError, OSError)
 
 

@@ -42,7 +42,7 @@ def _collection(api_version: str, plural: str, namespace: str | None) -> str:
 
 
 def _kind(api_version: str, kind: str, plural: str = "", *, namespaced: bool = True) -> Kind:
-    """Make a kind. An empty `plural` stands for the kind in lower case and an s."""
+    """Return a kind. If `plural` is empty, it is the kind in lower case and an s."""
     plural = plural or f"{kind.lower()}s"
     return Kind(api_version=api_version, kind=kind, plural=plural, namespaced=namespaced)
 

@@ -1,7 +1,7 @@
 """The user objects as the watches last delivered them, for the reconcilers.
 
-They prove nothing: an object in this cache may be deleted, and an absent one may exist. A proof
-takes a fresh read of the API server.
+The cache proves nothing: an object in it may be deleted, and an object that it lacks may exist.
+Callers that need proof read from the API server.
 
 If an object's newest version cannot be decoded (its schema is newer, or too lax), its last readable
 version stays in the cache. If there is none (the process is new), a LogCluster or Topic is kept
@@ -59,7 +59,7 @@ _CHOICES = (*_OF_CLUSTERS, *_OF_SCHEDULES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unread:
-    """An object with a newest spec that cannot be decoded. `sentence`: the reason, for the object's
+    """An object whose newest spec cannot be decoded. `sentence`: the reason, for the object's
     status; `conditions`: those in its present status."""
 
     metadata: ObjectMeta
@@ -77,7 +77,7 @@ def key_of(body: Object) -> Key:
 
 
 class ObjectShelf(Generic[R]):
-    """The cached objects of one kind."""
+    """The cached objects of one kind, by namespace and name."""
 
     def __init__(self, model: type[R]) -> None:
         self._model = model
@@ -141,8 +141,8 @@ class ObjectShelf(Generic[R]):
         return found[0] if found else None
 
     def unread(self, key: Key) -> Unread | None:
-        """Return the reason why the object's newest spec is not applied, or None if it could be
-        decoded."""
+        """Return why the object's newest spec cannot be decoded and is not applied, or None if it
+        could be decoded."""
         return self._unread.get(key)
 
     def unread_keys(self) -> list[Key]:

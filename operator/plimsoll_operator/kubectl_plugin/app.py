@@ -1,7 +1,7 @@
 """The command `kubectl-plimsoll`, which `kubectl` runs as `kubectl plimsoll`.
 
-Standard output holds the result, standard error the reason of a failure. Exit codes: 0; 1 if the
-result could not be had (or a Verification did not pass); 2 for bad arguments.
+Results go to standard output, the reason of a failure to standard error. Exit codes: 0 on success;
+1 if there is no result (or a Verification did not pass); 2 for bad arguments.
 """
 
 from __future__ import annotations
@@ -113,7 +113,8 @@ COMMON = (
 
 
 def verb(name: str) -> Callable[[Callable[..., Act]], Callable[..., Act]]:
-    """Register a function that takes the verb's own arguments as a command."""
+    """Return a decorator that registers a function as the subcommand `name`. The function takes the
+    subcommand's own arguments; the common options are added."""
 
     def register(make: Callable[..., Act]) -> Callable[..., Act]:
         own = inspect.signature(make, eval_str=True).parameters.values()
@@ -236,8 +237,8 @@ def report(
 
 
 class _Following:
-    """The verb `verify` as it is repeated: the first call creates the Verification, each call shows
-    its progress, until it has ended."""
+    """Repeated action of the verb `verify`: the first call creates the Verification, and each call
+    shows its progress, until it has ended."""
 
     follows = True
 
@@ -306,7 +307,7 @@ def _print(found: Findings, output: str | None) -> None:
 
 
 def main() -> None:
-    """The entry point."""
+    """Run `kubectl plimsoll`: the entry point of the installed command."""
     app()
 
 

@@ -1,7 +1,8 @@
 """Shows the status of objects when no operator answers, and the time at which it was written.
 
-The time is that of the last write of an object's status: the API server keeps it in the object's
-`managedFields`. An unchanged status is not written again, so it may have held for longer.
+The time shown is that of the last write of the object's status, which the API server keeps in
+`managedFields`. An unchanged status is not written again, so it may be older than the state of the
+cluster.
 """
 
 from __future__ import annotations

@@ -18,17 +18,18 @@ from plimsoll_operator.kube.errors import ApiError
 
 
 class Problem(Exception):
-    """The command cannot continue: it prints the message, a sentence, and exits with an error."""
+    """Raised if the command cannot continue: it prints the message, a sentence, and exits with an
+    error."""
 
 
 class ViewUnavailable(Problem):
-    """No operator that leads the cluster answers. Some verbs then show the last status of objects
-    instead."""
+    """Raised if no operator that leads the cluster answers. Some verbs then show the last status of
+    objects instead."""
 
 
 def told(error: ApiError) -> str:
-    """Return the API server's message about a failed request, or its HTTP status if it sent no
-    message."""
+    """Return the API server's message about the failed request `error`, or the HTTP status if the
+    API server sent no message."""
     return f"{error.reply or f'status {error.status}'}."
 
 
@@ -76,7 +77,7 @@ def console() -> Console:
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
-    """Build a table like those of `kubectl get`: titles in capitals, no lines."""
+    """Return a table like those of `kubectl get`: titles in capitals, no lines."""
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for title in titles:
         long = title in SENTENCES
@@ -87,7 +88,7 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
 
 
 def text(value: Any) -> Text:
-    """Build a table's cell: a list is joined by commas; None and "" become a dash."""
+    """Return a table's cell: a list is joined by commas; None and "" become a dash."""
     if isinstance(value, list | tuple):
         value = ",".join(map(str, value))
     return Text("-" if value in (None, "") else visible(str(value)))
@@ -103,7 +104,7 @@ def visible(words: str) -> str:
 
 
 def warned(value: Any, bad: Any) -> Text:
-    """Build a table's cell, in bold red if `bad` is true."""
+    """Return a table's cell, in bold red if `bad` is true."""
     found = text(value)
     if bad:
         found.stylize("bold red")

@@ -28,8 +28,8 @@ from plimsoll_operator.kubectl_plugin.shown import Problem, ViewUnavailable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archived:
-    """Changes read from the history's archive, oldest first. `notes`: sentences about changes that
-    may be missing."""
+    """Changes read from the history's archive, oldest first. `notes`: sentences for the user about
+    changes that may be missing."""
 
     rows: list[ChangeRow]
     notes: list[str]

@@ -26,8 +26,8 @@ from plimsoll_operator.kubectl_plugin.shown import (
 )
 
 GOOD = {"Ready": "True"}
-"""Condition types that are bad unless they have this status. Those in `BAD` are bad if True; all
-others are never bad."""
+"""Types of conditions of which any other status than the stated one is bad. Those in `BAD` are bad
+if True; all others are never bad."""
 BAD = ("Stalled", "Blocked")
 ROWS_MAX = 20
 
@@ -98,9 +98,9 @@ def _counts(view: Any, status: Object) -> list[RenderableType]:
 
 
 def _ready_brokers(found: Object, shown: Object) -> str:
-    """Return `READY of EXISTING`, by `found`, and the number that the spec asks for if it differs,
-    because the cluster grows or a shrink waits. `shown`: `brokers` in the LogCluster's status,
-    which alone has the spec's number."""
+    """Return the cell `READY of EXISTING` brokers, by the counts `found`. If the spec asks for
+    another number, because the cluster grows or a shrink waits, the cell shows that too. `shown`:
+    `brokers` in the LogCluster's status, the only source of the spec's number."""
     ready = found.get("active", found.get("ready", 0))
     there = len(found["ids"]) if "ids" in found else found.get("desired", 0)
     desired = shown.get("desired", there)

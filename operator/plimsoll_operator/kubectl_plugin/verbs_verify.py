@@ -32,8 +32,8 @@ IN_OPTIONS = {
     "TopicNotEmpty": "With this command use --allow-existing.",
     NO_LISTENER: "With this command use --user, with the name of a User of the LogCluster.",
 }
-"""By reason of a refusal: a sentence that names the command's option for what the refusal asks the
-user to set in the object."""
+"""For some reasons of a refusal: a sentence that names the option of this command which does what
+the refusal asks for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,20 +90,21 @@ async def _refuse_unknown(session: PluginSession, topic: str) -> None:
 
 
 async def _is_declared(session: PluginSession, topic: str) -> bool:
-    """Return True if a Topic object declares the topic, which may therefore still be created."""
+    """Return True if a Topic object declares the topic. The operator may then still create the
+    topic."""
     bodies = await session.topic_objects()
     return topic in [one["spec"].get("topicName") or one["metadata"]["name"] for one in bodies]
 
 
 async def _nobody_declares(session: PluginSession, topic: str) -> str:
-    """Return "" if an object declares the topic, which does not exist; else a sentence that says
-    that none does."""
+    """Return "" if a Topic object declares the topic, which does not exist yet; otherwise a
+    sentence that says that no object declares it."""
     return "" if await _is_declared(session, topic) else _missing(session, topic)
 
 
 def _is_refused(reason: str, spec: Object) -> bool:
-    """Return True if a Verification that is not Ready for `reason` can never start with this
-    spec."""
+    """Return True if `reason`, why a Verification is not Ready, means that it can never start with
+    this spec."""
     return reason in REFUSED or (reason == NO_LISTENER and "user" not in spec)
 
 
@@ -113,9 +114,9 @@ def _missing(session: PluginSession, topic: str) -> str:
 
 
 async def _delete(session: PluginSession, body: Object) -> str | None:
-    """Delete a Verification that cannot start, since others of its topic would wait for it. Return
-    a sentence about the result. Return None if the object has changed since `body` was read: it may
-    have started."""
+    """Delete a Verification that cannot start, so that later Verifications of its topic need not
+    wait for it. Return a sentence about the result. Return None if the object has changed since
+    `body` was read: it may have started."""
     meta = body["metadata"]
     name, uid, version = meta["name"], meta["uid"], meta["resourceVersion"]
     try:

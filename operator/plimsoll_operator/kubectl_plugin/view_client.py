@@ -1,9 +1,9 @@
 """Reads the operator's HTTP view, through the API server.
 
-The API server's pod proxy forwards a request to the operator's pod. It removes `Authorization`, so
-the token travels in a header of the view's own. The API server issues this token for the chart's
-ServiceAccount `…-view`; it is valid for ten minutes and for this view only. The user's own
-credentials go to the API server alone. Source: docs/design/014-operators-view.md.
+The API server's pod proxy forwards a request to the operator's pod and removes `Authorization`, so
+the token for the view has a header of its own. The API server issues this token for the chart's
+ServiceAccount `…-view`; the token is valid for ten minutes and for this view only. The user's own
+credentials are sent to the API server alone. Source: docs/design/014-operators-view.md.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ class ProxiedView:
 
 
 async def view_of(transport: Transport, operator_namespace: str) -> ViewClient:
-    """Return the view of the operator that belongs to an API server, which may be that of a local
-    cluster. Raises `Problem` if the API server is unreachable."""
+    """Return a client for the view of the operator that works with this API server, which may be
+    that of a local cluster. Raises `Problem` if the API server is unreachable."""
     try:
         local = await _serves_views(transport)
     except ApiError as error:

@@ -1,7 +1,7 @@
-"""Refresh of the LogBroker statuses of a led cluster: at once after a state change, and in turn for
-figures such as sizes and lags.
+"""Refreshes the LogBroker statuses of a led cluster: at once after a change of state, and in turn
+for figures such as sizes and lags.
 
-One of the tasks of a term. Figures differ at each look, so at most two objects a second are written
+One of the tasks of a term. Figures change all the time, so at most two objects a second are written
 for them, however many brokers there are.
 """
 
@@ -30,9 +30,9 @@ async def look_at_brokers(
     refresh: Callable[[Target], None],
     look: Callable[[str, Target], AbstractContextManager[None]],
 ) -> None:
-    """Read the figures of each broker in turn and mark its LogBroker, until cancelled. `refresh`
-    marks a status of which only figures changed. The work on one broker runs within the context of
-    `look`, which confines bugs."""
+    """Read the figures of each broker in turn and mark its LogBroker for a status write, until
+    cancelled. `refresh`: marks a status of which only figures changed. `look`: a context for the
+    work on one broker, which confines bugs to it."""
     await term.controller.wait_active()
     memory = brokers_of(term)
     while True:

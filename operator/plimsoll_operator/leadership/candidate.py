@@ -24,9 +24,9 @@ OBJECTION_BACKOFF_S = 10.0
 ASKED_S = 2.0
 ASKED_S_MAX = 10.0
 ASKED_AGAIN_S = 0.25
-"""Timeout in seconds of the first check for objections (`ASKED_S`), and pause before the second.
-Each doubles after every attempt. The timeout is short because a lost answer must not cost as much
-time as an objection."""
+"""Timeout in seconds of the first check for objections (`ASKED_S`), and pause before the second
+check. Both double after every attempt. The first timeout is short, so that a lost answer costs
+little time."""
 HAND_OVER_S = 12.0
 ALONE_S = 0.05
 STALLED_BACKOFF_S = 30.0
@@ -49,8 +49,8 @@ class LeadsWithLease(Protocol):
 
 
 Objection = Callable[[], Awaitable[tuple[str, str] | None]]
-"""Return why this operator must not lead the cluster as its spec stands, as (reason, sentence), or
-None if it may. Raise Unavailable if the API server does not answer."""
+"""Function that returns why this operator must not lead the cluster with its present spec, as
+(reason, sentence), or None if it may lead. Raises Unavailable if the API server does not answer."""
 
 
 class Candidate:
@@ -118,9 +118,9 @@ class Candidate:
             await cancelled(holding)
 
     async def _asked(self, holding: asyncio.Future[LeaseLoss]) -> tuple[str, str] | None:
-        """Check whether this operator must not lead, and repeat the check until the API server
-        answers. Return the objection as (reason, sentence), or None if there is none or the Lease
-        was lost meanwhile."""
+        """Return the objection to this operator's leading as (reason, sentence), or None if there
+        is none. Repeats the check until the API server answers, and returns None if the Lease is
+        lost meanwhile."""
         patience_s, again_s = ASKED_S, ASKED_AGAIN_S
         while True:
             asking = asyncio.ensure_future(self._objection())

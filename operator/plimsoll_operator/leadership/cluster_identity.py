@@ -1,4 +1,5 @@
-"""Checks which metadata log and volumes a LogCluster may use, by what the API server holds.
+"""Checks, by reading the API server, whether a LogCluster may use the metadata log and volumes that
+exist under its name and id.
 
 A metadata log or a volume of another cluster id under the same name is never taken over silently:
 it may be the only copy of a user's data. The user must state the adoption in `spec.clusterId`;
@@ -25,7 +26,7 @@ CHANGED = "ClusterIdChanged"
 TAKEN = "ClusterIdTaken"
 
 Objection = tuple[str, str]
-"""Why a cluster must not run, as (reason, sentence) of a condition."""
+"""The reason why a cluster must not run, as the (reason, sentence) of a condition."""
 
 
 async def objection(

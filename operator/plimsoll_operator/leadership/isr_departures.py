@@ -1,5 +1,5 @@
-"""Metric of replicas that left an ISR. For a broker that stopped or was fenced, its pod is read
-first, to tell an eviction from other causes.
+"""Counts replicas that left an ISR, for the metrics. If a broker stopped or was fenced, its pod is
+read first, to tell an eviction from other causes.
 
 Called after each commit. No committed record tells an eviction from another end of the process;
 only the pod's condition DisruptionTarget does. The condition may be set shortly after the SIGTERM,
@@ -32,15 +32,15 @@ _ASKED_FOR = "EvictionByEvictionAPI"
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """A pod's eviction. `asked_for` is True for a call of the Eviction API, as `kubectl drain`
+    """The eviction of a pod. `asked_for`: True for a call of the Eviction API, as `kubectl drain`
     makes it, which respects the disruption budget."""
 
     asked_for: bool
 
 
 PodLook = Callable[[str, str, str | None], Awaitable[Eviction | None]]
-"""Read the pod (namespace, name, uid) and return its eviction. Return None if it is not evicted,
-cannot be read, or has another uid."""
+"""Function of (namespace, name, uid) that reads a pod and returns its eviction. It returns None if
+the pod is not evicted, cannot be read, or has another uid."""
 
 
 def pod_look(kube: KubeApi) -> PodLook:

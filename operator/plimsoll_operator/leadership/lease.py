@@ -4,13 +4,13 @@ A Lease not renewed for 5 s is free. A holder that could not renew it for 3 s st
 and holder try every second, and a call to the API server takes at most one second.
 
 Where calls take seconds, because a node is starved of processors, no holder could renew so short a
-Lease: operators would take it from each other, and each take-over reads the whole metadata log
-again. All durations are then longer (`LeasePace`). The holder states in the Lease how long it
-lasts, and candidates respect that. Calls that have been quick for a minute make it short again.
+Lease: operators would take the Lease from each other, and each take-over reads the whole metadata
+log again. All durations are then longer (`LeasePace`). The holder states the Lease's duration in
+the Lease, and candidates respect it. After a minute of quick calls the durations are short again.
 
-Only the monotonic clock decides, and expiry counts from the moment a change was *seen*, so clocks
-need not agree. The Lease only keeps replicas from competing; the compare-and-set of the metadata
-log is what keeps the log safe.
+Durations are measured by the monotonic clock. Expiry counts from the moment at which a candidate
+*saw* the last change, so clocks need not agree. The Lease only keeps operator replicas from
+competing. The metadata log does not depend on it: its compare-and-set keeps it safe.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from plimsoll_operator.kube.resources import LEASES
 from plimsoll_process.hang_watch import is_starved
 
 FACTOR_MAX = 6
-"""Maximum factor by which durations grow: a Lease lasts 30 s at most. So long may no operator lead
-after a holder died on a slow node."""
+"""Maximum factor by which the durations of a Lease grow. A Lease lasts 30 s at most; after its
+holder died on a slow node, no operator may lead for that long."""
 CALLS_A_LEASE = 5
-"""A Lease lasts at least as long as this many calls that each take as long as the slowest of the
-last minute."""
+"""A Lease lasts at least this many times as long as the slowest call to the API server in the last
+minute."""
 REMEMBERED_MS = 60_000
 CALLS_REMEMBERED = 256
 
@@ -59,8 +59,8 @@ class Timing:
 
 
 class LeasePace:
-    """Chooses the durations of a Lease by how long the calls to the API server took in the last
-    minute. `base` holds while calls are quick; slow calls lengthen all durations."""
+    """Chooses the durations of a Lease by the times that calls to the API server took in the last
+    minute. `base`: the durations while calls are quick; slow calls lengthen all of them."""
 
     def __init__(self, base: Timing) -> None:
         self._base = base
@@ -68,23 +68,24 @@ class LeasePace:
         self._late: deque[tuple[int, int]] = deque(maxlen=CALLS_REMEMBERED)
 
     def note(self, now_ms: int, took_ms: int, *, timed_out: bool = False) -> None:
-        """Note that a call that ended at `now_ms` took `took_ms`. A call that timed out counts with
-        twice its duration, since it would have taken longer."""
+        """Record that a call to the API server ended at `now_ms` after `took_ms` milliseconds. A
+        call that timed out counts with twice its duration, since it would have taken longer."""
         took_ms *= 2 if timed_out else 1
         if took_ms * CALLS_A_LEASE > self._base.lease_ms:
             self._late.append((now_ms, took_ms))
 
     def inherit(self, now_ms: int, lasts_ms: int) -> None:
-        """Note the duration `lasts_ms` that the previous holder stated in the Lease. If it is
-        longer than usual, the pace starts with it, as if its slow calls had been made here. A
-        take-over keeps a new leader busy before its first call can show how slow calls are."""
+        """Adopt the duration `lasts_ms` (milliseconds) that the previous holder stated in the
+        Lease. If it is longer than usual, the durations start with it, as if this process had made
+        the slow calls. A take-over keeps a new leader busy before its first call can show how slow
+        calls are."""
         lasts_ms = min(lasts_ms, self._base.lease_ms * FACTOR_MAX)
         if lasts_ms > self._base.lease_ms:
             self._late.append((now_ms, lasts_ms // CALLS_A_LEASE))
 
     def starving(self, now_ms: int) -> None:
-        """Note that this process gets too little processor time, so the longest durations apply at
-        once. The next call may be slower than any before."""
+        """Choose the longest durations at once, because this process gets too little processor
+        time. The next call may be slower than any before."""
         self._late.append((now_ms, self._base.lease_ms * FACTOR_MAX // CALLS_A_LEASE))
 
     def timing(self, now_ms: int) -> Timing:
@@ -98,10 +99,11 @@ class LeasePace:
 logger = logging.getLogger("plimsoll.lease")
 
 CONFLICTS_MAX = 3
-"""Number of conflicts after which one renewal attempt has failed. The next attempt follows after a
-pause."""
+"""Number of conflicts after which one attempt to renew counts as failed. The next attempt follows
+after a pause."""
 Renewed = Callable[[int], None]
-"""Called after each successful renewal, with the milliseconds since the renewal's call started."""
+"""Function that is called after each successful renewal, with the milliseconds since the renewing
+call began."""
 
 
 class LeaseLoss(Enum):
@@ -225,8 +227,8 @@ class Lease:
             )
 
     def _look_at_starvation(self, now_ms: int) -> None:
-        """Check how long this process waited for a processor since the last check. If it starves,
-        choose the longest durations."""
+        """Measure how long this process waited for a processor since the last check. If it waited
+        too long, choose the longest durations."""
         waited_ms = self.waited_ms()
         starved_ms, since_ms = waited_ms - self._waited, now_ms - self._looked_ms
         self._waited, self._looked_ms = waited_ms, now_ms

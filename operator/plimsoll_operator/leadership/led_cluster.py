@@ -1,8 +1,9 @@
-"""Leadership of one LogCluster: the controller and all that serves it.
+"""Leadership of one LogCluster: runs the controller and all tasks that serve the cluster.
 
 `run` is one term: it begins when the Lease is won, ends with the controller, and is cancelled when
 the Lease is lost. A bug on the commit path, in the queue or in the status writer ends the term and
-reaches the process. A bug in handling one object costs that object's pass (`object_failures`).
+is raised to the process. A bug in handling one object fails only the pass over that object
+(`object_failures`).
 """
 
 from __future__ import annotations
@@ -64,12 +65,12 @@ logger = logging.getLogger("plimsoll.leader")
 
 RESYNC_SECONDS = 30
 OUTAGE_MS_MIN = 8_000
-"""Minimum time without a leading operator that is reported, in milliseconds; longer than a
+"""Shortest time without a leading operator that is reported, in milliseconds. It is longer than a
 standby's take-over."""
 CLUSTER_STATUS_MS = 1_000
 RESTLESS_SECONDS = 2
 BESIDE_SECONDS = 30
-"""Seconds after which a task that runs beside the commits is started again after a bug."""
+"""Pause in seconds after which a task that no commit waits for is started again after a bug."""
 SHOW_SECONDS = 0.5
 """Seconds between the first two attempts to read the internal CA."""
 
@@ -188,8 +189,8 @@ class LedCluster:
         return StatusWriter(self._parts.status_kube, render, self._parts.now_ms, failures)
 
     def _tasks_beside(self) -> tuple[tuple[str, Callable[[], Awaitable[None]]], ...]:
-        """Return the tasks that run beside the commits, each with its name. The LogCluster's status
-        names a task that met a bug."""
+        """Return the tasks of a term for which no commit waits, each with its name. The
+        LogCluster's status names a task that met a bug."""
         look = self._failures.of_look
         return (
             ("the writing of Events", self._events.run),
@@ -232,8 +233,8 @@ class LedCluster:
             self._events.add(found, occurrence)
 
     def _tell_refused(self, why: str) -> None:
-        """Write an Event about a peer rejected at the controllers' port for the cause `why`.
-        `Events.add` limits it to one a minute for each cause."""
+        """Write an Event that says that a peer was rejected at the controllers' port. `why`: the
+        cause. `Events.add` limits the Events to one a minute for each cause."""
         text = (
             f"The operator rejected a connection to the controllers' port ({why}): the peer is "
             "not a broker of this cluster, or its certificate was replaced."
@@ -257,8 +258,8 @@ class LedCluster:
         return self.history is not None and await self.history.settle()
 
     def offer(self, work: Work, after_ms: int = 0) -> None:
-        """Queue `work` for an object that a watch or a resync saw: at once, or after `after_ms`.
-        The uid of a Topic or User is remembered as seen."""
+        """Queue `work` for an object that a watch or a resync saw, at once or after `after_ms`
+        milliseconds. The uid of a Topic or User is stored as seen."""
         objects = self.term.objects
         if work.task is Task.TOPIC and (topic := objects.topics.get(work.key)):
             self._note_seen(topic.metadata)
@@ -367,8 +368,8 @@ class LedCluster:
     # --- status ---------------------------------------------------------------------------------
 
     def _mark(self, target: Target, *, urgent: bool = False) -> None:
-        """Tell the status writer that a status may have changed. The LogCluster is marked at most
-        once a second, since its status counts all partitions."""
+        """Request the status writer to write the status of `target`, which may have changed. The
+        LogCluster is marked at most once a second, since its status counts all partitions."""
         if target.kind is not LOG_CLUSTERS:
             self._writer.mark(target, urgent=urgent)
         elif self._cluster_due is None:
@@ -386,8 +387,8 @@ class LedCluster:
         self._writer.mark(self._target)
 
     async def _say_last(self, outcome: Outcome) -> None:
-        """Write into the status why the controller cannot continue, before the term ends. Does
-        nothing if it was stopped, deposed, or handed over."""
+        """Before the term ends, write into the status why the controller cannot continue. Does
+        nothing if the controller was stopped, was deposed, or handed over."""
         refusal = self.controller.stalled
         if outcome in (Outcome.STALLED, Outcome.TOO_NEW) and refusal is not None:
             why = (refusal.reason, refusal.message)

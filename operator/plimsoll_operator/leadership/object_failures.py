@@ -1,10 +1,10 @@
-"""ObjectFailures: confines a bug in handling one object to one pass of that object.
+"""ObjectFailures: limits the effect of a bug in handling one object to one pass over that object.
 
-It is the only place that decides so, for the passes of the reconcile queue, for rendering statuses
-and for the checks of a term's tasks (`LedCluster`). The bug is counted, logged with its traceback,
-and shown by the object that it concerns, or by the LogCluster if there is none. The caller retries
-and the other objects continue. It never covers the commit path: bugs there pass through. Source:
-docs/design/009-exceptions.md.
+Only this module decides so: for the passes of the reconcile queue, for rendering statuses and for
+the checks of a term's tasks (`LedCluster`). The bug is counted, logged with its traceback, and
+shown in the status of the object that it concerns, or of the LogCluster if it concerns none. The
+caller retries, and work on other objects continues. The commit path is not covered: bugs there are
+raised. Source: docs/design/009-exceptions.md.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class ObjectFailures:
 
     def met(self, what: str, kind: str, target: Target, error: Exception) -> None:
         """Record a bug that the activity `what` met in handling `target`, count it under the metric
-        label `kind`, and render `target` again to show it. Raise the bug if it concerns more than
-        that object."""
+        label `kind`, and render the status of `target` again, to show the bug. Raise the bug if it
+        concerns more than that object."""
         self.remember(what, kind, target, error)
         self._shown(target)
 
@@ -82,7 +82,7 @@ class ObjectFailures:
             self._shown(failure.target)
 
     def remember(self, what: str, kind: str, target: Target, error: Exception) -> None:
-        """Record a bug like `met`, without rendering `target` again."""
+        """Record a bug as `met` does, without rendering the status of `target` again."""
         if not is_of_one_object(error):
             raise error
         costs = f"{what}; only this reconcile failed, and it is retried within a minute"
@@ -129,11 +129,8 @@ def word_of(task: Task) -> str:
 
 def _place(traceback: TracebackType | None) -> str:
     """Return the file and line of the innermost frame in the operator's own source, "?" if there is
-    none.
-
-    The exception's own text stays out of statuses: it may quote a Secret, and a text that differs
-    each time would be written each time.
-    """
+    none. Statuses show this instead of the exception's text: the text may quote a Secret, and one
+    that differs each time would cause a write each time."""
     place = "?"
     for frame in extract_tb(traceback):
         path = PurePath(frame.filename)

@@ -30,7 +30,8 @@ from plimsoll_operator.status.unclean_recovery_condition import UncleanElections
 
 
 class Led(Protocol):
-    """A cluster that this process leads, as the metrics and the HTTP server read it."""
+    """A cluster that this process leads, in the form in which the metrics and the HTTP server read
+    it."""
 
     @property
     def controller(self) -> Controller: ...

@@ -31,8 +31,8 @@ logger = logging.getLogger("plimsoll.racks")
 
 READ_SECONDS_MAX = 1.0
 REFUSED_SECONDS = 3.0
-"""Seconds for which a refusal is repeated without another look-up: a refused broker retries at once
-and often."""
+"""Seconds for which a refusal is repeated without another look-up, since a refused broker retries
+at once and often."""
 RACK_UNKNOWN = "RackUnknown"
 
 
@@ -131,8 +131,8 @@ class RackFinder:
             self._tell()
 
     def _tell(self) -> None:
-        """Set the stall cause that states the remedy for the first refused broker, or clear it if
-        none is refused."""
+        """Show the remedy for the first refused broker in the LogCluster's status (as a stall), or
+        remove it from there if no broker is refused."""
         if self._missing:
             first = self._missing[min(self._missing)]
             cause = Cause(reason=RACK_UNKNOWN, message=first.sentence)

@@ -1,8 +1,8 @@
-"""State changes that commits request of brokers (become leader, follow, …): counted by broker, and
-logged.
+"""Counts, by broker, and logs the state changes (become leader, follow, …) that commits request of
+brokers.
 
-Called after each commit. The request is the committed record itself: a broker that reads the
-metadata log has received it, and reports the completion in its own log and metrics.
+Called after each commit. The committed record is itself the request: a broker receives it by
+reading the metadata log, and reports the completion in its own log and metrics.
 """
 
 from __future__ import annotations

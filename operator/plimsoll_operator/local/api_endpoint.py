@@ -1,11 +1,11 @@
 """Serves the API server of a local cluster on loopback, for `kubectl`, with the operator's view of
 partitions; and the operator's metrics on a port of their own, as in Kubernetes.
 
-It uses TLS and requires a token, both new with each start; both are in the kubeconfig, for the
-owner of the directory. (`kubectl` sends a token over TLS only.) Metrics need no token, since
-scrapers have none.
+The API server uses TLS and requires a token. Certificate and token are new at each start; the
+kubeconfig holds both, for the owner of the directory. (`kubectl` sends a token over TLS only.)
+Metrics need no token, since scrapers have none.
 
-The HTTP library takes a third of a second to import: a thread imports it while brokers start.
+The HTTP library takes a third of a second to import, so a thread imports it while brokers start.
 """
 
 from __future__ import annotations

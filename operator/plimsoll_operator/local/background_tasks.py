@@ -1,4 +1,4 @@
-"""Background tasks of a local cluster: all are referenced, and every failure is reported."""
+"""Background tasks of a local cluster: keeps a reference to each and reports every failure."""
 
 from __future__ import annotations
 

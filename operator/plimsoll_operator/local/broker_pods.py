@@ -2,7 +2,7 @@
 
 A pod's template gives its broker's configuration: configs by its ConfigMap, revision and id by its
 labels. The directory's layout gives its addresses and its data directory. Images, resources and
-probes have no effect here. Other pods are not placed on this node. Each pod owns one
+probes have no effect here. Pods that are not of brokers are not run here. Each pod owns one
 `BrokerProcess`, which dies with its parent (it requests that from the kernel), so none is left
 behind however the parent ends. Secrets are mounted as files that only the owner can read; all files
 of a Secret change at once, by a link.
@@ -49,14 +49,16 @@ logger = logging.getLogger("plimsoll.local")
 BACKOFF_MS = 100
 BACKOFF_MS_MAX = 5_000
 STEADY_MS = 10_000
-"""A process that ran for longer is restarted after the shortest delay."""
+"""Milliseconds after which a running process counts as stable: when it exits, it is restarted after
+the shortest delay."""
 STOP_MS_MAX = 30_000
 FINAL_CODES = (2, 3)
-"""Exit codes of a broker with a bad configuration, or with another broker's volume: a restarted one
-would exit with them again."""
+"""Exit codes of a broker with a bad configuration, or with another broker's volume. Such a broker
+is not restarted, since it would exit in the same way."""
 TAKEN_STARTS_MAX = 5
-"""Consecutive exits with a port in use, after which the broker is not restarted. An outgoing
-connection uses a port only briefly; another process that listens there keeps it."""
+"""Number of consecutive exits because of a port in use, after which the broker is not restarted. An
+outgoing connection occupies a port only briefly; another process that listens on the port keeps
+it."""
 LOG_BYTES_MAX = 16 * 1024 * 1024
 
 
@@ -73,9 +75,9 @@ class BrokerProcess:
         changed: Callable[[], None],
         port_taken: Callable[[], str],
     ) -> None:
-        """`restart`: True if the process is started again after it exits. `changed`: called when
-        the process starts or exits. `port_taken`: returns a sentence if another process uses a port
-        of the broker, else ""."""
+        """Create the process of a broker; `run` starts it. `restart`: True if it is started again
+        after it exits. `changed`: called when it starts or exits. `port_taken`: returns a sentence
+        if another process uses a port of the broker, else ""."""
         self.broker_id = broker_id
         # The running process's pid; None between two processes.
         self.pid: int | None = None
@@ -209,9 +211,9 @@ LINK = "..data"
 
 
 def mount(directory: Path, version: str, files: Mapping[str, bytes]) -> None:
-    """Make `directory` hold exactly `files`, in one step for all, as a kubelet mounts a Secret.
-    `version`: the Secret's resourceVersion; if it is mounted already, do nothing. Raises
-    OSError."""
+    """Make `directory` hold exactly `files` (content by name), replacing all in one step, as a
+    kubelet mounts a Secret. `version`: the Secret's resourceVersion; if that version is mounted
+    already, do nothing. Raises OSError."""
     directory.parent.mkdir(mode=0o700, exist_ok=True)
     directory.mkdir(mode=0o700, exist_ok=True)
     place, link = directory / f"..{version}", directory / LINK
@@ -242,7 +244,7 @@ NO_CONFIG = ("CreateContainerConfigError", "its ConfigMap does not exist")
 
 @dataclass(slots=True)
 class _Running:
-    """A started pod of a broker."""
+    """A broker's pod that was started, with its process and tasks."""
 
     process: BrokerProcess
     # Ends when no process of the pod runs any more.
@@ -263,8 +265,9 @@ class BrokerPods:
         restart: bool,
         address: str = LOOPBACK,
     ) -> None:
-        """`ports`: returns a broker's ports, and picks them at its first call. `restart`: True if a
-        broker process that exits is started again. `address`: where brokers listen."""
+        """Create the runtime of the brokers' pods. `ports`: returns a broker's ports, and picks
+        them at its first call. `restart`: True if a broker process that exits is started again.
+        `address`: where brokers listen."""
         self.on_change: Callable[[], None] = lambda: None
         self.on_failure: Callable[[BaseException], None] = lambda _: None
         self.server = server

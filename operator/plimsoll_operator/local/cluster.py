@@ -1,7 +1,8 @@
 """Runs a local cluster from start to stop: the operator, an API server in memory, brokers.
 
-The command line runs one `LocalCluster`. It is another host of `process.operator`: processes stand
-for pods, a directory for the metadata log's objects, and the files for objects that a user applied.
+The command line runs one `LocalCluster`, which hosts `process.operator` without Kubernetes:
+processes stand for pods, a directory for the objects of the metadata log, and files for the objects
+that a user applied.
 """
 
 from __future__ import annotations
@@ -95,8 +96,8 @@ class LocalReady:
     metrics: dict[str, str]
     pids: dict[str, int]
     listeners: dict[str, str]
-    """The brokers' addresses by name of the declared listener, comma-separated; empty if none is
-    declared: clients then use `bootstrap`."""
+    """For each declared listener by name: the brokers' addresses, comma-separated. Empty if no
+    listener is declared; clients then use `bootstrap`."""
     authority: str
     """The file with the CA certificate that clients of TLS listeners must trust; empty if there is
     none."""
@@ -314,8 +315,9 @@ class LocalCluster:
         return () if led is None else led.controller.image.listeners
 
     def _bootstrap(self, parts: Parts, broker_ids: Iterable[BrokerId]) -> str:
-        """Return the brokers' addresses, comma-separated, for clients that choose no listener:
-        those of the first inside listener that is plaintext without a login, else of the first."""
+        """Return the brokers' addresses, comma-separated, for clients that choose no listener. They
+        are those of the first inside listener that is plaintext without a login; if there is none,
+        those of the first listener."""
         present, listeners = tuple(broker_ids), self._listeners(parts)
         if not listeners:
             return ",".join(self._at(self._ports(int(one)).kafka) for one in present)
@@ -354,8 +356,8 @@ class LocalCluster:
             self._failed.set_exception(error)
 
     async def _until_stop(self, work: Coroutine[Any, Any, R]) -> R | None:
-        """Return the result of `work`; or cancel it and return None if `stop` is called first.
-        Raises the error that `fail` reports."""
+        """Return the result of `work`. If `stop` is called first, cancel `work` and return None.
+        Raises the error that a part reported to `fail`."""
         stop = asyncio.ensure_future(self._stop_wanted.wait())
         working = asyncio.ensure_future(work)
         watched: set[asyncio.Future[Any]] = {stop, working, self._failed}

@@ -1,9 +1,9 @@
 """Interprets the YAML files of a local cluster: its LogCluster, and the objects declared for it.
 Pure.
 
-Without a LogCluster in the files a default one is used, and everything in them belongs to it. With
-`--secure` it gets a TLS listener of the cluster's own CA that requires a password or a certificate,
-enforced rights, internal certificates, and a super user `admin` with credentials in
+If the files contain no LogCluster, a default one is used, and all their objects belong to it. With
+`--secure` the LogCluster gets a TLS listener of the cluster's own CA that requires a password or a
+certificate, enforced rights, internal certificates, and a super user `admin` with credentials in
 DIR/users/admin. Fields that the LogCluster states stay unchanged.
 """
 
@@ -42,14 +42,14 @@ from plimsoll_operator.kube.resources import USER_KINDS, Kind
 
 _OBJECTS = UUID("5b1f7a3e-2f5c-4a3e-9a0c-61d2a5c1c0de")
 Other = Topic | Reassignment | Rebalance | Verification | VerificationSchedule | User
-"""The resources of the files other than LogClusters; each belongs to one."""
+"""Kinds of resources in the files other than LogCluster. Each belongs to a LogCluster."""
 OPEN_INSIDE = Certificates(internal=InternalCertificates(mode="Off"))
 KIND_OF: dict[str, Kind] = {kind.kind: kind for kind in USER_KINDS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Documents:
-    """What the files of a local cluster declare."""
+    """Objects that the files of a local cluster declare."""
 
     cluster: LogCluster
     others: tuple[Other, ...]
@@ -106,8 +106,8 @@ def local_cluster(cluster: LogCluster) -> LogCluster:
 
 
 def manifest(resource: Resource) -> Object:
-    """Return the resource as an object of the API server, without status, as `kubectl apply` sends
-    it."""
+    """Return the resource as a JSON object for the API server, without status, as `kubectl apply`
+    sends it."""
     meta = resource.metadata
     metadata: Object = {"name": meta.name, "namespace": meta.namespace}
     if meta.labels:
@@ -132,8 +132,8 @@ def _default_cluster(topics: Sequence[Topic]) -> LogCluster:
 
 
 def _adopted(found: Other, cluster: LogCluster) -> Other:
-    """Return the object with its clusterRef set to the default LogCluster: if the files declare
-    none, all their objects belong to it."""
+    """Return the object with its clusterRef set to the LogCluster `cluster`. Used if the files
+    declare no LogCluster: all their objects then belong to the default one."""
     namespace, name = cluster.key
     if isinstance(found, Topic):
         ref = ClusterRef(name=name, namespace=namespace)
@@ -152,8 +152,8 @@ def _adopted(found: Other, cluster: LogCluster) -> Other:
 def with_uid(
     found: Other,
 ) -> Other:
-    """Return the object with a uid, if it has none, that is the same at every start: derived from
-    its name, and for objects that run once also from their spec."""
+    """Return the object with a uid. If it has none, it gets one that is the same at every start:
+    derived from its name, and for objects that run once also from their spec."""
     if found.metadata.uid:
         return found
     words = list(found.key)
@@ -171,7 +171,7 @@ def with_uid(
 
 LISTENER = "secure"
 PORT_DEFAULT = 9094
-"""The port of broker 0; each broker adds its id."""
+"""Default port of broker 0 with `--secure`. Each broker adds its id."""
 ADMIN = "admin"
 CLOSED_INSIDE = Certificates(internal=InternalCertificates(mode="Required"))
 

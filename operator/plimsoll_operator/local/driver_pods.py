@@ -1,11 +1,11 @@
 """Runs pods of Spark drivers, for a Verification's Job, as processes of this machine.
 
-A driver runs only for the pod of a Verification's own Job. The pod gives the volumes, which are
-folders here; program, arguments and environment are fixed, whatever the pod states. Brokers and the
-API server are at this machine's addresses; images, resources and the template's security have no
-effect. A driver runs once, and dies with this process. The software that drivers need, and brokers
-do not, is looked for when a local cluster starts; the status of each Verification names what is
-missing.
+A driver runs only for the pod of a Verification's own Job. The pod states the volumes, which are
+folders here. Program, arguments and environment are fixed, whatever the pod states. Addresses of
+brokers and of the API server are replaced by those of this machine. Images, resources and security
+contexts have no effect. A driver runs once, and dies with this process. When a local cluster
+starts, the software that only drivers need is searched for; the status of each Verification names
+the missing part.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ from plimsoll_operator.shipped_files import shipped_directory, working_tree
 
 MODULES = ("plimsoll_spark", "pyspark", "pyarrow", "confluent_kafka")
 JARS_VARIABLE = "PLIMSOLL_SPARK_JARS"
-"""The variable that `plimsoll_spark.session` reads."""
+"""Environment variable with the folder of Spark's connector, which `plimsoll_spark.session`
+reads."""
 CONNECTOR = "spark-sql-kafka-0-10_*.jar"
 
 
@@ -109,22 +110,23 @@ logger = logging.getLogger("plimsoll.local")
 MODULE = "plimsoll_spark.verification"
 HOME = "HOME"
 ACCOUNT = "account"
-"""The folder with the driver's credentials for the API server, like a ServiceAccount's in a pod."""
+"""Name of the folder with the driver's credentials for the API server, like a ServiceAccount's in a
+pod."""
 PYTHON_PATH = "PYTHONPATH"
 STOP_MS_MAX = 15_000
 LOOK_MS = 50
 NOT_STARTED = 128
-"""The exit code that container runtimes report for a container that cannot be started."""
+"""Exit code that container runtimes report for a container that cannot be started."""
 
 
 class NotThere(Exception):
-    """A driver's pod cannot be run: the ConfigMap or Secret of a volume is missing or invalid, or
-    the pod belongs to no Verification. The message is a sentence."""
+    """Raised if a driver's pod cannot be run: the ConfigMap or Secret of a volume is missing or
+    invalid, or the pod belongs to no Verification. The message is a sentence."""
 
 
 @dataclass(slots=True)
 class _RunningDriver:
-    """A started pod of a driver."""
+    """A driver's pod that was started, with its process."""
 
     name: str
     # None: not yet started, or ended.
@@ -149,9 +151,9 @@ class DriverPods:
         owner: OwnerCredentials,
         address: str = LOOPBACK,
     ) -> None:
-        """`bootstrap`: returns the brokers' addresses, comma-separated. `api`: the URL of the API
-        server, to which drivers report with the token of `owner`. `address`: this machine's, shown
-        as the pods' IP."""
+        """Create the runtime of the drivers' pods. `bootstrap`: returns the brokers' addresses,
+        comma-separated. `api`: the URL of the API server, to which drivers report with the token of
+        `owner`. `address`: this machine's, shown as the pods' IP."""
         self.on_change: Callable[[], None] = lambda: None
         self.on_failure: Callable[[BaseException], None] = lambda _: None
         self._server = server
@@ -337,9 +339,9 @@ class DriverPods:
 
 
 def local_config(text: str, *, bootstrap: str, api: str, account: str) -> str:
-    """Return the content of a driver's ConfigMap, adapted to this machine: its brokers at
-    `bootstrap` and its API server at `api`, for which the folder `account` holds the credentials. A
-    driver that logs in keeps the addresses that the operator wrote."""
+    """Return the content of a driver's ConfigMap `text`, adapted to this machine: the brokers are
+    at `bootstrap`, the API server at `api`, and the folder `account` holds the credentials for it.
+    A driver that logs in keeps the brokers' addresses that the operator wrote."""
     config = json.loads(text)
     # A driver that logs in has the addresses of a listener, which are this machine's already.
     if "user" not in config:
@@ -353,9 +355,9 @@ def local_config(text: str, *, bootstrap: str, api: str, account: str) -> str:
 
 def environment(mounts: Mapping[str, Path], own: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables of a driver: those of this process, `own`, and those that
-    every driver's pod has; none that this pod states. HOME stays, and so do the entries of
-    PYTHONPATH, made absolute: the interpreter may import from there, and a driver runs in another
-    folder."""
+    every driver's pod has. Variables that this pod states are left out. HOME stays, and so do the
+    entries of PYTHONPATH, made absolute, since a driver runs in another folder and the interpreter
+    may import from there."""
     stated = {
         name: translated(value, mounts) for name, value in ENVIRONMENT.items() if name != HOME
     }

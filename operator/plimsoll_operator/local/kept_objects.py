@@ -1,11 +1,11 @@
-"""The objects of a local cluster, in an API server in memory, and the file that keeps them between
+"""The objects of a local cluster: an API server in memory, and the file that stores them between
 runs.
 
-All objects are kept but the CRDs, which ship, Leases, which belong to processes, and Events. The
-file is written whole, soon after a change of a spec and later after a change of a status. Objects
-that files declared at an earlier start and no longer declare are dropped: another LogCluster, and
-each Reassignment, Rebalance, Verification or User in no file. Topics stay, and so do fields that
-other managers applied. Called by `cluster`.
+All objects are stored except CRDs (they ship with the software), Leases (they belong to processes)
+and Events. The whole file is written soon after a change of a spec, and later after a change of a
+status. Objects that files declared at an earlier start and no longer declare are removed: another
+LogCluster, and each Reassignment, Rebalance, Verification or User in no file. Topics stay, and so
+do fields that other managers applied. Called by `cluster`.
 """
 
 from __future__ import annotations
@@ -246,8 +246,8 @@ def _is_of_files(stored: StoredObject) -> bool:
 
 
 def _fresh(body: Object, *, same_release: bool) -> Object:
-    """Return a kept object without what held only for the earlier run: the state of a pod, and the
-    conditions of a LogCluster, or its whole status if another release wrote it."""
+    """Return a stored object without everything that was true only in the earlier run: the state of
+    a pod, and the conditions of a LogCluster, or its whole status if another release wrote it."""
     kind = body["kind"]
     if kind == resources.PODS.kind:
         return {**body, "status": _fresh_pod(body)}
@@ -259,8 +259,8 @@ def _fresh(body: Object, *, same_release: bool) -> Object:
 
 
 def _fresh_pod(pod: Object) -> Object:
-    """Return the status with which a kept pod starts: Pending. A pod that runs once keeps its end,
-    or is Failed if it had not ended."""
+    """Return the status with which a stored pod starts: Pending. A pod that runs once stays
+    Succeeded or Failed, or becomes Failed if it had not ended."""
     status: Object = pod.get("status") or {}
     if pod["spec"].get("restartPolicy") != "Never":
         return {"phase": "Pending"}

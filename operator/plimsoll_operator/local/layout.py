@@ -53,7 +53,8 @@ class OwnerCredentials:
 
 
 class BadDirectory(Exception):
-    """The directory of a local cluster cannot be used. The message is a sentence for the user."""
+    """Raised if the directory of a local cluster cannot be used. The message is a sentence for the
+    user."""
 
 
 class DirectoryLayout:
@@ -191,14 +192,11 @@ def plan(
     held: HeldPorts,
 ) -> Remembered:
     """Return the content of `cluster.json`, completed with ports for these brokers, and hold all
-    ports.
-
-    `known`: the present content; None in a new directory. `cluster_id`: None: keep the known one,
-    or make one. `first`: the clients' port of the first broker as the command line states it; the
-    others get the following ports. If it is None or that of the last run, each broker keeps its
-    port. Raises BadDirectory if the directory holds a cluster of another id, OSError if no port is
-    free.
-    """
+    ports. `known`: the present content; None in a new directory. `cluster_id`: the cluster's id;
+    None: the known one, or a new one. `first`: the clients' port of the first broker as the command
+    line states it; the others get the following ports. If `first` is None, or is that of the last
+    run, each broker keeps its port. Raises BadDirectory if the directory holds a cluster of another
+    id, OSError if no port is free."""
     if known and first is not None and first != known.first_port:
         known = _without(known, range(first, first + len(broker_ids)))
     brokers = dict(known.brokers) if known else {}
@@ -250,7 +248,7 @@ def _without(known: Remembered, stated: range) -> Remembered:
 
 
 def _following(known: Remembered | None, first: int | None) -> Iterator[int]:
-    """Yield the ports from `first` on that are not among the known ones; none if `first` is
+    """Yield the port numbers from `first` on, without those in `known`. Yield none if `first` is
     None."""
     used = set(_ports_of(known))
     ports = () if first is None else range(first, PORT_MAX + 1)
@@ -266,7 +264,7 @@ def _ports_of(known: Remembered | None) -> Iterator[int]:
 
 
 class OutsideFolder(OSError):
-    """A name, joined to its folder's path, is not the path of an entry of that folder."""
+    """Raised if a name, joined to its folder's path, is not the path of an entry of that folder."""
 
 
 def within(folder: Path, name: str) -> Path:

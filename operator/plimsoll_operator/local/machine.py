@@ -1,8 +1,8 @@
 """Runs the controllers of a local cluster's API server after each change, and periodically.
 
-They collect garbage and reconcile StatefulSets, Jobs and pods; one run handles all changes that
-arrive together. A pod is run by the runtime of brokers or that of Spark drivers, which verifies
-that the pod is its own. Events, and the progress of objects that run once, are logged.
+The controllers collect garbage and reconcile StatefulSets, Jobs and pods; one run handles all
+changes that arrive together. A pod is run by the runtime of brokers or by that of Spark drivers;
+each runs only pods of its own kind. Events, and the progress of objects that run once, are logged.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class LocalPods:
 logger = logging.getLogger("plimsoll.local")
 
 CLOCK_S = 2.0
-"""Period of runs for work that no change triggers, such as the end of grace periods."""
+"""Period in seconds of runs for work that no change triggers, such as the end of grace periods."""
 TOGETHER_S = 0.01
 EVENTS_MAX = 1_000
 """Bound on the Events kept in each of the two API groups. A real API server deletes Events after an

@@ -1,8 +1,9 @@
 """Ports of a local cluster: picked once, kept between runs, and held while the cluster runs.
 
-To hold a port, a socket of this process is bound to it and does not listen. The brokers may listen
-there, since both sides allow it (SO_REUSEADDR). The kernel assigns the port to no connection, and
-no other picker takes it: neither before a broker first listens nor while it is down.
+To hold a port, this process binds a socket to it that does not listen. A broker can nevertheless
+listen on the port, since both sockets allow that (SO_REUSEADDR). Meanwhile the kernel assigns the
+port to no outgoing connection, and no other program that picks free ports gets it, even while the
+broker is down.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import msgspec
 
 LOOPBACK = "127.0.0.1"
 PICKED = range(20_000, 29_000)
-"""The range from which ports are picked. It lies outside the range that the kernel assigns to
+"""Range from which ports are picked. It lies outside the range that the kernel assigns to
 connections (from 32768 on) and that of Kubernetes' NodePort Services (from 30000 on)."""
 TRIES = 1_000
 
@@ -31,7 +32,8 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HeldPorts:
-    """The ports that this process holds at `address`. A context manager: its end releases them."""
+    """The ports that this process holds at `address`. Use it as a context manager: leaving it
+    releases the ports."""
 
     def __init__(self, address: str = LOOPBACK) -> None:
         self._address = address
@@ -53,13 +55,13 @@ class HeldPorts:
         raise OSError(errno.EADDRINUSE, f"no free port found in {TRIES} tries")
 
     def claim(self, port: int) -> bool:
-        """Hold a port. Return False if it is in use."""
+        """Hold a port for later use. Return False if it is in use."""
         return self._hold(port, shared=False)
 
     def keep(self, port: int) -> None:
         """Hold a port that the user stated, or that an earlier run used, even if connections on it
-        are still closing. If another process listens there, it is not held; the later listener
-        reports that."""
+        are still closing. If another process listens on the port, it is not held; the broker that
+        tries to listen there reports that."""
         if port not in self._sockets:
             self._hold(port, shared=True)
 

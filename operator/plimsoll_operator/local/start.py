@@ -1,9 +1,9 @@
 """Starts a local cluster: applies the objects of the files, and waits until all are reconciled.
 
-The LogCluster comes first, the other objects once its brokers are active. A refusal after that is
-final, and ends the start with the sentence of the object's status. Called by `cluster`. Log lines
-go to the terminal (warnings only, unless more is asked for) and to a bounded file, from Info on or
-from PLIMSOLL_LOG_LEVEL on.
+The LogCluster comes first, the other objects once its brokers are active. An object that is refused
+after that ends the start, with the sentence of its status. Called by `cluster`. Log lines go to the
+terminal (warnings only, unless more is asked for) and to a bounded file, from Info on or from
+PLIMSOLL_LOG_LEVEL on.
 """
 
 from __future__ import annotations
@@ -73,15 +73,15 @@ def log_to_file(path: Path) -> None:
 START_MS_MAX = 120_000
 LOOK_MS = 20
 REFUSED_MS = 500
-"""How long a refusal of a topic must last to be final. An earlier one may date from before the last
-broker became active."""
+"""Milliseconds that a refusal of a topic must last to end the start. An earlier refusal may date
+from before the last broker became active."""
 NAMING_MS_MAX = 10_000
-"""The same for a topic with a spec that names leaders: a broker reports its logs once a second, and
-is refused as leader before."""
+"""Milliseconds that a refusal must last if the topic's spec names leaders. A broker reports its
+logs once a second, and is refused as leader before its first report."""
 
 
 class CannotRun(Exception):
-    """The local cluster cannot be started. The message is a sentence for the user."""
+    """Raised if the local cluster cannot be started. The message is a sentence for the user."""
 
 
 class Start:
@@ -186,9 +186,10 @@ class Start:
             await self._look_again()
 
     async def _members(self, controller: Controller) -> None:
-        """Commit the set of broker ids that an edited file asks for, except that brokers which hold
-        replicas stay; the operator then empties them, as after the same edit of a running cluster.
-        Do nothing if the file was not edited: a change made with `kubectl` continues."""
+        """If the LogCluster's file was edited, commit the set of broker ids that it now asks for.
+        Brokers that hold replicas stay members; the operator then empties them, as after the same
+        edit of a running cluster. If the file was not edited, do nothing, since a change made with
+        `kubectl` stays in force."""
         while True:
             cluster = self._documents.cluster
             members = controller.image.members
@@ -287,7 +288,7 @@ class Start:
 
     async def _settled(self) -> None:
         """Wait until the controller has dropped the moves of Reassignments and Rebalances that no
-        longer exist; they would block changes of their topics."""
+        longer exist, because such moves would block changes of their topics."""
         while True:
             leader = await self._led()
             image = leader.controller.image

@@ -1,7 +1,8 @@
 """Writes users' credentials to files: DIR/users/<user>/ holds the content of each User's Secret.
 
-Clients on this machine read them; only the owner can. They are written when a Secret changes and
-removed when it is deleted. Called by the store of the API server in memory.
+Clients on this machine read the files; only the directory's owner can. A file is written when its
+Secret changes and removed when the Secret is deleted. Called by the store of the API server in
+memory.
 """
 
 from __future__ import annotations

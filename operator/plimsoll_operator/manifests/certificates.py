@@ -1,8 +1,8 @@
 """Builds the Certificate of a listener that cert-manager serves: one for all brokers.
 
 Clients inside the pods' network know brokers by the names of their Services, clients outside by the
-advertised names. A listener's Certificate names either these or those, since an issuer of outside
-names does not sign a cluster's own names.
+advertised names. A listener's Certificate contains names of one of these two kinds, since an issuer
+of outside names does not sign names inside the cluster.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Builds the ConfigMap with the brokers' configuration, which is the same for all brokers of a
 cluster.
 
-Its name is a digest of its content, and the content never changes: a broker that happens to restart
-finds the configuration with which it was started. Only its pod's template, written while the broker
-is granted a restart, names another ConfigMap.
+The ConfigMap's name is a digest of its content, and the content never changes. A broker that
+crashes therefore restarts with the configuration that it had before. A broker gets another
+ConfigMap when its pod's template is written, which happens while the broker is granted a restart.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from plimsoll_operator.manifests.manifest_context import Context
 from plimsoll_operator.manifests.services import FAMILIES
 
 BOOTSTRAP = "bootstrap"
-"""What {id} stands for in the annotations of the bootstrap Service."""
+"""Word that replaces {id} in the annotations of the bootstrap Service."""
 
 
 def services(

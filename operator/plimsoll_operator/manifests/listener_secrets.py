@@ -22,8 +22,8 @@ from plimsoll_operator.pki.rotation import Authorities
 DIRECTORY = "/etc/plimsoll-tls"
 CA_FILE = "ca.crt"
 AUTHORITY = "listener-ca"
-"""The component label of an authority's objects. It differs from `broker`, since the operator
-deletes ConfigMaps of that component that no template names."""
+"""Label `component` of the objects of an authority (CA). It differs from `broker`, since the
+operator deletes ConfigMaps of that component that no template names."""
 
 
 def broker_secret(
@@ -72,9 +72,9 @@ def pair_of(secret: Manifest, name: str) -> KeyPair | None:
 def authority_secret(
     context: Context, authorities: Authorities, name: str, component: str = AUTHORITY
 ) -> Manifest:
-    """Build the Secret `name` that holds authorities with their keys, in the operator's namespace.
-    It has no owner, so it outlives the LogCluster, which may be recreated with the same id and
-    volumes."""
+    """Build the Secret `name`, in the operator's namespace, that holds authorities (CAs) with their
+    keys. The Secret has no owner, so it outlives the LogCluster, which may be recreated with the
+    same id and volumes."""
     announced = authorities.announced
     data = {
         "ca.crt": authorities.current.certificate,

@@ -1,5 +1,6 @@
-"""What the manifest builders need besides the LogCluster, and names that are digests of
-contents."""
+"""The input of the manifest builders: the LogCluster, its id and settings of the chart; and names
+that are digests of contents.
+"""
 
 from __future__ import annotations
 

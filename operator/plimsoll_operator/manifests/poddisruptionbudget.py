@@ -1,7 +1,7 @@
 """The PodDisruptionBudget: one broker at a time may be evicted.
 
-It counts ready pods, and a broker is ready only when no partition needs it to catch up first, so
-the budget is right even while the operator is down.
+The budget counts ready pods. A broker is ready only when no partition waits for it to catch up, so
+evictions are safe even while the operator is down.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Builds the Rebalances that the operator makes: one empties brokers, one fills brokers that
-joined.
+"""Builds the Rebalances that the operator creates itself: to empty brokers that leave, and to fill
+brokers that joined.
 
-Users can watch, pause and cancel them like their own.
+Users can watch, pause and cancel these Rebalances like their own.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ IDS_SPELT_MAX = 8
 
 
 def rebalance_name(cluster: str, purpose: Purpose, brokers: Sequence[BrokerId]) -> str:
-    """Return the name of the Rebalance for these brokers: the same at every call, so that it is
-    created once. More than `IDS_SPELT_MAX` ids are replaced by a digest."""
+    """Return the name of the Rebalance that the operator creates for these brokers. It is the same
+    at every call, so that the object is created once. More than `IDS_SPELT_MAX` ids are replaced by
+    a digest."""
     ids = "-".join(map(str, brokers))
     if len(brokers) > IDS_SPELT_MAX:
         ids = f"{len(brokers)}-{hashlib.sha256(ids.encode()).hexdigest()[:10]}"

@@ -18,14 +18,14 @@ _METRICS = {
 
 
 FAMILIES: Manifest = {"ipFamilyPolicy": "PreferDualStack"}
-"""Fields of a Service that give it an IPv4 and an IPv6 address if the Kubernetes has both families,
-else an address of the only one."""
+"""Fields of a Service that give it an IPv4 and an IPv6 address if the Kubernetes cluster has both,
+else one address."""
 
 
 def _of_clients(listeners: tuple[Listener, ...]) -> list[Manifest]:
     """Return the Service ports for clients: one for each committed listener, or the default Kafka
-    port if there is none. A listener's target is a number, since pod templates do not name its
-    port."""
+    port if there is none. Each leads to a port number of the pod, since pod templates do not name
+    listeners' ports."""
     if not listeners:
         return [_KAFKA]
     return [

@@ -1,11 +1,11 @@
 """Builds one StatefulSet with one replica for each broker, so that any broker can be removed, and a
 deleted pod is recreated.
 
-`OnDelete`: a changed template reaches no pod until a restart is granted. After its creation the
-template is written only while its broker is granted a restart: a drained pod must not return with
-an untried image. Security contexts are restricted. OpenShift's `restricted-v2` assigns users and
-groups to each namespace and refuses a pod that states others; there the chart's
-`podSecurity.setUser` is false.
+With the update strategy `OnDelete`, a changed template reaches no pod until the operator deletes
+the pod, for which it needs a grant. After its creation a template is written only while its broker
+has a grant: a pod that a node drain evicted must not return with an untried image. Security
+contexts are restricted. OpenShift's `restricted-v2` assigns users and groups to each namespace and
+refuses a pod that states others; there the chart's `podSecurity.setUser` is false.
 """
 
 from __future__ import annotations

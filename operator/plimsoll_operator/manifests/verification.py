@@ -71,8 +71,8 @@ RESOURCES_DEFAULT: Manifest = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkDriver:
-    """The input of all builders for one Verification's driver. Fields that
-    `manifest_context.Context` has too mean the same."""
+    """The input of all builders for one Verification's driver. A field that
+    `manifest_context.Context` has too has the same meaning."""
 
     verification: Verification
     image: str
@@ -106,7 +106,8 @@ class SparkDriver:
 
     @property
     def where_it_says(self) -> str:
-        """Return `output` with the name of this driver's Job filled in."""
+        """Return `output`, where a user finds the driver's log, with the name of this driver's Job
+        filled in."""
         return self.output.replace("{job}", f"{self.name}-driver")
 
     @property

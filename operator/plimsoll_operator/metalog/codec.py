@@ -31,15 +31,15 @@ from plimsoll_operator.metalog.interface import (
 )
 
 BATCH_BYTES_MAX = 900_000
-"""Maximum bytes of one batch's records as JSON. etcd takes requests of 1.5 MiB; indentation is not
-stored."""
+"""Maximum size of one batch's records as JSON, in bytes. etcd accepts requests up to 1.5 MiB;
+indentation is not stored."""
 
 _encoder = msgspec.json.Encoder(order="sorted")
 _FLOAT = re.compile(rb"[\[:,]\s*-?(?:\d+[.eE]|\d{19})")
 """Matches JSON that may contain a number that is not an integer or exceeds 64 bits. A match within
 a string is harmless."""
 _INTEGERS = range(-(2**63), 2**63)
-"""Integers that an API server keeps; it turns any other into a float."""
+"""Integers that an API server stores unchanged. It converts any other integer into a float."""
 
 
 class StoredBatch(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -292,8 +292,8 @@ def decompress(stored: bytes, image_size: int) -> bytes | None:
 
 @dataclass(slots=True)
 class Weight:
-    """Size of the batches since the last released snapshot, and of that snapshot. `due` compares
-    them to tell when the next snapshot is worth its cost."""
+    """Size in bytes of the batches since the last released snapshot, and of that snapshot. `due`
+    compares the two, to tell when the next snapshot is worth its cost."""
 
     batch_bytes: int = 0
     snapshot_bytes: int = 0

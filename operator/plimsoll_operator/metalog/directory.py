@@ -3,9 +3,9 @@
 One append-only file at a time, fsynced before an append returns; a torn last line is cut when the
 log is opened. An flock on the directory excludes a second process. If the lock is lost all the same
 (a network file system), the end of the file serves as compare-and-set: a writer appends only where
-it knows the log to end, else it raises `AppendConflict`. Called by the controller; interprets no
-record but `SnapshotTaken`. Raises `OSError` for failures of the system and `LogCorrupt` for bytes
-that no writer left behind.
+it knows the log to end, else it raises `AppendConflict`. Called by the controller. The module
+interprets no record but `SnapshotTaken`. It raises `OSError` for failures of the system and
+`LogCorrupt` for bytes that no writer can have written.
 
 - `cluster.json`: the cluster that owns this log.
 - `batches-<first sequence>.jsonl`: one batch a line. Only the last line of the newest file may be
@@ -82,8 +82,8 @@ def sync_directory(directory: Path) -> None:
 
 
 def write_whole(path: Path, data: bytes, *, private: bool = False) -> None:
-    """Write a file atomically: after a crash it has either the whole content or does not exist
-    under this name. With `private`, only its owner may read it."""
+    """Write a file atomically: after a crash the file is either absent or complete. With `private`,
+    only its owner may read it."""
     temporary = path.with_name(path.name + ".tmp")
     temporary.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
@@ -188,7 +188,8 @@ READS_MAX = 5
 
 @dataclass(slots=True, kw_only=True)
 class _Tail:
-    """The file that takes the next batch, and the size up to which its content is known."""
+    """The file to which the next batch is appended, and the size in bytes up to which its content
+    is known."""
 
     path: Path
     descriptor: int
@@ -275,7 +276,8 @@ class DirectoryLog:
         return name
 
     async def lost(self) -> tuple[str, ...]:
-        """Return (): the files are private to this process and open, so none is looked for."""
+        """Return (): no object of this log can be deleted unnoticed, since this process holds its
+        files open."""
         return ()
 
     async def mend(self) -> None: ...

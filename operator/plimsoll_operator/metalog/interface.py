@@ -209,8 +209,8 @@ class MetadataLog(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogUsage:
-    """How full a log with a limited number of places (slots) is. `slots_used` counts the batches
-    that no released snapshot covers, `batch_bytes` their size."""
+    """How full a log with a limited number of slots is. `slots_used`: number of batches that no
+    released snapshot covers; `batch_bytes`: their size in bytes."""
 
     slots_used: int
     slots: int

@@ -4,9 +4,9 @@ consistent lists.
 A request that was answered has the outcome that the answer states. A request without an answer
 (timeout, reset, 5xx) raises `Unanswered`: it may have happened, and may still happen later. Names
 carry the cluster's name and the first 12 hex digits of its id, so that a cluster deleted and
-recreated under the same name never meets the old one's log. Objects have no owner: one mistaken
-prune must not collect the map of data on volumes that survive. Called by `ring` and
-`kube_snapshots`.
+recreated under the same name never meets the old one's log. Objects have no owner, because the
+metadata describes data on volumes that outlive the LogCluster: its deletion by mistake must not
+remove them. Called by `ring` and `kube_snapshots`.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class _Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """The cluster that a metadata log belongs to, and where its objects are: namespace, name
+    """The cluster to which a metadata log belongs, and the place of its objects: namespace, name
     prefix, labels and API group. Only tests use another `group`."""
 
     namespace: str
@@ -195,8 +195,8 @@ def decode(body: bytes) -> Item:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectReader:
-    """Sends requests that are safe to repeat, and repeats them up to `READ_ATTEMPTS` times. Then
-    raises `LogUnavailable`."""
+    """Sends requests that are safe to repeat, and repeats each up to `READ_ATTEMPTS` times. After
+    that it raises `LogUnavailable`."""
 
     api: Api
     place: Place
@@ -233,8 +233,8 @@ class ObjectReader:
     async def ask(
         self, method: str, path: str, params: dict[str, str] | None = None, body: bytes = b""
     ) -> Answer:
-        """Return the answer to a request that is safe to repeat. It is sent again after no answer,
-        401 or 429. Raise `LogUnavailable` after `READ_ATTEMPTS` attempts."""
+        """Return the answer to a request that is safe to repeat. Send it again if no answer comes,
+        or one with status 401 or 429. Raise `LogUnavailable` after `READ_ATTEMPTS` attempts."""
         why: object = None
         for attempt in range(READ_ATTEMPTS):
             if attempt:
