@@ -1,4 +1,4 @@
-"""The operator's options, which the chart sets in the environment."""
+"""The operator's options, read from environment variables that the chart sets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ TOPIC_ID_KEY_BYTES = 16
 
 
 class BadOption(Exception):
-    """An environment variable is missing or invalid. The message is a sentence that names it."""
+    """Raised if an environment variable is missing or invalid. The message is a sentence that names
+    the variable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,10 @@
 """Snapshots stored as objects: chunks of the compressed image, and an index that proves them
 complete.
 
-An index names each chunk with its uid and SHA-256 and is written last; a reader accepts nothing
-less. Names carry end offset, controller epoch and a random part, so two writers never share an
-object. Only objects strictly older than a snapshot with a committed `SnapshotTaken` are ever
-deleted. Called by `kubernetes_log`.
+An index names each chunk with its uid and SHA-256 and is written last. A reader accepts a snapshot
+only if all chunks match its index. Objects' names contain end offset, controller epoch and a random
+part, so two writers never write the same object. Only objects strictly older than a snapshot with a
+committed `SnapshotTaken` are ever deleted. Called by `kubernetes_log`.
 """
 
 from __future__ import annotations
@@ -214,8 +214,8 @@ class SnapshotStore:
 
 
 async def _aside(size: int, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Return the result of `work`. It runs in a thread if `size`, the bytes it handles, would block
-    the event loop for more than about a millisecond."""
+    """Return the result of `work`. Run it in a thread if it handles so many bytes (`size`) that it
+    would block the event loop for more than about a millisecond."""
     if size < SMALL_BYTES:
         return work(*args, **kwargs)
     return await asyncio.to_thread(work, *args, **kwargs)

@@ -1,9 +1,9 @@
 """The metadata log on the Kubernetes API: a ring of batches, and snapshots.
 
-Combines the parts: `ring` commits, `log_integrity` finds which stored batches are the log,
-`kube_snapshots` keeps what the ring no longer holds. Decides which slots may be reused: those
-covered by a snapshot with a committed `SnapshotTaken`. Called by the controller; it needs no lock,
-Lease or clock to be safe.
+Combines three parts: `ring` commits batches, `log_integrity` decides which stored batches form the
+log, and `kube_snapshots` stores the image of batches that the ring no longer holds. This module
+decides which slots may be reused: those of batches that a snapshot with a committed `SnapshotTaken`
+covers. Called by the controller. The log is safe without any lock, Lease or clock.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ logger = logging.getLogger("plimsoll.metalog")
 
 READS_MAX = 20
 KEEP_BYTES_MAX = 16 * 1024
-"""Slots larger than this are emptied once a snapshot covers them; smaller ones stay until they are
-reused. In bytes."""
+"""Size in bytes above which a slot is emptied as soon as a snapshot covers its batch. Smaller slots
+keep their content until they are reused."""
 
 SLOTS_AT_ONCE_LATER = 4
 MAKES_MAX = 30
-"""Number of failures in a row, with pauses, after which slots are no longer made ahead of use;
-takes about half a minute."""
+"""Number of consecutive failures, with pauses between them, after which this process stops creating
+slots ahead of use. Reaching it takes about half a minute."""
 
 NOT_OPEN = "the metadata log must be reopened before it is written to"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingOptions:
-    """Options of the ring. `slots`, its size, is part of a log's format; the others may differ from
-    one process to the next."""
+    """Options of the ring. `slots`: the number of slots, which is part of a log's format and never
+    changes; the other options may differ from one process to the next."""
 
     slots: int = 1024
     attempt_timeout_ms: int = 2000
@@ -102,8 +102,8 @@ class RingLog:
             return opened
 
     async def _make(self, ring: Ring, next_sequence: int) -> None:
-        """Make the slots that a new log needs before its first batch now, and the others in the
-        background."""
+        """Create the slots that a new log needs before its first batch, and start a task that
+        creates the others."""
         missing = ring.missing(next_sequence)
         at_once = SLOTS_AT_FIRST if ring.runs_short(next_sequence) else 0
         await kube_objects.in_parallel(missing[:at_once], ring.make)
@@ -111,8 +111,8 @@ class RingLog:
             self._making = asyncio.create_task(_make_all(ring, later, self._options.backoff_ms))
 
     def _make_ahead(self, next_sequence: int) -> None:
-        """Start making slots in the background if few unused ones are left, so that an append
-        rarely makes its own."""
+        """If few unused slots are left, start a task that creates more, so that an append rarely
+        has to create its own slot."""
         if self._making is not None and not self._making.done():
             return
         if later := self._ring.runs_short(next_sequence):
@@ -325,8 +325,8 @@ class RingLog:
                 await self._ring.empty(number, self._covered_sequence)
 
     def _cover(self, index: Index | None) -> None:
-        """Note that the snapshot covers the batches up to its last sequence, so that their slots
-        may be reused. None: no batch is covered."""
+        """Record that the snapshot `index` covers the batches up to its last sequence, so that
+        their slots may be reused. If `index` is None, no batch is covered."""
         self._covered_sequence = -1 if index is None else index.spec.last_sequence
         self._covered_by = None if index is None else index.name
 
@@ -368,8 +368,9 @@ class KubernetesLog(RingLog):
 
 
 async def _make_all(ring: Ring, numbers: Sequence[int], backoff_ms: int) -> None:
-    """Make slots in order, since a hole would look like a deleted slot. A failure is retried with
-    pauses, `MAKES_MAX` times in a row; later each append makes the slot that it needs."""
+    """Create slots in order, since a hole would look like a deleted slot. A failure is retried with
+    pauses, up to `MAKES_MAX` times in a row. After that, each append creates the slot that it
+    needs."""
     left, in_vain = list(numbers), 0
     while left:
         first = left[0]

@@ -22,8 +22,8 @@ from plimsoll_operator.metalog.interface import (
 
 
 class Gap(Exception):
-    """Raised if the objects that were read do not fit together. They may be of two states of the
-    log: read again before judging it."""
+    """Raised if the objects that were read do not fit together. They may come from two states of
+    the log; read all again before concluding that the log is damaged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,8 +160,8 @@ def _hole_end(found: Mapping[int, Batch | Emptied], sequence: int) -> int:
 
 
 class History:
-    """Finds the nonce or the sequence of a batch by an offset in it, for the batches that the log
-    still keeps."""
+    """Index of the batches that the log still holds: finds a batch's nonce or sequence by an
+    offset."""
 
     def __init__(self) -> None:
         self._ends: list[int] = []

@@ -1,11 +1,11 @@
 """The ring of the metadata log: M MetadataBatch objects (slots) that are made once, updated in
 place, and never deleted.
 
-They are made in order, some ahead of the batches that go into them: most clusters never need all.
-Batch n goes into slot n mod M by an update that carries the resourceVersion under which the slot's
-previous content was read. This is the compare-and-set of the whole log. A slot's sequence only
-grows, so a writer that slept while the ring went round always meets a newer one, be it a candidate
-or a controller. An emptied slot still names the batch that it held. Called by `kubernetes_log`; it
+Slots are created in order, some ahead of use; most clusters never need all. Batch n goes into slot
+n mod M by an update that carries the resourceVersion under which the slot's previous content was
+read. This is the compare-and-set of the whole log. The sequence in a slot only grows, so a writer
+that was suspended while the ring was overwritten always finds a newer sequence in its slot and gets
+409. An emptied slot still names the batch that it held. Called by `kubernetes_log`. This module
 does not check that batches follow each other.
 """
 
@@ -38,7 +38,8 @@ later."""
 
 
 class _SlotHead(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Fields that are read from every slot, whether it is empty, emptied or holds a batch."""
+    """Fields that are decoded from every slot: from an unused one, an emptied one, and one that
+    holds a batch."""
 
     cluster_id: str
     slot: int
@@ -119,12 +120,11 @@ class Ring:
         }
 
     def missing(self, next_sequence: int) -> list[int]:
-        """Return the numbers of the slots that must be made when the log is opened, the one for
-        `next_sequence` first. Raise `LogRegressed` if that slot was made before and is gone.
-
-        A slot is made once and never deleted, and no batch is put before its successor's slot is
-        made. A missing next slot was therefore deleted by hand, and may have held a batch.
-        """
+        """Return the numbers of the slots that must be created when the log is opened, the slot for
+        `next_sequence` first. Raise `LogRegressed` if that slot existed before and is gone. A slot
+        is created once and never deleted, and the slot of the next batch is created before a batch
+        is written. If the next slot is missing, it was therefore deleted by hand, and may have held
+        a batch."""
         number = next_sequence % self.count
         if number in self._slots:
             return self._to_make(number)
@@ -147,8 +147,8 @@ class Ring:
         return self._to_make(next_sequence % self.count)
 
     def _to_make(self, number: int) -> list[int]:
-        """Return the numbers of missing slots: those among the next `SLOTS_AT_FIRST` from `number`
-        on, and gaps among the existing ones."""
+        """Return the numbers of slots that do not exist yet: those among the next `SLOTS_AT_FIRST`
+        from `number` on, and gaps among the existing slots."""
         last = max(self._slots, default=0)
         ahead = [*range(number, self.count), *range(number)]
         return [
@@ -312,8 +312,8 @@ class Ring:
         self._slots[number] = self._slot(kube_objects.decode(answer.body))
 
     async def peek(self, sequence: int) -> Batch | Emptied | None:
-        """Read the slot of batch `sequence` and return its content, which may be of another batch;
-        for a standby. Return None if it never held a batch."""
+        """Read the slot of batch `sequence` and return its content, which may belong to another
+        batch of the same slot. Return None if the slot never held a batch. Used by a standby."""
         return (await self._read_back(sequence % self.count)).content
 
     def large(self, sequence_max: int, size_min: int) -> Iterator[int]:

@@ -2,7 +2,7 @@
 connections.
 
 The library `cryptography` does X.509; this module states the parameters. Keys are ECDSA on P-256. A
-certificate is valid from an hour before it is made, since clocks differ. Nothing here reads a
+certificate is valid from an hour before it is made, since clocks differ. This module reads no
 clock: the caller passes the time.
 """
 
@@ -26,17 +26,17 @@ INSIDE_CA_DAYS = 365
 INSIDE_DAYS = 30
 CLIENT_DAYS = 90
 CLIENT_DAYS_MAX = 365
-"""The largest `validityDays` of a User."""
+"""Largest value, in days, of `validityDays` in a User."""
 PEM_BYTES_MAX = 256 * 1024
-"""Bound on a PEM text of certificates: several times the size of all CA certificates that a broker
-gets."""
+"""Bound on the size in bytes of a PEM text of certificates: several times that of all CA
+certificates that a broker gets."""
 KEY_BYTES_MAX = 16 * 1024
-"""Bound on a private key. An RSA key of 16,384 bits takes 13 KB."""
+"""Bound on the size in bytes of a private key. An RSA key of 16,384 bits takes 13 KB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyPair:
-    """A certificate, followed by its chain, and its private key, both in PEM. `repr` hides them."""
+    """A certificate, followed by its chain, and its private key, both in PEM. `repr` hides both."""
 
     certificate: bytes
     key: bytes
@@ -46,8 +46,8 @@ class KeyPair:
 
 
 class Unreadable(Exception):
-    """The given bytes are no usable certificate or private key. The message is a part of a sentence
-    that says why."""
+    """Raised if the given bytes are no usable certificate or private key. The message says why, as
+    a part of a sentence."""
 
 
 def new_authority(common_name: str, now_ms: int, days: int = LISTENER_CA_DAYS) -> KeyPair:
@@ -161,8 +161,8 @@ def _within(authority: KeyPair, now_ms: int, days: int) -> Validity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """What `describe` reads from a certificate. `names`: its alternative names; `sha256`: the
-    fingerprint of its DER form, in hex."""
+    """Properties of a certificate, as `describe` reads them. `names`: its alternative names;
+    `sha256`: the fingerprint of its DER form, in hex."""
 
     names: frozenset[str]
     validity: Validity

@@ -14,11 +14,11 @@ from typing import Literal, NamedTuple
 from plimsoll_operator.pki.authority import Unreadable, describe
 
 AuthorityKind = Literal["authority", "clients-authority", "internal-authority"]
-"""The cluster's authority that signs certificates of listeners, of users, and of internal
-connections."""
+"""Kinds of authorities (CAs) of a cluster: the one that signs listeners' certificates, the one that
+signs users', and the one for connections between brokers and the operator."""
 CertificateKind = Literal["own", "given"]
-"""`own`: signed by the cluster's authority, and renewed by the operator; `given`: taken from a
-Secret that a user supplied."""
+"""Kinds of listener certificates. `own`: signed by the cluster's authority, and renewed by the
+operator; `given`: taken from a Secret that a user supplied."""
 
 
 class ListenerCertificate(NamedTuple):

@@ -3,15 +3,15 @@
     made → (two thirds of its life) → a next one is announced → (`OVERLAP_MS`) → it signs
     → (`OVERLAP_MS`) → the former one is trusted no more
 
-Clients have the announced authority for `OVERLAP_MS` before any broker shows a certificate of it,
-and the former one for as long afterwards.  The former authority of clients stays trusted longer:
-until every certificate that it signed has expired.  An authority that expired while no operator ran
-is replaced at once, since none of its certificates is valid any more.
+Clients trust the announced authority for `OVERLAP_MS` before a broker shows a certificate of it,
+and the former authority for `OVERLAP_MS` afterwards. The former authority of clients' certificates
+stays trusted longer: until every certificate that it signed has expired. An authority that expired
+while no operator ran is replaced at once, since none of its certificates is valid any more.
 
-A user's request takes the next of these steps now: users know when all clients have the announced
-authority, or a certificate of it.  A request within `AGAIN_MS` of a step counts as a repetition of
-that step, and brokers have learned of each step before the next.  Pure; the operator stores what
-`step` returns.
+If a user requests it, the next of these steps is taken at once: the user knows when all clients
+have the announced authority, or a certificate of it. A request within `AGAIN_MS` after a step
+counts as a repetition of that step, so that brokers learn of each step before the next. Pure; the
+operator stores what `step` returns.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from plimsoll_operator.pki.authority import (
 
 OVERLAP_MS = 90 * DAY_MS
 CLIENT_OVERLAP_MS = CLIENT_DAYS_MAX * DAY_MS
-"""How long the former authority of users' certificates stays trusted after the next one has begun
-to sign."""
+"""For how many milliseconds the former authority of users' certificates stays trusted after the
+next one has begun to sign."""
 AGAIN_MS = 600_000
 
 
@@ -66,8 +66,8 @@ class Authorities:
 
     @property
     def under_way(self) -> bool:
-        """Return True if a rotation has begun and is not finished: its next step needs no
-        request."""
+        """Return True if a rotation has begun and is not finished. Its next step is taken when it
+        is due, without a user's request."""
         return self.announced is not None or bool(self.former)
 
     @property

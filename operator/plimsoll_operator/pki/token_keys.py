@@ -19,7 +19,8 @@ KEYS_MAX = 16
 KEY_ID_CHARACTERS_MAX = 512
 RSA_BITS = range(2048, 4097)
 EXPONENT_BITS_MAX = 64
-"""Bound on an RSA key's exponent: a larger one makes each verification as slow as a signature."""
+"""Bound on the number of bits of an RSA key's exponent. A larger exponent makes each verification
+as slow as a signature."""
 _ALGORITHMS = get_args(Algorithm)
 _PUBLIC = ("kty", "n", "e", "crv", "x", "y")
 _OF_CURVE = {"secp256r1": "ES256", "secp384r1": "ES384"}

@@ -34,8 +34,8 @@ VALUES = {
     CERTIFICATES: False,
     FAIRNESS_VALUE: True,
 }
-"""The chart's boolean values that change a check, and what they are if `--set` does not state
-them."""
+"""The chart's boolean values that change a check, with the default that holds unless `--set` states
+another."""
 
 BEFORE = (
     checks.VERSION,
@@ -52,8 +52,8 @@ CHECKS = (*BEFORE, *AFTER)
 
 
 async def verdicts(gatherer: Gatherer, wishes: Wishes, wanted: Collection[str]) -> list[Verdict]:
-    """Run the checks named in `wanted`, in the order of `CHECKS`, and return their verdicts. A fact
-    that cannot be read makes a verdict too, and raises nothing."""
+    """Run the checks named in `wanted`, in the order of `CHECKS`, and return their verdicts. If a
+    fact cannot be read, its verdict says so; nothing is raised."""
     return [await _verdict(name, gatherer, wishes) for name in CHECKS if name in wanted]
 
 

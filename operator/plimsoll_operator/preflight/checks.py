@@ -4,8 +4,9 @@ A fact that could not be read is a warning if the caller may not see it, else a 
 must hold every right of the operator: Kubernetes lets users grant by a role only rights that they
 hold. A webhook with failurePolicy Fail that intercepts Leases or the metadata log leaves a cluster
 without a controller while the webhook is down; `matchConditions` and object selectors are not
-evaluated: such a webhook may intercept the request, and is named. Every change of a partition's
-leader or ISR waits for one write to etcd, so its latency is measured. Called by `checklist`.
+evaluated, so a webhook that has them is named although it may not intercept the request. Every
+change of a partition's leader or ISR waits for one write to etcd, so its latency is measured.
+Called by `checklist`.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from plimsoll_operator.preflight.rights import RIGHTS
 
 
 def unread(check: str, found: NotRead) -> Verdict:
-    """Return the verdict of a check without its fact: a warning if the API server refused to show
-    it, a failure if it did not answer."""
+    """Return the verdict of a check for which the fact could not be read: a warning if the API
+    server refused to show the fact, a failure if it did not answer."""
     if found.refused:
         return Verdict(check=check, result="warning", message=f"Not checked: {found.message}.")
     text = f"The API server is unreachable: {found.message}. Repeat when it responds."
@@ -151,8 +152,8 @@ WEBHOOKS = "webhooks"
 OPERATIONS = {"create": "CREATE", "update": "UPDATE", "patch": "UPDATE", "delete": "DELETE"}
 NAMESPACES_NAMED_MAX = 3
 BY_OTHERS = {("", "pods"): {"CREATE"}, ("", "persistentvolumeclaims"): {"CREATE"}}
-"""Writes that Kubernetes' own controllers make for brokers and drivers, by (API group,
-resource)."""
+"""Writes that Kubernetes' own controllers make for brokers and drivers: the operations, by (API
+group, resource)."""
 
 
 def webhooks(found: Webhooks | NotRead) -> Verdict:
@@ -227,9 +228,11 @@ def _is_meant(pattern: str, resource: str) -> bool:
 
 LATENCY = "api-latency"
 P99_MS_WARNING = 50.0
-"""Latency above which the verdict is a warning: clients notice elections of many partitions."""
+"""Latency in milliseconds above which the verdict is a warning: clients notice elections of many
+partitions."""
 P99_MS_FAILURE = 1_000.0
-"""Latency above which the check fails: a Lease may expire while it is being renewed."""
+"""Latency in milliseconds above which the check fails: a Lease may expire while it is being
+renewed."""
 
 
 def quantile(milliseconds: tuple[float, ...], share: float) -> float:

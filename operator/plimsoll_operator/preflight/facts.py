@@ -20,7 +20,7 @@ class Verdict:
     check: str
     result: Result
     message: str
-    """Sentences. Unless the result is `ok`, they say what to do."""
+    """Sentences for the user. Unless the result is `ok`, they say what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,13 +51,14 @@ class PermissionAnswer:
 
     permission: Permission
     namespace: str
-    """The namespace of the question; empty: all namespaces, or objects without a namespace."""
+    """The namespace for which the permission was asked; empty: all namespaces, or objects without a
+    namespace."""
     allowed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookRule:
-    """One rule of a webhook: which requests it intercepts. `*` means what it means in
+    """One rule of a webhook: the requests that it intercepts. `*` has the same meaning as in
     Kubernetes."""
 
     groups: tuple[str, ...]
@@ -72,11 +73,12 @@ class Webhook:
     intercepts fail."""
 
     configuration: str
-    """Kind and name of the object that declares it: `ValidatingWebhookConfiguration NAME`."""
+    """Kind and name of the object that declares the webhook: `ValidatingWebhookConfiguration
+    NAME`."""
     name: str
     rules: tuple[WebhookRule, ...]
     namespaces: LabelSelector
-    """Selects the namespaces in which it intercepts requests, by their labels."""
+    """Selects, by their labels, the namespaces in which the webhook intercepts requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +87,8 @@ class Webhooks:
 
     failing: tuple[Webhook, ...]
     namespaces: Mapping[str, Mapping[str, str]]
-    """Labels of these namespaces, by name; empty if they could not be read: every selector then
-    counts as matching."""
+    """Labels of the namespaces in which the product will write, by namespace. Empty if they could
+    not be read; every selector then counts as matching."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,11 +98,11 @@ class Appends:
 
     kind: str
     milliseconds: tuple[float, ...]
-    """The duration of each write that was answered."""
+    """Duration in milliseconds of each write that was answered."""
     stopped: str = ""
-    """Why fewer writes than planned were made; empty: all were made."""
+    """The reason why fewer writes than planned were made; empty: all were made."""
     left: str = ""
-    """Why the object still exists; empty: it was deleted."""
+    """The reason why the object still exists; empty: it was deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Reads from an API server the facts that the checks judge.
 
 `appends` deletes the object that it writes; the next run deletes one that an interrupted run left.
-Every request is bounded, none is retried. Called by `checklist`; judges nothing.
+Every request has a timeout, and none is retried. Called by `checklist`. This module judges nothing.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ APPEND_NAME = "plimsoll-preflight"
 APPEND_BYTES = 1_024
 REFUSALS = (401, 403)
 OWN_BUSINESS = ("kube-system", "kube-public", "kube-node-lease")
-"""Kubernetes' own namespaces, which hold no LogCluster."""
+"""Namespaces of Kubernetes itself, which hold no LogCluster."""
 
 
 def not_read(error: ApiError) -> NotRead:
-    """Return the stand-in for a fact for which the API server answered with this error, or not at
-    all."""
+    """Return the value that stands for a fact which could not be read because of `error`: the API
+    server refused, or did not answer."""
     message = error.message.rstrip(".")
     if error.status in REFUSALS:
         message += " (repeat with an administrator's kubeconfig)"
@@ -78,7 +78,7 @@ def _fact(read: Callable[[Gatherer], Awaitable[F]]) -> Callable[[Gatherer], Awai
 
 
 class Gatherer:
-    """Reads each fact when it is asked for. `kube` and `transport` lead to the same API server."""
+    """Reads each fact when it is requested. `kube` and `transport` lead to the same API server."""
 
     def __init__(self, kube: KubeApi, transport: Transport, wishes: Wishes) -> None:
         self._kube = kube
@@ -244,8 +244,8 @@ class _Writer:
         self.milliseconds.append(1_000 * (time.monotonic() - began))
 
     async def repeat(self) -> str:
-        """Write the object until `APPENDS` writes were answered. Return "", or why it stopped
-        earlier."""
+        """Write the object until `APPENDS` writes were answered. Return "", or the reason why it
+        stopped earlier."""
         end = time.monotonic() + APPENDS_SECONDS_MAX
         for number in range(len(self.milliseconds), APPENDS):
             began = time.monotonic()
@@ -267,7 +267,7 @@ class _Writer:
         return ""
 
     async def remove(self) -> str:
-        """Delete the object. Return "", or why it may still exist."""
+        """Delete the object. Return "", or the reason why the object may still exist."""
         uid = self._stored["metadata"]["uid"]
         try:
             await self._kube.delete(self._kind, self._namespace, APPEND_NAME, uid=uid)

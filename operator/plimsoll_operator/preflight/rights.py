@@ -35,14 +35,14 @@ class Right:
     """One rule of a Role or ClusterRole of the operator, in RBAC's terms."""
 
     why: str
-    """What the operator needs the right for; a comment in the role that the chart renders."""
+    """Reason why the operator needs the right; a comment in the role that the chart renders."""
     group: str
     """The API group; empty: the core group."""
     resources: tuple[str, ...]
     """Plurals of kinds, some with a subresource: `topics/status`."""
     verbs: tuple[str, ...]
     urls: tuple[str, ...] = ()
-    """Paths outside the kinds of objects (nonResourceURLs), instead of resources."""
+    """URL paths that belong to no object (nonResourceURLs); a rule has these or `resources`."""
     names: tuple[str, ...] = ()
     """Names of the objects that the right is limited to; empty: all."""
     cluster: bool = False
@@ -72,7 +72,7 @@ _PLURALS = " ".join(kind.plural for kind in WATCHED_KINDS)
 
 
 def _right(why: str, group: str, resources: str, verbs: str, **more: Any) -> Right:
-    """Return a Right. `resources` and `verbs`: words separated by spaces; `more`: its other
+    """Return a Right. `resources` and `verbs`: words separated by spaces; `more`: the Right's other
     fields."""
     found = tuple(resources.split())
     return Right(why=why, group=group, resources=found, verbs=tuple(verbs.split()), **more)

@@ -2,8 +2,9 @@
 change within seconds.
 
 The watches carry metadata only, of objects with a cluster's label. A change queues the cluster for
-reconciliation; it is never evidence. Every operator process watches; only the cluster's leader
-reconciles. The leader's periodic reconciliation finds what a watch missed.
+reconciliation; the reconciler reads the objects afresh. Every operator process watches, but only
+the cluster's leader reconciles. The leader's periodic reconciliation finds changes that a watch
+missed.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ from plimsoll_operator.process.supervisor import ClusterSupervisor
 from plimsoll_operator.reconcile.reconcile_term import Task, Work
 
 LOG_SETTLES_MS = 1_000
-"""Delay from the deletion of an object of a metadata log to the check of that log. Usually many are
-deleted together; one snapshot then repairs, and one Event reports, them all."""
+"""Delay in milliseconds from the deletion of an object of a metadata log to the check of that log.
+Usually many objects are deleted together; one snapshot then repairs them all, and one Event reports
+them."""
 logger = logging.getLogger("plimsoll.child_watches")
 
 CHILDREN = (
@@ -52,15 +54,15 @@ CHILDREN = (
 LOG = (METADATA_BATCHES, METADATA_SNAPSHOTS)
 AGAIN_SECONDS = 2.0
 REFUSED_SECONDS = 60.0
-"""Delay before a list is repeated that the API server refused: the operator's roles may be those of
-an earlier release, and be updated later."""
+"""Delay in seconds before a list that the API server refused is repeated. The operator's roles may
+be those of an earlier release, and be updated later."""
 
 
 @dataclass(slots=True)
 class SeenChildren:
-    """The objects of one kind as a watch last delivered them, and the changes not handled yet.
-    `marks`: for each object the parts of its metadata that count as a change (`_mark`), and the
-    cluster in its label; None before the first list."""
+    """The objects of one kind as a watch last delivered them, and the changes that are not handled
+    yet. `marks`: for each object the parts of its metadata that count as a change (`_mark`), and
+    the cluster in its label; None before the first list."""
 
     kind: Kind
     marks: dict[Key, tuple[Hashable, str]] | None = None
@@ -69,8 +71,8 @@ class SeenChildren:
     deleted)."""
 
     def list(self, items: tuple[Object, ...]) -> None:
-        """Take a complete list, and add to `changed` the objects that differ from what was known or
-        are gone. The first list adds nothing."""
+        """Update from a complete list of the kind: add to `changed` the objects that differ from
+        the known ones or no longer exist. The first list adds nothing."""
         before, self.marks = self.marks, {}
         for item in items:
             self.marks[key_of(item)] = (self._mark(item["metadata"]), _cluster(item))
@@ -137,8 +139,8 @@ class OwnedWatches:
                 await asyncio.sleep(delay_s)
 
     async def _look(self, seen: SeenChildren, namespace: str | None) -> None:
-        """Handle one list and the watch events after it. Return when the watch has expired and a
-        new list is needed. Raises ApiError."""
+        """Handle one list of the objects and the watch events after it. Return when the watch has
+        expired and a new list is needed. Raises ApiError."""
         kube = self._parts.watch_kube
         selector = None if seen.kind is NAMESPACES else labels.CLUSTER
         following = follow(kube, seen.kind, namespace, selector, metadata_only=True)
@@ -163,8 +165,9 @@ class OwnedWatches:
                 self._clusters.offer(owner, Work(Task.LOG, owner), LOG_SETTLES_MS)
 
     def _namespace(self, name: str) -> None:
-        """Queue the Topics and Users in a namespace that belong to clusters of other namespaces:
-        its labels decide if those clusters accept them."""
+        """Queue the Topics and Users of a namespace that belong to clusters of other namespaces,
+        because the namespace's labels, which decide if those clusters accept them, may have
+        changed."""
         for topic in self._parts.objects.topics:
             if topic.metadata.namespace == name != topic.cluster_key[0]:
                 self._clusters.offer(topic.cluster_key, Work(Task.TOPIC, topic.key))

@@ -29,8 +29,8 @@ from plimsoll_operator.process.object_watches import Event, WatchReceiver
 KOPF_STARTS = "kopf._core.reactor.running"
 """The logger to which kopf writes when it starts and stops."""
 WITHOUT_SIGNALS = "OS signals are ignored"
-"""The first words of a warning that is left out: kopf says that it does not run in the main thread,
-which is intended here."""
+"""First words of a warning of kopf that is not logged: kopf does not run in the main thread, which
+is intended here."""
 WATCH_SECONDS = 10
 INACTIVITY_SECONDS = 15
 
@@ -40,7 +40,7 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 
 class _ForEver:
-    """kopf's delays between attempts, in seconds: short ones first, then 5 s without end. It can be
+    """Delays between kopf's attempts, in seconds: short ones first, then 5 s without end. Can be
     iterated repeatedly."""
 
     def __iter__(self) -> Iterator[float]:
@@ -97,8 +97,8 @@ class KopfWatches:
         return self._ready.is_set()
 
     async def run(self) -> None:
-        """Watch until cancelled. Raises what kopf raises. The cancellation only tells kopf's thread
-        to stop and does not wait for it, since Leases must be released at once."""
+        """Watch until cancelled. Raises what kopf raises. On cancellation kopf's thread is told to
+        stop but is not waited for, since Leases must be released at once."""
         registry = self._registry(asyncio.get_running_loop())
         try:
             await asyncio.to_thread(asyncio.run, self._operate(registry))

@@ -1,6 +1,6 @@
-"""Follows the log level in the chart's ConfigMap, which may change at any time.
+"""Applies the log level in the chart's ConfigMap, which may change at any time.
 
-The kubelet updates the mounted ConfigMap within about 90 seconds.
+The kubelet updates the mounted file within about 90 seconds of a change.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ FILE_BYTES_MAX = 64
 
 
 async def follow(path: Path, output: LineOutput) -> None:
-    """Read the log level from the file every `LOOK_S` and apply it, until cancelled. While the file
-    is absent or empty, the level is the one with which the process was started."""
+    """Read the log level from the file every `LOOK_S` seconds and apply it, until cancelled. While
+    the file is absent or empty, the level is the one with which the process was started."""
     while True:
         with contextlib.suppress(OSError):  # unreadable now: keep the level
             output.write(await asyncio.to_thread(_read, path), "")

@@ -1,10 +1,10 @@
 """Writes the status of objects that no leader reports on: objects without an existing LogCluster,
 and objects that cannot be decoded.
 
-Every replica of the operator checks, and writes only what the object does not show yet. A Topic
-that is applied before its LogCluster waits, and does not fail: the cluster's later leader writes a
-new status. An ended object (a Reassignment, Rebalance or Verification) is left alone: a verdict
-outlives its cluster.
+Every replica of the operator does this, and writes a status only if the object does not show it
+yet. A Topic that is applied before its LogCluster waits, and does not fail: the cluster's later
+leader writes a new status. An ended object (a Reassignment, Rebalance or Verification) is left
+alone: a verdict outlives its cluster.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NOT_LED = "ClusterNotLed"
 
 
 async def look_after_strays(parts: Parts) -> None:
-    """Call `look_at_strays` every `PERIOD_SECONDS` until cancelled."""
+    """Call `look_at_strays` every `PERIOD_SECONDS`, until cancelled."""
     while True:
         await asyncio.sleep(PERIOD_SECONDS)
         await look_at_strays(parts)

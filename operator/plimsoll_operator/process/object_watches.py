@@ -95,8 +95,8 @@ class ObjectWatches:
                 await asyncio.sleep(AGAIN_SECONDS)
 
     async def _look(self, kind: Kind) -> None:
-        """Handle one list and the watch events after it. Return when the watch has expired and a
-        new list is needed. Raises ApiError."""
+        """Handle one list of the objects of `kind` and the watch events after it. Return when the
+        watch has expired and a new list is needed. Raises ApiError."""
         async with aclosing(follow(self._kube, kind)) as told:
             async for seen in told:
                 if isinstance(seen, Listed):

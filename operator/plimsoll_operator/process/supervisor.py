@@ -1,9 +1,9 @@
 """Runs a worker for every LogCluster, which leads the cluster whenever it holds the cluster's
 Lease.
 
-One worker per object (by uid): it is a candidate for the Lease named by the cluster id, then the
-leader until the Lease or the controller ends, then a candidate again. A worker steps down without
-ending the process. A failure of one cluster does not affect the others.
+There is one worker per LogCluster object (by uid). It competes for the Lease named by the cluster
+id, leads until the Lease is lost or the controller ends, and then competes again. A worker steps
+down without ending the process. A failure of one cluster does not affect the others.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class ClusterSupervisor:
 
 
 class _Run:
-    """What a worker runs: candidate and leader of one LogCluster, in turn, for as long as the
+    """The loop of one worker: candidate and leader of one LogCluster, in turn, for as long as the
     object exists."""
 
     def __init__(self, parts: Parts, found: LogCluster) -> None:

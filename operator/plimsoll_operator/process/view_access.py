@@ -1,9 +1,9 @@
 """Decides access to the operator's HTTP view: the API server reviews each token.
 
-A token must be for the audience `plimsoll.dev/view` and no other: a token for the API server
-itself, which could do far more, is never wanted here. Its bearer (TokenReview) must be allowed to
-get `logclusters/view` of that cluster (SubjectAccessReview). The origin of a request proves
-nothing, not even the API server's pod proxy, since every pod reaches this port.
+A token must be for the audience `plimsoll.dev/view` and no other, so that nobody sends a token for
+the API server itself, which could do far more. Its bearer (TokenReview) must be allowed to get
+`logclusters/view` of that cluster (SubjectAccessReview). The origin of a request proves nothing,
+not even the API server's pod proxy, since every pod reaches this port.
 
 False tokens cannot crowd out valid ones: few tokens of one address are reviewed at a time, refused
 tokens are cached apart from accepted ones, and recently accepted tokens have reviews of their own.
@@ -33,19 +33,19 @@ WAITING_MAX = 32
 OF_SOURCE_MAX = 8
 """Bound on the requests from one address that wait for a review."""
 FIRST_MAX = 128
-"""Bound on all waiting requests for one more address, of which no request waits yet: it is higher
-than `WAITING_MAX`, so that other addresses cannot keep it out."""
+"""Bound on all waiting requests that still admits a request from an address of which none waits. It
+is higher than `WAITING_MAX`, so that other addresses cannot exclude a new one."""
 KNOWN_MAX = 64
-"""Bound on the remembered tokens that were accepted recently. When their cached result has expired,
-they are reviewed in a queue of their own."""
+"""Bound on the number of remembered tokens that were accepted recently. When the cached result of
+such a token has expired, it is reviewed in a queue for known tokens."""
 KNOWN_MS = 600_000
-"""How long an accepted token is remembered so: the lifetime of a token that `kubectl plimsoll`
-requests."""
+"""For how many milliseconds an accepted token is remembered as known: the lifetime of a token that
+`kubectl plimsoll` requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Denied:
-    """Why a request is refused: the HTTP status and a sentence."""
+    """The refusal of a request: the HTTP status and a sentence with the reason."""
 
     status: int
     message: str

@@ -1,8 +1,9 @@
 """Serves the operator's HTTP view of the clusters that it leads: read-only JSON of the present
 state.
 
-It shows committed state and what brokers told the controller, and only while this process leads the
-cluster. Slow views run in a thread, one at a time, so that no request delays the controller.
+A view shows committed state and what brokers reported to the controller, and only while this
+process leads the cluster. Slow views run in a thread, one at a time, so that no request delays the
+controller.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ BROKERS_MAX = 100
 FORBIDDEN = 403
 NOT_LEADING = "NotLeading"
 EVERY: Key = ("", "")
-"""Stands for all LogClusters in an access review."""
+"""Key that stands for all LogClusters in an access review."""
 
 Guard = Callable[[Any, Key, str], Awaitable[Denied | None]]
-"""(headers, LogCluster, address of the peer) → the denial, or None if access is allowed."""
+"""Function of (headers, LogCluster, address of the peer) that returns the denial, or None if access
+is allowed."""
 Answer = web.Response
 
 
@@ -156,7 +158,7 @@ class Views:
 
 def _numbers(text: str) -> list[int] | str:
     """Return the broker ids in a comma-separated text, or a sentence that says what is wrong with
-    it."""
+    the text."""
     parts = [part for part in text.split(",") if part]
     if not parts or len(parts) > BROKERS_MAX:
         return f"Give one to {BROKERS_MAX} broker ids: ?brokers=1,2"

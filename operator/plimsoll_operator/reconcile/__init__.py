@@ -1,1 +1,3 @@
-"""From resources to requests and children, and from results to conditions: pure decisions."""
+"""Reconciles the custom resources: turns their specs into requests to the controller and into
+Kubernetes objects, and the results into conditions.
+"""

@@ -1,5 +1,4 @@
-"""Actions of the operator that wait for a condition, as `status.blocked` and the condition
-`Blocked`.
+"""Shows the operator's actions that wait, in `status.blocked` and in the condition `Blocked`.
 
 An action is voluntary if the cluster serves without it: a restart, a drain, a Rebalance. A
 reconciler writes one row (`BlockedAction`) for each of its actions that waits. `status.blocked` and
@@ -27,8 +26,8 @@ UNTIL_MAX = 4096
 """Maximum length of a row's `until`, in characters."""
 
 STALLED: Final[Action] = "GrowVolume"
-"""The one action that cannot complete by waiting, since a person must act. Its rows are in
-`status.blocked`, and the condition that reports it is `Stalled` instead of `Blocked`."""
+"""Name of the one action that does not complete by waiting, since a person must act. It has rows in
+`status.blocked`, but is reported by the condition `Stalled` instead of `Blocked`."""
 
 ORDER: dict[Action, str] = {
     "ReplacePod": "A broker is away for good until a person acts: its partitions lack a replica.",
@@ -42,16 +41,17 @@ ORDER: dict[Action, str] = {
     "FinalizeMetadata": "The cluster works as before.",
     "GrowVolume": "Its condition is `Stalled`: the row only names the volume.",
 }
-"""Kinds of actions in `status.blocked`, worst first. The value explains the rank to readers of this
+"""Kinds of actions in `status.blocked`, worst first. The values explain the rank to readers of this
 code."""
 
 _RANKS = {action: rank for rank, action in enumerate(ORDER)}
 
 
 def row_of(action: str, name: str, shown: Iterable[Condition], now: str) -> list[BlockedAction]:
-    """Return the row that shows a blocked object in the LogCluster, in a list of one. Return an
-    empty list if `shown`, the object's conditions, holds no True condition Blocked. `action` is the
-    object's kind, `name` is namespace/name, `now` is the row's start time."""
+    """Return a list with the row that shows a blocked object in the LogCluster's status. Return an
+    empty list if `shown`, the object's conditions, holds no True condition Blocked. `action`: the
+    object's kind; `name`: its namespace/name; `now`: when it was first seen blocked, as a
+    timestamp."""
     blocked = next((c for c in shown if c.type == "Blocked" and c.status == "True"), None)
     if blocked is None:
         return []
@@ -67,11 +67,9 @@ def row_of(action: str, name: str, shown: Iterable[Condition], now: str) -> list
 
 
 def with_pod_causes(shown: Iterable[Condition], troubles: Mapping[BrokerId, str]) -> Conditions:
-    """Return the conditions with each message about a down broker extended by why its pod does not
-    start. A broker without an entry in `troubles` gets no addition.
-
-    `troubles`: by broker, the cause that Kubernetes states for its pod.
-    """
+    """Return the conditions `shown`, where each message about a broker that is down also says why
+    its pod does not start. `troubles`: that reason as Kubernetes states it, by broker id; brokers
+    without an entry get no addition."""
     return tuple(
         replace(one, message=_with_causes(one.message, troubles)) if DOWN in one.message else one
         for one in shown

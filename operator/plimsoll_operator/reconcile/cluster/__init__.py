@@ -1,1 +1,1 @@
-"""The LogCluster: members, volumes, children, releases, its metadata log."""
+"""Reconciles a LogCluster: its members, volumes, Kubernetes objects, releases, and metadata log."""

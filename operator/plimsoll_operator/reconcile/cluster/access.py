@@ -111,15 +111,15 @@ def _widest(image: ClusterImage, waits: str) -> Condition | None:
 
 LOOK_MS = 60_000
 WITHDRAWN_AFTER_MS = 2 * LOOK_MS
-"""For how long the API server must not have published a committed key before the key counts as
-withdrawn: while keys rotate, several API servers may publish different ones."""
+"""For how many milliseconds a committed key must be missing from what the API server publishes
+before it counts as withdrawn. While keys rotate, several API servers may publish different ones."""
 NO_KEYS = "TokenKeysMissing"
 REFUSED = Reason.InvalidRequest.name
 KEPT = "; brokers keep using the last valid keys, if any."
 
 
 _Place = tuple[str, str]
-"""(name of a ConfigMap, key in it) from which an issuer's keys are read."""
+"""Where the keys of an issuer are read from: (name of a ConfigMap, key in it)."""
 
 
 class _KeyPlaces(dict[str, _Place]):
@@ -176,8 +176,9 @@ async def reconcile(term: Term, result: PassResult, cluster: LogCluster) -> None
 
 
 def _comes_by_itself(cluster: LogCluster, answer: Refused) -> bool:
-    """Return True if the refusal is only about the metadata version and the spec does not pin that.
-    Another pass follows once the version is finalised."""
+    """Return True if the controller refused only because the metadata version is too old, and the
+    spec does not pin that version. Another pass follows once a newer version is finalised, so
+    nothing has to be reported."""
     unpinned = cluster.spec.metadata_version is None
     return unpinned and answer.known_reason is Reason.MetadataTooOld
 
@@ -207,8 +208,9 @@ async def _add(
 
 
 def _kept(term: Term, known: TokenIssuer, declared: DeclaredIssuer | None) -> TokenIssuer | None:
-    """Return the committed keys of an issuer with its present declaration, for an issuer of which
-    the keys cannot be read now. Return None if they are of another issuer or another ConfigMap."""
+    """Return the committed keys of an issuer together with its present declaration, for use while
+    its keys cannot be read. Return None if the committed keys are of another issuer or another
+    ConfigMap."""
     if declared is None:
         return known
     place = _place(declared)

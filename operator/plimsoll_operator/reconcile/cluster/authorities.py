@@ -81,14 +81,11 @@ async def settled(
     step: Callable[[Authorities | None, str], Authorities],
     show: Callable[[bytes], Awaitable[None]] | None = None,
 ) -> Authorities:
-    """Return the CA and the ones before and after it, as `step` makes them from the stored ones. A
-    change is stored before this returns.
-
-    `step` takes the stored CAs (None if there are none) and a common name, and returns those to
-    store. `show` is called with the trusted certificates (PEM) before they are stored. Raise
-    `Unreadable` if the Secret or a CA is unusable, Retry after a concurrent change, and the API
-    server's errors.
-    """
+    """Advance the rotation of a CA by one step, store the result in its Secret, and return it: the
+    CA with the ones announced before and trusted after it. `step`: takes the stored CAs (None if
+    there are none) and a common name, and returns those to store. `show`: called with the trusted
+    certificates (PEM) before they are stored. Raise `Unreadable` if the Secret or a CA is unusable,
+    Retry after a concurrent change, and the API server's errors."""
     namespace = context.operator_namespace or context.namespace
     found, known = await read_authorities(term, namespace, secret.name)
     if known is not None:
@@ -112,7 +109,7 @@ async def settled(
 
 
 def _said(known: Authorities | None, now: Authorities) -> str:
-    """Return what has changed between `known` and `now`, as text for the log."""
+    """Return a text for the log that says what differs between the CAs `known` and `now`."""
     if known is None:
         return "created a CA"
     if replace(known, served=now.served) == now:
@@ -160,7 +157,7 @@ MISSING = "ClientCaMissing"
 CLIENT_CA = "client-ca"
 """Component label of the Secret with the clients' CA."""
 KIND: AuthorityKind = "clients-authority"
-"""Label of the clients' CA in metrics."""
+"""Label value of the clients' CA in metrics."""
 KEPT = "; brokers keep using its last valid version, if any."
 MENDS = (
     "Restore its content, or delete it: then a new CA is created, and only certificates that it "
@@ -170,9 +167,9 @@ MENDS = (
 
 @dataclass(slots=True)
 class _WantedAuthorities:
-    """CAs to commit for clients' certificates. `problems`: sentences on unavailable ones. `signs`:
-    the key pair of the cluster's own CA, None if not needed or unusable. `unusable`: a sentence on
-    why it is unusable, "" if it is not."""
+    """CAs to commit for clients' certificates. `problems`: sentences on CAs that are unavailable.
+    `signs`: the key pair of the cluster's own CA, None if not needed or unusable. `unusable`: a
+    sentence that says why it is unusable, "" if it is not."""
 
     wanted: list[ClientAuthority] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -235,20 +232,21 @@ async def reconcile(term: Term, result: PassResult, cluster: LogCluster, context
 
 
 def _is_believed(term: Term, signs: KeyPair) -> bool:
-    """Return True if the CA's certificate is committed, so that brokers trust it."""
+    """Return True if the certificate of the CA `signs` is committed, so that brokers trust it."""
     committed = {der for one in term.image.security.authorities for der in one.certificates}
     return committed.issuperset(authority_certificates(signs.certificate))
 
 
 def _comes_by_itself(cluster: LogCluster, answer: Refused) -> bool:
-    """Return True if the refusal is only about the metadata version and the spec does not pin that.
-    Another pass follows once the version is finalised."""
+    """Return True if the controller refused only because the metadata version is too old, and the
+    spec does not pin that version. Another pass follows once a newer version is finalised, so
+    nothing has to be reported."""
     unpinned = cluster.spec.metadata_version is None
     return unpinned and answer.known_reason is Reason.MetadataTooOld
 
 
 async def _own(term: Term, result: PassResult, context: Context) -> rotation.Authorities:
-    """Return the cluster's own CA for clients' certificates, with the ones before and after it. It
+    """Return the cluster's own CA for clients' certificates, with its announced and former ones. It
     is created, announced and replaced when due; brokers trust a CA before it signs. Raises
     Unreadable, Retry, and the API server's errors."""
 
@@ -271,7 +269,7 @@ def _named(cluster: LogCluster) -> tuple[ExternalCa, ...]:
 
 
 def _source(declared: ExternalCa) -> str:
-    """Return the object that a CA is read from and the key in it, as text."""
+    """Return a text that names the object, and the key in it, from which an external CA is read."""
     place, kind = declared.config_map, "ConfigMap"
     if place is None:
         place, kind = declared.secret, "Secret"
@@ -279,7 +277,8 @@ def _source(declared: ExternalCa) -> str:
 
 
 def _kept(declared: ExternalCa, known: dict[str, ClientAuthority]) -> ClientAuthority | None:
-    """Return the committed CA of that name if it was read from the same object, else None."""
+    """Return the committed CA of the same name if it was read from the same object as `declared`
+    names, else None."""
     before = known.get(declared.name)
     return before if before is not None and before.source == _source(declared) else None
 

@@ -1,4 +1,4 @@
-"""The children of a LogCluster: lists the objects that it requires, creates them, and restores
+"""The Kubernetes objects (children) that a LogCluster needs: lists them, creates them, and restores
 them.
 
 `children` is pure. `apply_child` creates a child, and restores one that another client deleted or
@@ -44,8 +44,9 @@ def applied_children(term: Term) -> AppliedChildren:
 
 
 def children(context: Context, listeners: tuple[Listener, ...] = ()) -> list[Manifest]:
-    """Return the manifests of the cluster's children except brokers', in the order of creation.
-    `listeners` are the committed ones: brokers have those open, whatever the spec states by now."""
+    """Return the manifests of the cluster's children except those of single brokers, in the order
+    of creation. `listeners`: the committed ones, which brokers have open, whatever the spec states
+    by now."""
     return [
         service_account(context),
         brokers_service(context, listeners),
@@ -111,8 +112,9 @@ async def _label(term: Term, result: PassResult, manifest: Object, found: Object
 
 
 def _made(term: Term, result: PassResult, manifest: Object, why: str) -> None:
-    """Remember the manifest of a child as applied. If this term had applied the same one before,
-    another client had changed or deleted the child (`why`), and an Event says so."""
+    """Remember the manifest of a child as applied. If this term had applied the same manifest
+    before, another client has changed or deleted the child since; write an Event that says so.
+    `why`: what that client did."""
     kind, name = _name(manifest)
     if applied_children(term).manifests.get((kind, name)) == manifest:
         text = f"{kind} {name} {why} by another client; the operator restored it."
@@ -171,7 +173,7 @@ async def reconcile_pod_monitor(term: Term, result: PassResult, context: Context
 
 
 async def _remove(term: Term, context: Context) -> None:
-    """Delete the PodMonitor if this LogCluster owns it. One of another owner stays."""
+    """Delete the PodMonitor if this LogCluster owns it. A PodMonitor of another owner stays."""
     name = pod_monitor_name(context)
     try:
         found = await term.kube.get(POD_MONITORS, context.namespace, name)

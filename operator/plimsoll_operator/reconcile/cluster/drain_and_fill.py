@@ -30,18 +30,18 @@ KEPT_MAX = 10
 AGAIN_MS = 60_000
 """Delay before a failed drain is recreated, in milliseconds."""
 SOON_MS = 10_000
-"""Delay before a drain is recreated that ended without emptying its brokers, because other moves
-had their partitions, in milliseconds."""
+"""Delay in milliseconds before a drain is recreated that ended without emptying its brokers,
+because other moves were in progress on their partitions."""
 TRIES = 5
-"""Attempts to delete a fill of which the status is changed concurrently."""
+"""Number of attempts to delete a fill while other writers change its status."""
 FINAL = frozenset({"Completed", "Cancelled", "Failed", "NothingToDo"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
     """A drain or fill as last read. `purpose`: "drain" or "fill". `phase`: the committed phase if
-    it has ended, else the one in its status. `going`: it is being deleted. `untouched`: not edited
-    since its creation."""
+    the object has ended, else the one in its status. `going`: True if it is being deleted.
+    `untouched`: True if it was not edited since its creation."""
 
     name: str
     uid: str
@@ -176,7 +176,8 @@ def blocked(
     until: str,
     action: Literal["Drain", "Start"] = "Drain",
 ) -> BlockedAction:
-    """Return a row of `status.blocked` about `broker_id`, which waits since now."""
+    """Return a row of `status.blocked` that says that `action` on broker `broker_id` has waited
+    since now. `until`: the condition it waits for."""
     return BlockedAction(
         action=action,
         broker=broker_id,

@@ -41,10 +41,10 @@ from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.work_queue import Retry
 
 NODE_ADDRESSES = ("ExternalDNS", "ExternalIP", "InternalDNS", "InternalIP", "Hostname")
-"""Node address types, best for external clients first, in Strimzi's order."""
+"""Types of node addresses, best for external clients first, in Strimzi's order."""
 BOOTSTRAP_MAX = 3
 TOLD_MAX = 500
-"""Maximum length of a quoted sentence of another controller, in characters."""
+"""Maximum length in characters of a sentence that is quoted from another controller."""
 _LEGAL_HOST = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9._]{0,251}[A-Za-z0-9])?")
 
 
@@ -159,8 +159,8 @@ def not_passed_on(route: Object, parent: ParentRef, namespace: str) -> NotPassed
 
 
 def _is_of(shown: Object, parent: ParentRef, namespace: str, route: Object) -> bool:
-    """Return True if `shown`, the parentRef in a route's status, is the one that the route's spec
-    states as `parent`."""
+    """Return True if `shown`, the parentRef in a route's status, refers to the same Gateway
+    listener as `parent`, the parentRef in the route's spec."""
     own = (route.get("metadata") or {}).get("namespace")
     return (
         shown.get("name") == parent.name
@@ -171,7 +171,8 @@ def _is_of(shown: Object, parent: ParentRef, namespace: str, route: Object) -> b
 
 
 def _told(condition: Object) -> str:
-    """Return the message of a condition that another controller wrote, else its reason."""
+    """Return the message of a condition that another controller wrote; if that is empty, its
+    reason."""
     return str(condition.get("message") or condition.get("reason"))[:TOLD_MAX]
 
 
@@ -195,9 +196,9 @@ NOT_INSTALLED = (
 
 
 class _NoAddress(Exception):
-    """Raised if the address of a broker or of the bootstrap is not known. Its text is the cause as
-    part of a sentence. `refused` is True if a Gateway's controller rejected the route, so that only
-    a person can fix it."""
+    """Raised if the address of a broker, or that of the bootstrap Service, is not known. The text
+    is the cause as part of a sentence. `refused`: True if a Gateway's controller rejected the
+    route, so that only a person can fix it."""
 
     def __init__(self, why: str, *, refused: bool = False) -> None:
         super().__init__(why)
@@ -206,7 +207,7 @@ class _NoAddress(Exception):
 
 @dataclass(slots=True)
 class OutsideObjects:
-    """Objects of external listeners as read in one pass, by name."""
+    """Kubernetes objects of external listeners, as read in one pass, by name."""
 
     services: dict[str, Object] = field(default_factory=dict)
     routes: dict[str, Object] = field(default_factory=dict)
@@ -219,9 +220,9 @@ class OutsideObjects:
 @dataclass(slots=True)
 class OutsideAccess:
     """Result of one pass over external listeners. `outside`: the addresses to commit, by listener.
-    `names`: the external host names that a broker's certificate must name, by listener and broker,
-    bootstrap names included. `refused`: sentences on faults that only a person can fix. `objects`:
-    what was read."""
+    `names`: the external host names that a broker's certificate must contain, by (listener,
+    broker), those of the bootstrap included. `refused`: sentences on faults that only a person can
+    fix. `objects`: the Kubernetes objects that were read."""
 
     outside: dict[str, Outside] = field(default_factory=dict)
     names: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
@@ -231,7 +232,7 @@ class OutsideAccess:
 
 @dataclass(slots=True)
 class _KeptAccess:
-    """What a term remembers of external access."""
+    """State about external access that a term keeps between passes."""
 
     # Why a listener lacks the address of a broker, by listener, as of the last pass.
     whys: dict[str, str] = field(default_factory=dict)
@@ -253,7 +254,8 @@ class _Sought(NamedTuple):
 
 
 def external_whys(term: Term) -> Mapping[str, str]:
-    """Return why listeners lack the address of a broker, by listener name, as of the last pass."""
+    """Return, for each listener for which the address of a broker is missing, the reason found by
+    the last pass."""
     return term.kept(_KeptAccess, _KeptAccess).whys
 
 
@@ -382,8 +384,8 @@ async def _find(
     brokers: Sequence[int],
     found: OutsideAccess,
 ) -> str:
-    """Find the listener's addresses and add them to `found`. A committed address stays if none is
-    found. Return what is missing, as part of a sentence, "" if nothing is."""
+    """Find the addresses of a listener and add them to `found`. If an address is not found, the
+    committed one stays. Return what is missing, as part of a sentence, "" if nothing is."""
     committed = next((one for one in term.image.listeners if one.name == listener.name), None)
     known: dict[int, HostPort] = {}
     objects = found.objects
@@ -424,8 +426,8 @@ async def _find(
 
 
 def _override(asked: _Sought) -> HostPort | None:
-    """Return the address that the spec states for this broker, or None if it states none. Raise
-    `_NoAddress` if that is invalid."""
+    """Return the address that the spec states for this broker in place of a discovered one, or None
+    if it states none. Raise `_NoAddress` if the stated one is invalid."""
     stated = next(
         (one for one in asked.listener.advertised or () if one.id == asked.broker_id), None
     )
@@ -468,8 +470,8 @@ async def _address(term: Term, asked: _Sought, objects: OutsideObjects) -> HostP
 
 
 async def _bootstrap(term: Term, asked: _Sought, objects: OutsideObjects) -> list[HostPort]:
-    """Return the bootstrap addresses of a listener, from its own Service. Return [] if that has
-    none; clients then start at brokers' addresses."""
+    """Return the bootstrap addresses of a listener, from its bootstrap Service. Return [] if that
+    has none; clients then start at brokers' addresses."""
     nodes_answer = asked.listener.reach == "NodePort" and asked.listener.bootstrap_host is None
     if nodes_answer:
         port = node_port(objects.services.get(asked.name) or {})
@@ -509,8 +511,8 @@ async def _node_host(term: Term, context: Context, broker_id: int, nodes: dict[s
 async def _behind_gateway(
     term: Term, asked: _Sought, host: str | None, objects: OutsideObjects
 ) -> HostPort:
-    """Return `host`, the route's name, with the port of the first Gateway that accepted the route.
-    Raise `_NoAddress` if there is none."""
+    """Return `host`, the route's host name, with the port of the first Gateway that accepted the
+    route. Raise `_NoAddress` if no Gateway did."""
     assert host is not None, "the schema asks for hostTemplate and bootstrapHost"
     route = objects.routes.get(asked.name)
     if route is None:

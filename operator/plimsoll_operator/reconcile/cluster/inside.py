@@ -1,14 +1,14 @@
 """TLS between brokers and the operator (internal TLS): the certificates, and the steps to the
 declared mode.
 
-`decide` says which mode is wanted: the stated one, else Required for a new cluster and the present
-one for a cluster that had brokers before. The choice is written to the status before anything is
-created for a new cluster. `reconcile` is called with each reconcile of the cluster, and every
-second or two while a step is under way. A broker's certificate is committed before it is in the
-Secret, and the previous one is refused only after the broker has reported that it shows the new
-one. So no step needs a restart or cuts a broker off. The CA's key is in the operator's namespace.
-The controller's own certificate is made in memory at the start of each term, whatever the spec
-states (`show_at_once`).
+`decide` returns the mode to reach: the one that the spec states, else Required for a new cluster
+and the present mode for a cluster that had brokers before. The choice is written to the status
+before anything is created for a new cluster. `reconcile` is called with each reconcile of the
+cluster, and every second or two while a step is under way. A broker's certificate is committed
+before it is in the Secret, and the previous one is refused only after the broker has reported that
+it shows the new one. So no step needs a restart or cuts a broker off. The CA's key is in the
+operator's namespace. The controller's own certificate is made in memory at the start of each term,
+whatever the spec states (`show_at_once`).
 """
 
 from __future__ import annotations
@@ -134,9 +134,9 @@ def certificates_status(term: Term) -> CertificatesStatus | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldByBroker:
-    """Internal certificates of a broker: the Secret with their files, and what the broker reported
-    in its last heartbeat (`told`, None if nothing). `takes_part` is True if it is registered and
-    not fenced."""
+    """The internal certificates of one broker: the Secret with their files, and what the broker
+    reported in its last heartbeat (`told`, None if nothing). `takes_part`: True if the broker is
+    registered and not fenced."""
 
     broker_id: BrokerId
     secret: Object | None
@@ -195,14 +195,14 @@ UNDER_WAY_MS = 1_000
 AUTHORITY = "internal-ca"
 """Component label of the Secret with the internal CA."""
 KIND: AuthorityKind = "internal-authority"
-"""Label of the internal CA in metrics."""
+"""Label value of the internal CA in metrics."""
 
 
 @dataclass(slots=True)
 class InsideProgress:
-    """What a term remembers of internal TLS. `waits`: a sentence on why the declared mode is not
-    reached yet, "" if it is. `keeps`: a sentence on a broker that keeps its certificate in mode
-    Off, "" if none does."""
+    """State of internal TLS that a term keeps between passes. `waits`: a sentence that says why the
+    declared mode is not reached yet, "" if it is. `keeps`: a sentence on a broker that keeps its
+    certificate in mode Off, "" if none does."""
 
     waits: str = ""
     keeps: str = ""
@@ -277,8 +277,8 @@ async def reconcile(
 
 
 def _stop_at(term: Term, result: PassResult, progress: InsideProgress, cause: Cause) -> None:
-    """Set the stall cause `cause`, which only a person can fix. Until then no certificate is issued
-    and no CA replaced."""
+    """Show the stall `cause`, which only a person can resolve, in the LogCluster's status. Until it
+    is resolved, no certificate is issued and no CA is replaced."""
     if progress.waits != cause.message:
         progress.waits = cause.message
         result.mark_cluster()
@@ -341,8 +341,8 @@ def _refused(
 async def _certificates(
     term: Term, result: PassResult, cluster: LogCluster, context: Context, held: list[HeldByBroker]
 ) -> bool:
-    """Give every broker a valid certificate, or take it back in mode Off. Return True if more is to
-    be done within a second or two."""
+    """Issue a certificate to every broker that lacks a valid one, or remove the certificates in
+    mode Off. Return True if the next step can be taken within a second or two."""
     progress = term.kept(InsideProgress, InsideProgress)
     await _forget_removed(term)
     busy = False
@@ -371,13 +371,10 @@ async def _certificates(
 async def _take_back(
     term: Term, context: Context, progress: InsideProgress, held: list[HeldByBroker]
 ) -> tuple[list[HeldByBroker], bool]:
-    """Take back the certificates of brokers in mode Off. Return the brokers that still need theirs,
-    and True if others will not need theirs any more soon.
-
-    A broker that is absent knows only of Required. It keeps its certificate until it is back and
-    reports that its copy of the metadata states another mode; without one it could not connect to
-    anything.
-    """
+    """Remove the certificates of brokers in mode Off. Return the brokers that still need theirs,
+    and True if others will soon need theirs no more. An absent broker only knows the mode Required.
+    It keeps its certificate until it is back and reports that its copy of the metadata states
+    another mode; without a certificate it could not connect to anything."""
     kept, busy, progress.keeps = [], False, ""
     for one in held:
         if not one.files and not term.image.inside.of(one.broker_id):
@@ -409,9 +406,9 @@ def _brokers(term: Term) -> list[BrokerId]:
 async def _authorities(
     term: Term, result: PassResult, cluster: LogCluster, context: Context, held: list[HeldByBroker]
 ) -> Authorities:
-    """Return the internal CA, with the ones before and after it. It is created, announced, replaced
-    and retired once that is proven safe: a CA is stored before it is trusted, and trusted before it
-    signs. Raise Retry if its Secret is unusable."""
+    """Return the internal CA, with its announced and former ones. A CA is stored before it is
+    trusted, trusted before it signs, and retired once that is proven safe. Raise Retry if its
+    Secret is unusable."""
     asked = (cluster.metadata.annotations or {}).get(ROTATE_INSIDE, "")
 
     def step(known: Authorities | None, common_name: str) -> Authorities:
@@ -487,9 +484,9 @@ async def _broker(
     *,
     may_renew: bool,
 ) -> bool:
-    """Write the broker's certificate and the trusted CAs into its Secret, after committing which
-    certificates it may show. Return True if it got another certificate, which `may_renew` must
-    permit."""
+    """Commit which certificates the broker may show, then write its certificate and the trusted CAs
+    into its Secret. Return True if the broker got a new certificate, which happens only if
+    `may_renew` is True."""
     pair, allowed = one.pair, term.image.inside.of(one.broker_id)
     told = one.told.sha256 if one.told is not None else ""
     # The one it shows now, as far as known, stays allowed.

@@ -1,11 +1,11 @@
 """Objects that listeners need besides the cluster's children: Services, TLSRoutes, and cert-manager
 Certificates.
 
-One list of a kind tells what exists; an object that is as it should be is not written again, and an
-object that belongs to no listener is removed. `ask` creates a Certificate for each listener with a
-cert-manager issuer; the key pair itself comes from the Secret that cert-manager fills, like a
-user's own pair (`listeners`). If cert-manager is missing or does not answer, only its listener
-waits. Called by the reconcilers of external access and of listeners.
+The objects of a kind are listed once. One that is up to date is not written again, and one that
+belongs to no listener is removed. `ask` creates a Certificate for each listener with a cert-manager
+issuer; the key pair itself comes from the Secret that cert-manager fills, like a user's own pair
+(`listeners`). If cert-manager is missing or does not answer, only its listener waits. Called by the
+reconcilers of external access and of listeners.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ async def remove_others(
 
 def states(found: object, stated: object) -> bool:
     """Return True if the object `found` has every field that the manifest `stated` has, with the
-    same value. Other fields of it do not matter."""
+    same value. Fields that only `found` has do not matter."""
     if isinstance(stated, dict):
         return isinstance(found, dict) and all(
             key in found and states(found[key], value) for key, value in stated.items()
@@ -99,7 +99,7 @@ NOT_INSTALLED = (
 
 @dataclass(slots=True)
 class _KeptCertificates:
-    """What a term remembers of cert-manager Certificates."""
+    """State about cert-manager Certificates that a term keeps between passes."""
 
     # True if the last pass left no Certificate of a removed listener.
     swept: bool = False
@@ -172,7 +172,8 @@ async def _ask(
 
 
 def _is_of(found: Object) -> bool:
-    """Return True if the Certificate's condition Ready is about its present spec."""
+    """Return True if the condition Ready of the Certificate `found` is about its present
+    generation."""
     generation = found["metadata"].get("generation", 0)
     shown = (found.get("status") or {}).get("conditions") or ()
     said = (one.get("observedGeneration") for one in shown if one.get("type") == "Ready")

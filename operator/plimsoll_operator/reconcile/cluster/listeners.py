@@ -1,5 +1,5 @@
-"""Reconciles the listeners of a LogCluster: first the certificates, then the committed record on
-which brokers open them.
+"""Reconciles the listeners of a LogCluster: first their certificates, then the committed record
+upon which brokers open the listeners.
 
 Called with each pass over the cluster, and once a minute while a listener has TLS, so that
 certificates are renewed in time and a Secret that a user changed is copied. An unavailable
@@ -61,7 +61,7 @@ REFUSED = "ListenersRefused"
 NO_CERTIFICATE = "CertificateMissing"
 NO_SELECTOR = "InvalidRequest"
 KIND: AuthorityKind = "authority"
-"""Label of the listeners' CA in metrics."""
+"""Label value of the listeners' CA in metrics."""
 FOREIGN = "SecretForeign"
 KEPT = "; brokers keep showing their previous certificate, if any."
 MENDS = "Restore its content, or delete it: then a new CA is created, which clients must trust."
@@ -137,7 +137,7 @@ def _issuer(listener: DeclaredListener) -> IssuerRef | None:
 
 
 def _no_selectors(cluster: LogCluster) -> list[str]:
-    """Return a sentence for each listener with an invalid allowedNamespaces selector.
+    """Return a sentence for each listener of which the allowedNamespaces selector is invalid.
     `manifests.networkpolicy` ignores such a selector."""
     selectors = (
         (one.name, one.allowed_namespaces.selector)
@@ -154,8 +154,9 @@ def _no_selectors(cluster: LogCluster) -> list[str]:
 
 
 def _comes_by_itself(cluster: LogCluster, answer: Refused) -> bool:
-    """Return True if the refusal is only about the metadata version and the spec does not pin that.
-    Another pass follows once the version is finalised."""
+    """Return True if the controller refused only because the metadata version is too old, and the
+    spec does not pin that version. Another pass follows once a newer version is finalised, so
+    nothing has to be reported."""
     unpinned = cluster.spec.metadata_version is None
     return unpinned and answer.known_reason is Reason.MetadataTooOld
 
@@ -236,7 +237,7 @@ async def _given(term: Term, context: Context, listener: DeclaredListener) -> Ke
 
 
 async def _authorities(term: Term, result: PassResult, context: Context) -> rotation.Authorities:
-    """Return the listeners' CA, with the ones before and after it. It is created, announced,
+    """Return the listeners' CA, with its announced and former ones. It is created, announced,
     replaced when due, and published to clients in a ConfigMap. Raises Unreadable, Retry, and the
     API server's errors."""
 
@@ -265,8 +266,8 @@ async def _broker(
     listeners: list[DeclaredListener],
     sources: _Sources,
 ) -> str:
-    """Write the broker's Secret if it is not up to date. Return why it may not be written, as a
-    sentence, "" if it is up to date now."""
+    """Write the broker's Secret with the listeners' certificates if it is not up to date. Return
+    "", or a sentence that says why the Secret must not be written."""
     name = labels.broker_tls(context.name, broker_id)
     try:
         secret: Object | None = await term.kube.get(SECRETS, context.namespace, name)
@@ -304,8 +305,8 @@ def _kind(listener: DeclaredListener) -> CertificateKind:
 def _own(
     held: KeyPair | None, names: tuple[str, ...], authorities: rotation.Authorities, now_ms: int
 ) -> KeyPair:
-    """Return the held key pair if it is valid, has these names and is signed by the present CA.
-    Return a new one otherwise."""
+    """Return the key pair `held` if it is valid, has these names and is signed by the present CA.
+    Otherwise return a new one."""
     if held is not None and not why_unusable(held):
         found = describe(held.certificate)
         signed = signed_by(held.certificate, authorities.current.certificate)
