@@ -1,8 +1,7 @@
 """Carries out the results of the reconcile passes of one term (`TermEffects`).
 
-The statuses, Events, blocked actions, stall causes and the queue of a term are changed here and
-nowhere else. Tasks of a term that run beside the queue (racks, bugs, outages) report through it
-too.
+Only this module changes the statuses, Events, blocked actions, stall causes and the queue of a
+term. Tasks of a term outside the queue (racks, bugs, outages) report through it too.
 """
 
 from __future__ import annotations
@@ -92,8 +91,8 @@ class TermEffects:
 
     def block(self, action: str, rows: Iterable[BlockedAction]) -> None:
         """Replace the blocked actions stored under the key `action` by `rows`. A row that was shown
-        before keeps its start time (`since`), also if the previous operator showed it. A row that
-        was not shown before is also reported in an Event."""
+        before, by this operator or the previous one, keeps its start time (`since`). A row that was
+        not shown before is also reported in an Event."""
         blocked = self.term.shown.blocked
         known = blocked.get(action, self._blocked_before)
         before = {_waits_for(row): row for row in known}

@@ -1,9 +1,9 @@
-"""Result of one pass of a reconciler: everything that the pass wants changed outside it, beside its
-requests to the controller and its writes of other objects.
+"""Result of one pass of a reconciler: all its effects except its requests to the controller and its
+writes of other objects.
 
-A reconciler fills a `PassResult` and returns it. It returns it after an error too, since what it
-found before the error still holds. Only `TermEffects` carries it out. A reconciler never changes
-what another one shows.
+A reconciler fills a `PassResult` and returns it, after an error too, since its findings before the
+error still hold. Only `TermEffects` carries the result out. A reconciler never changes what another
+one shows.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Requeue:
 
 @dataclass(slots=True)
 class PassResult:
-    """What one pass of a reconciler wants shown, reported and queued. The reconciler fills it
-    within `with`, and returns it."""
+    """Effects of one pass of a reconciler: statuses, Events and stall causes to show, and work to
+    queue. The reconciler fills it within a `with` block, and returns it."""
 
     status: ObjectStatus | None = None
     events: list[Occurrence] = field(default_factory=list)

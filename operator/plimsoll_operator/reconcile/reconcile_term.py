@@ -114,14 +114,14 @@ class Term:
 
     @property
     def cluster(self) -> LogCluster | None:
-        """The LogCluster as last seen; None if it is deleted or being deleted."""
+        """Return the LogCluster as last seen; None if it is deleted or being deleted."""
         found = self.objects.clusters.get(self.key)
         return None if found is None or found.metadata.deletion_timestamp else found
 
     @property
     def missing(self) -> frozenset[str]:
-        """Names of fields of the LogCluster's spec that cannot be read, and for which no earlier
-        value is known."""
+        """Return the names of fields of the LogCluster's spec that cannot be decoded, and for which
+        no earlier value is known."""
         return self.objects.clusters.missing(self.key)
 
     async def ask(self, request: Request) -> Answer:

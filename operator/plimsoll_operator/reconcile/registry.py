@@ -55,8 +55,8 @@ from plimsoll_operator.status.status_writer import StatusDraft, Target
 
 Reconcile = Callable[[Term, Key], Awaitable[PassResult]]
 Look = Callable[[str], AbstractContextManager[None]]
-"""Return the context in which to run the step with this name. The context confines a bug of the
-step to it."""
+"""Function of the name of a step that returns the context in which to run the step. The context
+confines a bug of the step to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,8 +113,8 @@ def _absent_users(term: Term) -> Iterable[Work]:
 
 
 def _leaves_nothing(_: Term) -> Iterable[Work]:
-    """Return no work: the committed image holds nothing about such an object, and Kubernetes
-    deletes its children with it (ownerReferences)."""
+    """Return no work. Nothing has to be done for a deleted object of such a kind: the committed
+    image holds nothing about it, and Kubernetes deletes its children (ownerReferences)."""
     return ()
 
 
@@ -271,8 +271,8 @@ def unread_as_such(term: Term, target: Target, draft: StatusDraft | None) -> Sta
 
 
 def target_of(term: Term, work: Work) -> Target:
-    """Return the object in which to show the result of `work`: the object that it reconciles, or
-    the LogCluster if that is no object or is deleted."""
+    """Return the object of which the status shows the result of `work`: the object that it
+    reconciles, or the LogCluster if `work` is about no object or a deleted one."""
     for kind in OF_A_CLUSTER:
         if kind.task is work.task and kind.shelf(term.objects).get(work.key) is not None:
             return Target(kind.resource, *work.key)
@@ -324,8 +324,8 @@ def failing_as_such(term: Term, target: Target, draft: StatusDraft | None) -> St
 
 
 def bare_draft(term: Term, target: Target, *, ready: bool | None) -> StatusDraft | None:
-    """Return a status with only the conditions about the object's bugs: Stalled, and Ready with the
-    status `ready` (None: Unknown). Return None if the object does not exist."""
+    """Return a status that holds only the conditions about bugs in handling the object: Stalled,
+    and Ready with the status `ready` (None: Unknown). Return None if the object does not exist."""
     kind, key = BY_RESOURCE[target.kind], (target.namespace, target.name)
     shelf = kind.shelf(term.objects)
     found = shelf.get(key)

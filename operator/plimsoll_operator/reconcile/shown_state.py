@@ -1,4 +1,4 @@
-"""What one term shows in the statuses of a cluster's objects, beside the committed image.
+"""State that the statuses of a cluster's objects show, in one term, besides the committed image.
 
 `TermEffects` alone writes it, except for `failures`, which `ObjectFailures` writes. Statuses are
 rendered from it, and reconcilers may read it.
@@ -40,7 +40,7 @@ class ObjectFailure:
 
 @dataclass(slots=True, kw_only=True)
 class ShownState:
-    """What one term knows to show: last statuses, stall causes, bugs, and blocked actions."""
+    """Last statuses, stall causes, bugs, and blocked actions that one term shows."""
 
     # Status of an object at the last pass of its reconciler, and the generation of its spec.
     statuses: dict[Target, tuple[int, Status]] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class ShownState:
         return outage | stall_conditions(self.stall_causes)
 
     def status_of(self, target: Target, kind: type[Shown]) -> Shown | None:
-        """Return the status of `target` set by its reconciler's last pass, or None if no pass has
-        set one or it is not a `kind`."""
+        """Return the status that the last pass of its reconciler set for `target`. Return None if
+        no pass has set one, or if it is not of the class `kind`."""
         found = self.statuses.get(target)
         return found[1] if found is not None and isinstance(found[1], kind) else None

@@ -1,10 +1,10 @@
-"""Causes of a stalled LogCluster. Each component that can stall it has a slot of its own, and the
-conditions are computed from all slots.
+"""Causes of a stalled LogCluster. Each component that can stall the LogCluster has a slot of its
+own, and the conditions are computed from all slots.
 
 A component sets and clears the cause of its own `StallSource` (`TermEffects.stall`, `unstall`) and
 knows nothing of the others. `Stalled` shows the worst cause's reason and the sentences of all
-causes, worst first. So a later cause hides no earlier one, and the end of one shows the next at
-once. Pure; called by `ShownState.notes`.
+causes, worst first. So a later cause does not hide an earlier one, and when the worst cause ends,
+the next is shown at once. Pure; called by `ShownState.notes`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from plimsoll_operator.api.meta import Condition
 
 
 class StallSource(Enum):
-    """Components that can stall a LogCluster, worst first. Each value is the reason for its rank,
-    for readers of this code only. The order is: what stops every decision, what endangers committed
-    data, brokers that are missing or behind, the operator's own bugs, a spec that is not followed
-    at all, and a spec that is followed in part."""
+    """Components that can stall a LogCluster, worst first. The value explains the rank, for readers
+    of this code only. The order: faults that stop every decision, faults that endanger committed
+    data, brokers that are missing or behind, bugs of the operator, a spec that is not followed at
+    all, and a spec that is followed in part."""
 
     LEADERSHIP = "No operator may lead the cluster: nothing is elected, fenced or committed."
     CONTROLLER = "The controller commits nothing to this metadata log."
@@ -52,8 +52,8 @@ class StallSource(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """A fault that only a person can fix, with the reason and the message of a condition. With
-    `serves` False, the LogCluster is also not Ready."""
+    """A fault that only a person can fix, with the reason and the message of a condition. `serves`:
+    if False, the LogCluster is also not Ready."""
 
     reason: str
     message: str

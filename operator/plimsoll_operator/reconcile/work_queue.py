@@ -1,10 +1,10 @@
 """The reconcile queue. A key waits at most once, is retried with backoff, and is never handled
 twice at a time.
 
-kopf's own retries live in annotations of the user's object; these live in memory. The number of
-keys is bounded by the number of objects, and the number of workers is fixed. A failed handler is
-retried after 1, 2, 4, … seconds, at most a minute. After a bug nothing shortens this delay: the
-status that reports the bug is itself a change of the object.
+Retries are kept in memory, since kopf would keep them in annotations of the user's object. The
+number of keys is bounded by the number of objects, and the number of workers is fixed. A failed
+handler is retried after 1, 2, 4, … seconds, at most a minute. After a bug nothing shortens this
+delay: the status that reports the bug is itself a change of the object.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ BACKOFF_MS_MAX = 60_000
 
 
 class Retry(Exception):
-    """Raised by a handler that cannot complete yet, to be called again: after `after_ms`, or with
-    backoff if that is None. It is not logged as a failure."""
+    """Raised by a handler that cannot complete yet, so that it is called again: after `after_ms`,
+    or with backoff if that is None. It is not logged as a failure."""
 
     def __init__(self, why: str, after_ms: int | None = None) -> None:
         super().__init__(why)
@@ -80,8 +80,8 @@ class ReconcileQueue(Generic[K]):
             self._tell_waiting()
 
     def add_later(self, key: K, delay_ms: int) -> None:
-        """Queue `key` after `delay_ms`. Do nothing if it waits already or has a timer; `add` queues
-        it earlier."""
+        """Queue `key` after `delay_ms` milliseconds. Do nothing if the key waits already or has a
+        timer; `add` queues it earlier."""
         if key in self._waiting or key in self._timers:
             return
         loop = asyncio.get_running_loop()

@@ -1,5 +1,5 @@
-"""Status of a LogCluster. Decides which condition prevails if several apply: a rolling restart, an
-edit that waits, a stall.
+"""Status of a LogCluster. This module decides which condition is shown if several apply: a rolling
+restart, an edit that waits, a stall.
 
 Called by the status writer; computed from the committed image and the reconcilers' results.
 """
@@ -50,7 +50,7 @@ SEE_BLOCKED = "No human action is needed, except for what the condition Blocked 
 
 @dataclass(slots=True)
 class ClusterMemory:
-    """What a term remembers of its LogCluster."""
+    """State about its LogCluster that a term keeps between passes."""
 
     # Generation of the spec that was reconciled last.
     observed: int | None = None
@@ -124,8 +124,8 @@ def _observed(term: Term, key: Key) -> int:
 
 
 def _told_groups(term: Term) -> Iterator[int | None]:
-    """Yield the number of groups that each active broker reports (None if it reports none). Groups
-    of a dead broker have moved to another."""
+    """Yield the number of consumer groups that each active broker reports (None if it reports
+    none). Groups of a dead broker have moved to another broker, so it is left out."""
     heard = term.controller.soft.contacts
     for broker_id, broker in term.image.brokers.items():
         if broker.active and broker_id in heard:
@@ -174,7 +174,7 @@ def _blocked(term: Term) -> list[BlockedAction]:
 
 def _notes(term: Term) -> list[Condition]:
     """Return the conditions that do not follow from the image: Blocked, Stalled, UncleanRecovery,
-    Secure if it applies, and those that reconcilers set."""
+    Secure if the spec asks for protection, and those that reconcilers set."""
     notes = {
         "Blocked": condition("Blocked", False, "NothingWaits", "No voluntary action is waiting."),
         "Stalled": condition("Stalled", False, "NothingToDo", NOTHING_TO_DO),

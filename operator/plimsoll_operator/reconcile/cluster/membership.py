@@ -43,14 +43,14 @@ Ids = tuple[BrokerId, ...]
 
 LOOK_MS = 2_000
 POD_LATE_MS = 30_000
-"""For how long after its deletion time a pod may still be terminating before it is reported, in
-milliseconds."""
+"""For how many milliseconds after the end of its grace period a pod may still be terminating before
+it is reported."""
 
 
 @dataclass(slots=True)
 class SettlingEdit:
-    """The edit that waits to settle: the members that the spec asks for, and since when
-    (`monotonic_ms`). None if the spec is followed."""
+    """An edit of the spec that is not followed yet: the members that the spec asks for, and since
+    when (`monotonic_ms`). None if the spec is followed."""
 
     edit: tuple[Ids, int] | None = None
 
@@ -99,7 +99,8 @@ def unsettled(term: Term, cluster: LogCluster) -> Condition | None:
 
 
 def settling_condition(wanted: Ids) -> Condition:
-    """Return the condition for an edit that waits to settle, since edits often come in several."""
+    """Return the condition for an edit that is not followed yet because another edit may follow
+    soon: edits often come in several."""
     text = (
         f"The spec asks for {brokers_text(wanted)}; the change starts when the spec has not "
         "been edited for some seconds."
@@ -170,7 +171,7 @@ async def _set_leaving(term: Term, wanted: Ids) -> list[BlockedAction]:
 
 
 def _absent(image: ClusterImage) -> Ids:
-    """Return the newcomers that are not active yet."""
+    """Return the members that joined and are not active yet."""
     brokers = image.brokers
     return tuple(b for b in image.newcomers if b not in brokers or not brokers[b].active)
 
@@ -233,8 +234,8 @@ async def _remove_sets(term: Term, cluster: LogCluster) -> set[BrokerId]:
 
 
 def _stuck(term: Term, broker_id: BrokerId, pod: Object) -> Iterator[BlockedAction]:
-    """Yield a row of `status.blocked` if the pod should have terminated: on a lost node it never
-    will by itself."""
+    """Yield a row of `status.blocked` if the pod of a removed broker should have terminated by now:
+    on a lost node it never terminates by itself."""
     deleted = pod["metadata"].get("deletionTimestamp")
     if deleted is None or term.server_ms() < milliseconds(deleted) + POD_LATE_MS:
         return
@@ -266,8 +267,8 @@ def claim_name(cluster: LogCluster, broker_id: BrokerId) -> str:
 
 
 def _is_ours(term: Term, claim: Object) -> bool:
-    """Return True if the volume claim is of this cluster, by its label. An earlier cluster of the
-    same name may have left it."""
+    """Return True if the volume claim belongs to this cluster, by the cluster id in its label. An
+    earlier cluster of the same name may have left claims of the same name."""
     found = claim["metadata"].get("labels") or {}
     return found.get(labels.CLUSTER_ID) == labels.short_id(term.cluster_id)
 

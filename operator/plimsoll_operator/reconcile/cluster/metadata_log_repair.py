@@ -1,7 +1,7 @@
 """Restores objects of the metadata log that another client deleted. The leading operator still
 knows their content.
 
-A snapshot makes the log whole again at once. Otherwise no other process could lead after this one,
+A snapshot repairs the log at once. Without the repair no other process could lead after this one,
 and that might be noticed only months later.
 """
 

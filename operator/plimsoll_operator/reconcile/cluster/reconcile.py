@@ -156,7 +156,7 @@ async def _limit_movement(term: Term, cluster: LogCluster) -> None:
 
 
 class _Granted:
-    """What the LogCluster's spec stated about Users at the last pass."""
+    """The part of the LogCluster's spec about Users, as the last pass saw it."""
 
     users: ClusterUsers | None = None
 

@@ -1,9 +1,9 @@
-"""Reports what stands in the way of the brokers' release and of the metadata version that a spec
-asks for.
+"""Reports why the brokers cannot run the release, or use the metadata version, that a spec asks
+for.
 
-The release is `spec.version`, else the previous one (`pinned_choices`). So another operator changes
-no broker until `spec.version` changes. The controller decides the metadata version
-(`metadata_finalization` of the core); this module only reports it.
+The release is `spec.version`, else the one that was chosen before (`pinned_choices`). So a new
+operator does not upgrade brokers until `spec.version` changes. The controller decides the metadata
+version (`metadata_finalization` of the core); this module only reports it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ NOT_UNDERSTOOD = "BrokerMetadataUnknown"
 
 
 def review(term: Term, result: PassResult, cluster: LogCluster) -> bool:
-    """Set or clear the stall causes about the versions that the spec asks for. Return False if the
-    brokers' release must not run, so that nothing of them may be changed."""
+    """Set or clear the stall causes about the versions that the spec asks for. Return False if
+    brokers must not run the wanted release; the caller then changes nothing of the brokers."""
     _review_metadata(term, result, cluster)
     _review_brokers(term, result)
     choices = choices_of(term)
@@ -124,8 +124,8 @@ def _review_brokers(term: Term, result: PassResult) -> None:
 
 
 def look(term: Term) -> Finalization:
-    """Return the finalised metadata version, the newest that could be finalised, and which brokers
-    stand in the way of the wanted one."""
+    """Return the finalised metadata version, the newest that could be finalised, and the brokers
+    that do not understand the wanted one."""
     controller = term.controller
     turn = DecisionContext(
         image=controller.image,

@@ -1,9 +1,9 @@
 """Grows the brokers' volumes when `storage.size` grows, and reports claims that were deleted by
 hand. Never shrinks, recreates or deletes a volume.
 
-A claim that cannot grow stalls the LogCluster: no waiting changes a StorageClass. The size may be
-set back to that of the volumes, which the status shows. A claim deleted by hand disappears with its
-broker's pod, and is reported before that.
+A claim that cannot grow stalls the LogCluster, since waiting does not change a StorageClass. The
+user may set the size back to that of the volumes, which the status shows. A claim that was deleted
+by hand disappears when its broker's pod ends, and is reported before that.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ async def reconcile(term: Term, result: PassResult, cluster: LogCluster) -> None
 
 
 async def _grow(term: Term, cluster: LogCluster, claim: Object) -> str:
-    """Grow the claim if it is too small. Return why the API server refuses, "" if it grows or is
-    large enough."""
+    """Grow the volume claim to the spec's size if it is smaller. Return "", or the reason why the
+    API server refuses."""
     wanted = cluster.spec.storage.size
     if amount(_asked(claim)) >= amount(wanted):
         return ""

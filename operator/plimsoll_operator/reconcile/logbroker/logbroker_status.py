@@ -1,8 +1,8 @@
 """Status of a LogBroker: state, figures, its node, and since when it is fenced.
 
 Rendered from the committed image and from what a term remembers of the broker. Figures (sizes,
-lags) are taken at intervals by `look`, not whenever a status is rendered, so that a written status
-changes no more often than that.
+lags) are read at intervals by `look`, not whenever a status is rendered, so that they do not change
+the written status more often.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ OF_ONE = (
     RestartGranted,
     RestartEnded,
 )
-"""Records that change the state of one broker."""
+"""Kinds of records that change the state of one broker."""
 OF_SEVERAL = (MembersChanged, BrokersLeaving, BrokerUnregistered)
 
 
@@ -59,7 +59,8 @@ class _ShownBroker(msgspec.Struct):
 
 @dataclass(slots=True)
 class BrokerMemory:
-    """What a term remembers of the cluster's brokers for their LogBrokers."""
+    """State about the cluster's brokers that a term keeps between passes, for the statuses of
+    LogBrokers."""
 
     # Since when and why each fenced broker is fenced, as far as known.
     fenced: dict[BrokerId, FencedStatus] = field(default_factory=dict)
@@ -67,7 +68,7 @@ class BrokerMemory:
     views: dict[BrokerId, ShownBroker] = field(default_factory=dict)
 
     def happened(self, records: Iterable[Record], now_ms: int) -> set[BrokerId]:
-        """Note the fencings in `records`, committed at the wall-clock time `now_ms`. Return the
+        """Store the fencings in `records`, committed at the wall-clock time `now_ms`. Return the
         brokers of which the records changed the state."""
         changed: set[BrokerId] = set()
         for record in records:
@@ -89,7 +90,8 @@ class BrokerMemory:
         self.fenced[broker_id] = FencedStatus(since=since, why=why[:WHY_LENGTH_MAX])
 
     def look(self, term: Term, broker_id: BrokerId) -> None:
-        """Take the present figures of a broker, for its LogBroker to show until the next call."""
+        """Read the present figures (sizes, lags) of a broker; its LogBroker shows them until the
+        next call."""
         if broker_id not in self.fenced and (known := self._shown(term, broker_id)):
             self.fenced[broker_id] = known
         if not is_away(term.image, broker_id):
@@ -97,8 +99,8 @@ class BrokerMemory:
         self.views[broker_id] = view_of(term.controller, broker_id)
 
     def _shown(self, term: Term, broker_id: BrokerId) -> FencedStatus | None:
-        """Return since when the broker is fenced, from its LogBroker's status, which an earlier
-        term wrote. Return None if it states none. Nothing else remembers it."""
+        """Return since when the broker is fenced, from its LogBroker's status, the only place where
+        an earlier term stored that. Return None if the status states nothing."""
         namespace, name = term.key
         key = namespace, labels.log_broker(name, broker_id)
         found = term.objects.log_brokers.get(key)
@@ -121,7 +123,7 @@ def is_away(image: ClusterImage, broker_id: BrokerId) -> bool:
 
 
 def brokers_of(term: Term) -> BrokerMemory:
-    """Return this term's memory of brokers."""
+    """Return this term's `BrokerMemory`, which the first call creates."""
     return term.kept(BrokerMemory, BrokerMemory)
 
 
@@ -155,8 +157,8 @@ def _seen(term: Term, broker_id: BrokerId) -> BrokerSeen:
 
 
 def _held_back(controller: Controller, broker_id: BrokerId) -> HoldBack | None:
-    """Return why the broker may not join ISRs yet, or None if it may. Also return None if its
-    process has sent no heartbeat since its last fencing."""
+    """Return why the broker may not join ISRs yet, or None if it may. Return None too if the broker
+    has sent no heartbeat since its last fencing."""
     held = held_back(controller.soft, broker_id, controller.now_ms, controller.settings)
     contact = controller.soft.contacts.get(broker_id)
     return None if held is None or contact is None or contact.last_ms < held.last_ms else held

@@ -1,5 +1,5 @@
-"""Keeps one LogBroker object per broker: created and removed with the broker, and recreated if
-deleted by hand.
+"""Keeps one LogBroker object for each broker: creates and removes it with the broker, and recreates
+it if it was deleted by hand.
 
 A LogBroker holds no state: all it shows is in the image or can be read again. So it has no
 finalizer, and is deleted with its LogCluster.
@@ -107,8 +107,8 @@ async def _remove(term: Term, key: Key, uid: str) -> None:
 
 
 def manifest(term: Term, cluster: LogCluster, broker_id: BrokerId) -> Object:
-    """Return the manifest of a broker's LogBroker. The LogCluster owns it, so it is deleted with
-    it."""
+    """Return the manifest of a broker's LogBroker. The LogCluster is its owner, so that Kubernetes
+    deletes it with the LogCluster."""
     meta = cluster.metadata
     own = labels.labels(meta.name, term.cluster_id, "broker") | {labels.BROKER_ID: str(broker_id)}
     return {

@@ -1,1 +1,1 @@
-"""Reassignments: moves of replicas that users declare, run by the controller and shown here."""
+"""Reassignments: moves of replicas that users declare. The controller carries them out."""

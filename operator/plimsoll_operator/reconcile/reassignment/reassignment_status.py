@@ -111,8 +111,9 @@ def _why(
 def _conditions(
     phase: Phase, reason: str, message: str, *, waits: bool = False
 ) -> tuple[Condition, ...]:
-    """Return the conditions of a phase. Ready is the same as Complete, for clients that read only
-    Ready. `waits` is True if the Reassignment cannot begin yet, which counts as Blocked."""
+    """Return the conditions of a phase. Ready has the same status as Complete, for clients that
+    read only Ready. `waits`: True if the Reassignment cannot begin yet, which is shown as
+    Blocked."""
     done = phase == "Completed"
     blocked = phase == "Blocked" or waits
     failed = phase in ("Failed", "Cancelled")

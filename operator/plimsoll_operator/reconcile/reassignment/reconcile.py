@@ -1,10 +1,10 @@
-"""Reconciles a Reassignment: has the controller begin it, follows it to its end, and rolls it back
-if its object is deleted.
+"""Reconciles a Reassignment: asks the controller to begin it, follows it to its end, and has it
+rolled back if its object is deleted.
 
 All state is in the metadata log: the objects that were begun, and the progress of each partition.
-So it continues after a restart of the operator, and a deleted object is found by its committed row.
-A fresh read proves the deletion. If no user wanted it (the CRD was deleted, say), the move is
-rolled back, and nothing is lost.
+So a Reassignment continues after a restart of the operator, and a deleted object is found by its
+committed row. A fresh read proves the deletion. If the object was deleted by mistake (with its CRD,
+say), the move is rolled back, and no record is lost.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def _rows(term: Term, key: Key) -> list[Row]:
 
 
 async def _forget(term: Term, row: Row) -> None:
-    """Have the controller roll back and forget a committed Reassignment, if a read proves that its
-    object is deleted."""
+    """Ask the controller to roll back and forget a committed Reassignment, if a read of the API
+    server proves that its object is deleted."""
     if await _exists(term, row):
         return
     answer = await term.ask(ReassignmentObjectGone(object=row.object, wall_ms=term.now_ms()))

@@ -1,1 +1,1 @@
-"""Rebalances: planned, approved, moved."""
+"""Rebalances: plans new placements, waits for their approval, and moves replicas."""

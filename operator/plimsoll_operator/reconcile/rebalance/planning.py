@@ -39,16 +39,16 @@ REPLAN_MS = 10_000
 """Minimum age of a plan that waits for approval before it is made again after a change of the
 placement, in milliseconds."""
 REFRESH_MS = 300_000
-"""Maximum age of a plan that waits for approval, in milliseconds: sizes grow, and with them the
-risk."""
+"""Age in milliseconds at which a plan that waits for approval is made again in any case, since
+sizes of partitions grow."""
 ATTEMPTS_MAX = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sketch:
-    """A plan that has not begun, or why there is none (`planned`). `image` is the image it was made
-    from, `away` the brokers that were regarded as lost, `made_ms` its wall-clock time, `generation`
-    that of the spec."""
+    """A plan that has not begun, or the reason why there is none (`planned`). `image`: the image
+    from which it was made. `away`: the brokers that were regarded as lost. `made_ms`: its
+    wall-clock time. `generation`: that of the spec."""
 
     planned: Planned | Refusal
     image: ClusterImage
@@ -176,8 +176,8 @@ class RebalancePlanning:
     def _still(
         self, known: Sketch, found: Rebalance, image: ClusterImage, away: frozenset[BrokerId]
     ) -> bool:
-        """Return True if the plan made before is still usable: it is approved, young, or a new one
-        would be the same."""
+        """Return True if the plan made before is still usable: it is approved, or made recently, or
+        a new plan would be the same."""
         if not isinstance(known.planned, Planned):
             return False
         if is_approved(found, known.planned):

@@ -1,7 +1,8 @@
 """Phase, progress and conditions of a Rebalance, with their causes. Pure.
 
-Called by the Rebalance reconciler. The plan is the operator's memory; its row and the remaining
-moves are in the metadata log. Progress is shown to people; no decision depends on it.
+Called by the Rebalance reconciler. The plan is in the operator's memory; the committed row of the
+Rebalance and its remaining moves are in the metadata log. Progress is shown to people only; no
+decision depends on it.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ Answer = RebalanceState | Refused | None
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """Input of a Rebalance's status. `answer`: the controller's at this pass. `plan`: the plan as
-    shown, which an earlier term may have made; None if there is none. `planned`: the plan itself,
-    None if this term did not make it. `seen`: the sizes that brokers reported, and the time
-    (monotonic). `shown`: hashes of the plans shown in this term. `wall_ms`: the wall clock."""
+    the status shows it, possibly made by an earlier term; None if there is none. `planned`: the
+    plan itself, None if this term did not make it. `seen`: the sizes that brokers reported, and the
+    time (monotonic). `shown`: hashes of the plans shown in this term. `wall_ms`: the wall clock."""
 
     image: ClusterImage
     answer: Answer
@@ -217,11 +218,9 @@ def progress_of(
 
 
 def eta_seconds(row: Row, wall_ms: int, left: int, rate: int | None) -> int | None:
-    """Return the estimated seconds until the end, None if unknown: the longer of two estimates, by
-    bytes and by partitions, since many small partitions cost rounds, not bytes.
-
-    `left`: bytes to copy. `rate`: bytes a second, None if unknown.
-    """
+    """Return the estimated seconds until the end, None if unknown. This is the longer of two
+    estimates: by bytes, and by partitions, since many small partitions take long although they have
+    few bytes. `left`: bytes to copy. `rate`: bytes a second, None if unknown."""
     found = [-(-left // rate)] if rate else []
     elapsed_ms = wall_ms - row.started_ms
     if row.moved and elapsed_ms > 0:

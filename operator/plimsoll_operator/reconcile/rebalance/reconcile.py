@@ -1,7 +1,7 @@
 """Reconciles a Rebalance: plans it, shows the plan, begins it once approved, and follows it to its
 end.
 
-A plan that has begun and its remaining moves are in the metadata log. So it continues after a
+A Rebalance that has begun and its remaining moves are in the metadata log. So it continues after a
 restart of the operator, and a deleted object is found by its committed row. A fresh read proves the
 deletion. A plan that has not begun is in memory only, and is made again whenever the cluster has
 changed.
@@ -53,7 +53,8 @@ from a typing error."""
 
 @dataclass(slots=True)
 class RebalanceMemory:
-    """What a term remembers of the cluster's Rebalances, by the uids of their objects."""
+    """State about the cluster's Rebalances that a term keeps between passes, by the uids of their
+    objects."""
 
     rebalancing: RebalancePlanning
     # The plan that the status shows, and the hashes of the plans that were shown.
@@ -132,8 +133,8 @@ def abandoned(term: Term) -> list[Key]:
 def _tell_who_approves(
     term: Term, result: PassResult, found: Rebalance, status: RebalanceStatus
 ) -> None:
-    """Write one Event for each plan that waits for approval: a cluster that grows proposes plans
-    unasked."""
+    """Write one Event for each plan that waits for approval, since the operator proposes plans for
+    a cluster that grows without being asked."""
     plan = status.plan
     if status.phase != "AwaitingApproval" or plan is None:
         return
@@ -267,8 +268,8 @@ def _rows(term: Term, key: Key) -> list[Row]:
 
 
 async def _forget(term: Term, row: Row) -> None:
-    """Have the controller roll back and forget a committed Rebalance, if a read proves that its
-    object is deleted."""
+    """Ask the controller to roll back and forget a committed Rebalance, if a read of the API server
+    proves that its object is deleted."""
     if await _exists(term, row):
         return
     answer = await term.ask(RebalanceObjectGone(object=row.object, wall_ms=term.now_ms()))

@@ -1,5 +1,5 @@
-"""Makes what is shown of a Rebalance's plan: a summary for the status, and a ConfigMap with every
-row. Pure.
+"""Formats a Rebalance's plan for people: a summary for the status, and a ConfigMap with every row.
+Pure.
 
 The summary states moves, load, risk, and expected duration; the rows are too long for a status.
 Called by the Rebalance reconciler, once for each plan.

@@ -1,1 +1,1 @@
-"""Restarts of brokers, one granted at a time."""
+"""Restarts brokers, each with a grant of the controller."""

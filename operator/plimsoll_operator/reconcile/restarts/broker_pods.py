@@ -1,8 +1,8 @@
 """State of brokers' pods, and replacement of pods on unreachable nodes.
 
 Called by the restart reconciler. `PodState` holds the StatefulSet and the pod of a broker. A pod on
-a node that is deleted or tainted out-of-service is deleted by force, so that another can start: it
-must certainly no longer run, and its broker must be fenced.
+a node that is deleted or tainted out-of-service is deleted by force, so that another can start.
+Before that, it must be certain that the pod no longer runs, and its broker must be fenced.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ logger = logging.getLogger("plimsoll.restarts")
 FAILED_CREATE = "FailedCreate"
 REPLACE: Final = "ReplacePod"
 STUCK_MS = 30_000
-"""For how long after its deletion time a pod may still be terminating before its node's kubelet
-counts as unresponsive, in milliseconds."""
+"""For how many milliseconds after the end of its grace period a pod may still be terminating before
+its node's kubelet counts as unresponsive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,8 @@ class PodState:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
     """A StatefulSet that was found to match its manifest. `now`: its generation, and the revision
-    that was wanted then. `template` is the pod template it had, of `revision`."""
+    that was wanted at that time. `template`: its pod template, which has the revision
+    `revision`."""
 
     now: tuple[int, str]
     revision: str
@@ -75,8 +76,8 @@ def revision_of(body: Object) -> str:
 
 
 def trouble(pod: Object | None) -> str:
-    """Return why the pod does not start, in Kubernetes' words. Return "" if there is no pod or
-    nothing is wrong yet."""
+    """Return why the pod does not start, in Kubernetes' words. Return "" if there is no pod, or no
+    reason is known."""
     if pod is None:
         return ""
     status = pod.get("status") or {}

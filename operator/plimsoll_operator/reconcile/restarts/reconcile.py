@@ -1,10 +1,10 @@
 """Restarts brokers after changes of their pods' template: image, config, resources and others.
 
 A pod with another revision than the spec's waits for the controller's grant. The leading operator
-carries out a grant, as often as it takes: it writes the template under the resourceVersion that it
-read and deletes the pod by its uid, so that a late write of a frozen or deposed operator has no
-effect. This module does not decide which broker may restart, and never touches a pod without a
-grant, except one that is certainly dead (`replace_pod`).
+carries out a grant, and repeats that until it has succeeded: it writes the template under the
+resourceVersion that it read and deletes the pod by its uid, so that a late write of a frozen or
+deposed operator has no effect. This module does not decide which broker may restart, and never
+touches a pod without a grant, except one that is certainly dead (`replace_pod`).
 """
 
 from __future__ import annotations
@@ -195,9 +195,9 @@ class RestartReconciler:
         return answer.granted
 
     async def _go_on(self, one: PodState, grant: Grant) -> None:
-        """Continue a granted restart. If the spec's revision has changed, or the new pod is stuck
-        with an earlier one, request a grant for the wanted revision first. Withdraw a grant that is
-        not needed."""
+        """Continue a granted restart. If the wanted revision has changed, or the new pod does not
+        start with an earlier one, first request a grant for the wanted revision. Withdraw a grant
+        that is not needed."""
         if self._is_needless(one, grant):
             await self._withdraw(one, grant)
             return
@@ -210,8 +210,8 @@ class RestartReconciler:
 
     def _is_needless(self, one: PodState, grant: Grant) -> bool:
         """Return True if the granted restart is not needed: the pod runs the wanted revision, and
-        no operator can have begun to restart it. A restart that was begun needs its grant, since
-        the pod's deletion may be on its way."""
+        no operator can have begun to restart it. Once a restart has begun, its grant is needed: the
+        pod's deletion may still arrive."""
         if one.pod_uid != grant.pod_uid or one.pod_revision != self.wanted or one.terminating:
             return False
         begun = stateful_set_repair.has_begun(self.term, one, self.wanted)

@@ -69,22 +69,23 @@ async def restore(term: Term, result: PassResult, context: Context, one: PodStat
 
 
 def has_begun(term: Term, one: PodState, wanted: str) -> bool:
-    """Return True if the template already has the granted revision, which is not the wanted one any
-    more. The operator that wrote it deletes the pod next, however late."""
+    """Return True if a restart has begun into a revision that was granted but is no longer wanted:
+    the StatefulSet's template already has it. The operator that wrote the template deletes the pod
+    next, however late."""
     grant = term.image.grants.get(one.broker_id)
     return grant is not None and grant.revision == one.template_revision != wanted
 
 
 def with_spec(one: PodState, **spec: object) -> Object:
-    """Return the StatefulSet with these fields of its spec replaced, to be written under the
-    resourceVersion that was read."""
+    """Return the StatefulSet with the given fields of its spec replaced. The caller writes it under
+    the resourceVersion that was read."""
     kind = {"apiVersion": STATEFUL_SETS.api_version, "kind": STATEFUL_SETS.kind}
     return {**kind, **one.owner, "spec": {**one.owner["spec"], **spec}}
 
 
 def marked(one: PodState, annotation: str, value: str) -> Object:
-    """Return the StatefulSet with the annotation set, to be written under the resourceVersion that
-    was read."""
+    """Return the StatefulSet with the annotation set. The caller writes it under the
+    resourceVersion that was read."""
     meta = one.owner["metadata"]
     annotations = {**(meta.get("annotations") or {}), annotation: value}
     return {**with_spec(one), "metadata": {**meta, "annotations": annotations}}

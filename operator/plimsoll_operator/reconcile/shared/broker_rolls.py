@@ -1,7 +1,7 @@
-"""What the restart reconciler found at its last pass: the rolling restart in progress, and the
-state of the brokers' pods.
+"""Findings of the restart reconciler's last pass: the rolling restart in progress, and the state of
+the brokers' pods.
 
-Only that reconciler writes it; the statuses of the LogCluster and of LogBrokers show it.
+Only the restart reconciler writes them; the statuses of the LogCluster and of LogBrokers show them.
 """
 
 from __future__ import annotations

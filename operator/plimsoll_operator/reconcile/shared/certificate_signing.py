@@ -1,8 +1,8 @@
 """The clock by which certificates are made, and the CA that signs users' certificates.
 
-A host with a clock years ahead would take every CA for expired and replace it at once, and clients
-would trust no certificate shown to them. So a host's clock ahead of the API server's last answer is
-ignored. Called wherever certificates are signed.
+An operator with a clock years ahead would consider every CA expired and replace it at once, and
+clients would trust none of the new certificates. So a host's clock that is far ahead of the API
+server's is ignored. Called wherever certificates are signed.
 
 `reconcile.cluster.authorities` sets the CA that signs users' certificates, once brokers trust its
 certificates; the User's reconciler reads it.
@@ -20,8 +20,8 @@ from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 
 APART_MS = 300_000
-"""By how much the host's clock may be ahead of the API server's time at its last answer, in
-milliseconds. Includes the age of that answer."""
+"""Milliseconds by which the host's clock may be ahead of the API server's time in its last answer.
+They include the age of that answer."""
 CLOCK_AHEAD = "ClockAhead"
 _SAID = (
     "The leading operator's clock is more than 5 minutes ahead of the API server's; certificate "

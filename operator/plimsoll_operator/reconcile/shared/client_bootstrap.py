@@ -1,5 +1,5 @@
-"""Finds the listener and the addresses at which a user's clients start, and the ways in which a
-user can log in.
+"""Finds the listener and the addresses at which a user's clients connect first, and the ways in
+which a user can log in.
 
 A listener fits if it asks for a login that the user has. Called by the reconcilers of Users and of
 Verifications: a Verification's driver logs in as a User.
@@ -20,9 +20,10 @@ BROKERS_MAX = 3
 
 
 class Bootstrap(NamedTuple):
-    """A listener at which a client can start. `servers`: endpoints of some brokers as host:port,
-    empty if none is open. `tls`: True if they speak TLS. `authority`: CA of their certificates as
-    PEM, "" if it is not the cluster's own. `listener`: its name, "" if no listener fits."""
+    """A listener to which a client can connect first. `servers`: endpoints of some brokers as
+    host:port, empty if none is open. `tls`: True if they speak TLS. `authority`: the CA of their
+    certificates as PEM, "" if it is not the cluster's own. `listener`: its name, "" if no listener
+    fits."""
 
     servers: tuple[str, ...] = ()
     tls: bool = False

@@ -2,11 +2,11 @@
 its namespace.
 
 Deleting a CRD deletes all its objects, and applying it again restores none; no user asked to delete
-their topics, or to cut users off. The CRD's uid is therefore noted in an annotation of the
-cluster's Lease, for the next operator. If the CRD has another uid later, objects created before it
-do not count as deleted. Until something is noted there, the Lease is deleted with its LogCluster.
-Called before an absence is believed, and once in each term, so that the CRD is noted before
-anything is absent.
+their topics, or to cut users off. The CRD's uid is therefore stored in an annotation of the
+cluster's Lease, for the next operator. If the CRD later has another uid, absent objects that were
+created before the present CRD do not count as deleted. A Lease with such an annotation outlives its
+LogCluster; a Lease without one is deleted with it. Called before an absence is believed, and once
+in each term, so that the uid is stored before any object is absent.
 """
 
 from __future__ import annotations
@@ -21,16 +21,18 @@ class _NotedCrds(set[str]):
 
 
 async def note(term: Term, crd_name: str, annotation: str) -> None:
-    """Note the uid of the CRD `crd_name` in the Lease's `annotation`, unless this term has done so
+    """Store the uid of the CRD `crd_name` in the Lease's `annotation`, unless this term has done so
     already."""
     if annotation not in term.kept(_NotedCrds, _NotedCrds):
         await counts_since(term, crd_name, annotation)
 
 
 async def counts_since(term: Term, crd_name: str, annotation: str) -> str | None:
-    """Return the creation time of the present CRD if another one was noted before: objects created
-    before that time were deleted with the earlier CRD. Return "" if the CRD is the one noted, which
-    counts all objects, and note it if none is. Return None if the CRD is being deleted."""
+    """Compare the present CRD with the one stored in the Lease's `annotation`. If they are the
+    same, return "": every absent object may have been deleted by a user. If no CRD is stored, store
+    the present one and return "". If another one is stored, return the creation time of the present
+    CRD: objects created before that time were deleted with the stored CRD. Return None if the CRD
+    is being deleted."""
     crd = await term.kube.get(CRDS, None, crd_name)
     uid = str(crd["metadata"]["uid"])
     if crd["metadata"].get("deletionTimestamp"):

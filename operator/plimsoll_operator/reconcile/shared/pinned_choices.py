@@ -1,9 +1,10 @@
-"""Choices that the operator once made where a LogCluster's spec states nothing. They are read from
-the status once in each term, and kept.
+"""Choices that the operator once made because a LogCluster's spec states nothing: the brokers'
+release, and the mode of internal TLS. They are read from the status once in each term, and do not
+change afterwards.
 
 The brokers' release is the one pinned in the status, else that of their StatefulSets, and for a new
 cluster the operator's own. The mode of internal certificates is the one pinned in the status, else
-decided from the log (`inside.decide`). The status is read for these two alone.
+decided from the log (`inside.decide`). Nothing else is read from the status.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ Shape = TypeVar("Shape")
 
 @dataclass(slots=True)
 class PinnedChoices:
-    """The choices of one cluster, as one term knows them. The LogCluster's reconciler writes
-    them."""
+    """The choices of one cluster, as one term has read or made them. The LogCluster's reconciler
+    writes them."""
 
     # Release of the brokers if the spec states none; None until it was read.
     release: str | None = None

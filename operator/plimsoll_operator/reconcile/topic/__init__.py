@@ -1,1 +1,1 @@
-"""Topics: declared, placed, and deleted on proof only."""
+"""Topics: declares them to the controller, shows their state, and deletes them only after proof."""

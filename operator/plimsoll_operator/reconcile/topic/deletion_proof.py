@@ -3,15 +3,15 @@ which deletes the topic after a grace period.
 
 Absence is proven only if a read of the object itself answers 404 and a complete fresh list made
 after it lacks the object, while its LogCluster (the same object) and its namespace exist and are
-not being deleted, and the Topic CRD is the one under which the object was known. A pruned CRD, a
-wrong scope or a dying namespace thus delete nothing. An object recreated under its name stands for
-the topic that it declares; it proves that the earlier object, which declared another topic, is
-deleted.
+not being deleted, and the Topic CRD is the one under which the object was known. So nothing is
+deleted because a CRD was removed, a list covered too few namespaces, or a namespace is being
+deleted. An object recreated under the same name keeps the topic that it declares. If it declares
+another topic, it proves that the earlier object is deleted.
 
-A topic that a live object of the list declares is never removed. An object in the topic's own
-namespace takes it over; one in another namespace does so once its annotation names the topic's id.
-An object that may not declare topics of that name here declares none. One with an unreadable spec
-declares it if its cluster and name can be read.
+A topic that a live object of the list declares is never removed. An object in the same namespace as
+the deleted one takes the topic over; one in another namespace does so once its annotation names the
+topic's id. An object that may not declare topics of that name is ignored. An object with an
+unreadable spec counts if its cluster and name can be read.
 
 A mass deletion is reported as soon as it happens, with the way to acknowledge it. The controller
 counts the objects and removes no data of them (`topic_deletion` of the core).
@@ -142,7 +142,8 @@ def _is_due(topic: Topic, now_ms: int) -> bool:
 
 async def _is_proven(term: Term, topic: Topic, holder: TopicObject, since: str) -> bool:
     """Return True if the topic's object `holder` was created under the present CRD, so that it was
-    not deleted with an earlier one, and a read does not find it."""
+    not deleted with an earlier CRD, and a read of the API server does not find it. `since`: the
+    result of `counts_since`."""
     if term.seen_uids.get(holder.uid, "") < since:
         logger.warning(
             "topic %s is kept although its Topic object is gone: the CRD was recreated since the "
@@ -238,8 +239,8 @@ def _is_seen(term: Term, topic: Topic) -> bool:
 
 
 def _stands_for(term: Term, found: Object | None, topic: Topic) -> bool:
-    """Return True if `found`, the object under the name of the topic's object, is that object, or
-    another one that declares the topic too."""
+    """Return True if `found`, the object under the name of the topic's object, keeps the topic: it
+    is that object, or another one that declares the topic too."""
     if found is None:
         return False
     if topic.object is None or found["metadata"]["uid"] == topic.object.uid:
@@ -282,8 +283,8 @@ def declares(term: Term, found: Object, topic_name: str) -> bool:
 
 
 class TopicClaims(NamedTuple):
-    """Objects that declare a topic of which the own object was deleted. `heir`: the oldest one that
-    takes the topic over, None if there is none. `any`: True if any object declares it."""
+    """Objects that declare a topic after its own object was deleted. `heir`: the oldest object that
+    takes the topic over, None if there is none. `any`: True if any object declares the topic."""
 
     heir: TopicObject | None
     any: bool
@@ -335,8 +336,9 @@ def _identity(found: Object, cluster: LogCluster, topic_name: str) -> api.Topic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mass:
-    """A mass deletion: `count` Topic objects vanished within an hour. `names` are the topics that
-    are pending deletion and not acknowledged, the newest of them since `newest_ms` (wall clock)."""
+    """A mass deletion: `count` Topic objects disappeared within an hour. `names`: the topics that
+    are pending deletion and not acknowledged. `newest_ms`: when the newest of them disappeared
+    (wall clock)."""
 
     count: int
     names: tuple[str, ...]
@@ -344,9 +346,9 @@ class Mass:
 
 
 def mass_deletion(image: ClusterImage, most: int, acknowledged_ms: int, now_ms: int) -> Mass | None:
-    """Return the mass deletion, if more than `most` objects vanished within an hour as the
-    controller counts them. Return None otherwise. Objects that vanished up to `acknowledged_ms` do
-    not count."""
+    """Return the mass deletion, if the controller counts more than `most` objects that disappeared
+    within an hour. Return None otherwise. Objects that disappeared up to `acknowledged_ms` do not
+    count."""
     count = most_vanished(image, acknowledged_ms, now_ms)
     if count <= most:
         return None

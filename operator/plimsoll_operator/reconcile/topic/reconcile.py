@@ -63,8 +63,8 @@ async def _reconcile(term: Term, result: PassResult, key: Key) -> None:
 
 
 def _not_followed(term: Term, key: Key) -> str:
-    """Return a sentence on why the object's spec is not followed, "" if it is: a part of its own or
-    the LogCluster's spec cannot be read."""
+    """Return a sentence that says why the object's spec is not followed, "" if it is. It is not
+    followed while a part of it, or of the LogCluster's spec, cannot be decoded."""
     if term.objects.topics.missing(key):
         unread = term.objects.topics.unread(key)
         return unread.sentence if unread else ""
@@ -90,7 +90,8 @@ async def _name_leaders(term: Term, result: PassResult, topic: Topic) -> None:
 
 
 def _refuse(term: Term, result: PassResult, topic: Topic, reason: str, message: str) -> None:
-    """Show the refusal in the object's status, and write an Event if it is new."""
+    """Show the refusal `reason`, `message` in the object's status, and write an Event if the
+    refusal is new."""
     refusals = topics_of(term).refusals
     before, said = refusals.get(topic.key), condition("Ready", False, reason, message)
     refusals[topic.key] = said

@@ -5,9 +5,9 @@ Called by the Topic reconciler; pure but for the read of a namespace's labels. A
 declare topics if it is the cluster's own, or if `topics.allowedNamespaces` selects it;
 `topics.prefix` limits their names. Defaults apply at the topic's creation: partitions, replication
 factor, min ISR and strategy are committed with it. Later, a value that the object does not state
-stays as committed, whatever the defaults, the number of brokers or the release. This checks all
-that is independent of the cluster's state, and leaves the rest (taken names, missing brokers,
-unknown configs) to the controller, which refuses in the same form.
+stays as committed, whatever the defaults, the number of brokers or the release. This module checks
+everything that is independent of the cluster's state. The controller checks the rest (taken names,
+missing brokers, unknown configs), and refuses in the same form.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ class _Unstated(NamedTuple):
 
 
 def _unstated(cluster: LogCluster) -> _Unstated:
-    """Return the values for a new topic: the cluster's defaults."""
+    """Return the values that apply to fields that a new topic's spec does not state: the cluster's
+    defaults."""
     defaults = (cluster.spec.topics or Topics()).defaults or TopicDefaults()
     return _Unstated(
         partitions=defaults.partitions or PARTITIONS_DEFAULT,
@@ -119,8 +120,9 @@ def _unstated(cluster: LogCluster) -> _Unstated:
 
 
 def _as_decided(committed: Committed) -> _Unstated:
-    """Return the values of an existing topic, as committed. The strategy Explicit needs rows for
-    new partitions, which an object that does not state it lacks; RoundRobin then applies."""
+    """Return the values that apply to fields that an existing topic's spec does not state: those
+    that are committed. Strategy Explicit is replaced by RoundRobin, since it needs rows for new
+    partitions, which a spec that does not state the strategy lacks."""
     return _Unstated(
         partitions=committed.partitions,
         replication_factor=committed.replication_factor,
@@ -130,8 +132,8 @@ def _as_decided(committed: Committed) -> _Unstated:
 
 
 def _configs(topic: Topic) -> dict[str, str]:
-    """Return the configs that the spec states. A recovery strategy that it does not state is left
-    out, so that it follows the cluster's setting at any time."""
+    """Return the configs that the spec states. A recovery strategy is left out if the spec does not
+    state it, so that the topic follows the cluster's setting as it changes."""
     configs = config_strings(topic.spec.config or {})
     recovery = topic.spec.unclean_recovery
     if recovery is not None and recovery.strategy is not None:
@@ -224,8 +226,8 @@ def namespace_refusal(
 
 
 def _name_refusal(topic: Topic, cluster: LogCluster) -> Refusal | None:
-    """Return a refusal if the topic's name lacks the prefix required in its namespace, else None.
-    The cluster's own namespace may use every name."""
+    """Return a refusal if the topic's name lacks the prefix that names of its namespace must have,
+    else None. The cluster's own namespace may use every name."""
     stated = cluster.spec.topics.prefix if cluster.spec.topics else None
     namespace = topic.metadata.namespace
     if stated is None or namespace == cluster.metadata.namespace:

@@ -1,6 +1,7 @@
-"""What a term remembers of Topic objects, and the committed topics that they declare.
+"""State about Topic objects, and the committed topics that they declare, that a term keeps between
+passes.
 
-The Topic's reconciler writes it; the status, the leader and `plimsoll local` read it.
+The Topic's reconciler writes it; the status, the leadership and `plimsoll local` read it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from plimsoll_operator.status.unhealthy_since import Unhealthy
 
 @dataclass(slots=True)
 class TopicMemory:
-    """What a term remembers of the cluster's Topic objects and topics."""
+    """State about the cluster's Topic objects and topics that a term keeps between passes."""
 
     # Condition Ready of each refused Topic, by the object's key.
     refusals: dict[Key, Condition] = field(default_factory=dict)

@@ -5,8 +5,9 @@ Called by the status writer. Leaders are left out on purpose: they change with e
 the status must stay small. Only the least healthy partitions are listed one by one. Moves of any
 origin are shown: another replication factor, a Reassignment, a Rebalance.
 
-The formula places replicas at creation and growth; its result for today's brokers is only shown. A
-partition has drifted if the formula would now give other replicas or another order.
+The formula places replicas at creation and growth. Its result for the present brokers is only
+shown, and moves nothing. A partition has drifted if the formula would now give other replicas or
+another order.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ UNHEALTHY_MAX = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
-    """Facts about unhealthy partitions that are not in the image. `outlook` returns the cause and
-    the brokers that the partition waits for, `since_ms` the wall-clock time since which it is
-    unhealthy."""
+    """Facts about unhealthy partitions that are not in the image. `outlook`: returns the cause, and
+    the brokers that a partition waits for. `since_ms`: returns the wall-clock time since which a
+    partition is unhealthy."""
 
     outlook: Callable[[Partition], Outlook]
     since_ms: Callable[[PartitionKey], int]
@@ -154,7 +155,7 @@ def _unhealthy(partition: Partition, sight: Sight) -> api.UnhealthyPartition:
 
 
 def _serving(partitions: list[Partition], sight: Sight) -> Condition:
-    """Return the condition Ready, by the health of the partitions alone."""
+    """Return the condition Ready as it follows from the health of the partitions alone."""
     offline = [p for p in partitions if p.leader is None]
     under = sum(p.leader is not None and margin(p) < 0 for p in partitions)
     if offline:

@@ -1,1 +1,1 @@
-"""Users: logins, certificates, rules and quotas of User objects."""
+"""Users: commits logins, certificates, rules and quotas of User objects."""

@@ -1,13 +1,13 @@
-"""Makes the content of a User's Secret, and the credentials and certificates that the metadata log
-keeps of it. Pure but for the random bytes of a new password, salt and key.
+"""Makes the content of a User's Secret, and the credentials and certificates to commit to the
+metadata log for it. Pure but for the random bytes of a new password, salt and key.
 
 The Secret belongs to its User and is deleted with it. It contains complete client files, without
 paths, so that a client needs nothing else.
 
-A certificate that is due is replaced, and the former stays valid until its end. If the Secret holds
-no certificate of this very user, the new one stands alone: a deleted Secret means that its key is
-no longer trusted. So the Secret alone determines what is committed, and the next leader commits the
-same.
+A certificate that is due is replaced, and the former one stays valid until it expires. If the
+Secret holds no certificate of this user, only the new one is valid: users delete a Secret if they
+no longer trust its key. So the Secret alone determines what is committed, and the next leader
+commits the same.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ milliseconds."""
 
 CERTIFICATE_KEY, PRIVATE_KEY = "tls.crt", "tls.key"
 FORMER_KEY = "former-certificates"
-"""Key in the Secret with the fingerprints of former certificates, which are valid until their
-ends."""
+"""Key in a User's Secret with the fingerprints of former certificates, which are valid until they
+expire."""
 
 
 def new_password() -> str:
@@ -86,14 +86,14 @@ def _text(secret: Object, key: str) -> str | None:
 
 
 def is_of(secret: Object, user: User) -> bool:
-    """Return True if this very User, by its uid, owns the Secret."""
+    """Return True if this User object, identified by its uid, owns the Secret."""
     owners = secret["metadata"].get("ownerReferences") or []
     return any(owner.get("uid") == user.metadata.uid for owner in owners)
 
 
 def is_of_namesake(secret: Object, user: User) -> bool:
-    """Return True if a User of this name owns the Secret, which may be an earlier one; the garbage
-    collector then deletes it soon."""
+    """Return True if a User object of this name owns the Secret. The owner may be an earlier object
+    of that name; the garbage collector then deletes the Secret soon."""
     owners = secret["metadata"].get("ownerReferences") or []
     mine = ("User", user.metadata.name)
     return any((owner.get("kind"), owner.get("name")) == mine for owner in owners)
@@ -309,8 +309,8 @@ def _kept(
 
 
 class UserPair(NamedTuple):
-    """Certificate and key to store in a User's Secret, fingerprints of former certificates to list
-    there, and the certificates to commit, newest first."""
+    """The certificate and key to store in a User's Secret, the fingerprints of former certificates
+    to list there, and the certificates to commit, newest first."""
 
     pair: KeyPair
     former: tuple[str, ...]
@@ -363,6 +363,7 @@ def _held(data: dict[str, bytes], identity: str) -> KeyPair | None:
 
 
 def _is_due(pair: KeyPair, authority: KeyPair, now_ms: int) -> bool:
-    """Return True if the certificate must be replaced: it ends soon, or another CA signs now."""
+    """Return True if the certificate must be replaced now: it expires soon, or another CA signs
+    now."""
     signed = signed_by(pair.certificate, authority.certificate)
     return not signed or describe(pair.certificate).validity.due_ms() <= now_ms

@@ -1,10 +1,11 @@
 """Reconciles a User object: first its Secret, then its committed login and rights, then its status.
 
 In that order a crash loses nothing: the next leader finds the Secret and commits its content. The
-operator reads Secrets by name alone, so another password is noticed within a minute. A user with a
-proven absent object may no longer log in after a grace period, unless another object declares it
-(`user_deletion`). `tenants` limits an object of another namespace than the LogCluster's.
-Revocations are committed before anything that could be refused.
+operator reads each Secret by its name once a minute, so it notices a changed password within a
+minute. If a User object is proven to be deleted, its user may no longer log in after a grace
+period, unless another object declares the user (`user_deletion`). `tenants` limits an object of
+another namespace than the LogCluster's. Revocations are committed before anything that could be
+refused.
 """
 
 from __future__ import annotations
@@ -115,8 +116,8 @@ def abandoned(term: Term) -> list[Key]:
 
 
 async def _hold(term: Term, key: Key, cluster: LogCluster) -> None:
-    """Cut off the users of an object with an unreadable spec, if its namespace may no longer have
-    them."""
+    """If the object's spec cannot be decoded and its namespace may no longer have users, disable
+    the users that the object declared."""
     for row in rows_of(term, key):
         if not tenants.may_still(cluster, row, await tenants.labels_around(term, row)):
             await tenants.cut_off(term, row)
@@ -155,8 +156,8 @@ def _malformed(user: User) -> str | None:
 
 async def _take_away(term: Term, user: User, cluster: LogCluster) -> tuple[Ruling, QuotaValues]:
     """Commit the loss of every right and quota that the object may not have or no longer states.
-    Return the rules and quotas that it may have. Raise `NotFollowed` if it may not declare the user
-    at all."""
+    Return the rules and quotas that it may have. Raise `NotFollowed` if the object may not declare
+    the user at all."""
     labels = await tenants.labels_for(term, user, cluster)
     row = next((one for one in rows_of(term, user.key) if one.object == object_of(user)), None)
     if why := tenants.refusal(user, cluster, labels):

@@ -1,5 +1,5 @@
-"""Reads, creates and writes a User's Secret with its login, and returns what is to be committed of
-it.
+"""Reads, creates and writes the Secret with a User's login, and returns the credentials or
+certificates to commit.
 
 A Secret is written before its content is committed. The operator reads Secrets by name alone. A
 Secret of another owner is never overwritten. Called by the User's reconciler; `login_secret` makes
@@ -40,8 +40,8 @@ from plimsoll_operator.reconcile.work_queue import Retry
 
 
 class NotFollowed(Exception):
-    """Raised if a User's spec cannot be followed now. `reason` and text are those of its condition
-    Ready."""
+    """Raised if a User's spec cannot be followed now. `reason` and the text are those of the
+    condition Ready."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)

@@ -1,8 +1,8 @@
 """Limits of Users in other namespaces than their LogCluster's (tenants), and the rights that a user
 keeps at present.
 
-`api.tenancy` decides; this module reads its inputs. What a namespace may no longer have is revoked:
-its users are cut off, and keep their passwords for when it is allowed again.
+`api.tenancy` decides; this module reads the inputs of its decisions. If a namespace may no longer
+have users, its users are disabled, and keep their passwords in case it is allowed again.
 
 Rights that a user keeps if its object states fewer (`left_of`) are committed before the rights that
 the object adds, which may be refused for their number or for a missing Secret. So a fault in an
@@ -51,7 +51,7 @@ KEPT_MAX = 1_000
 
 
 class NotAllowed(NamedTuple):
-    """Why an object may not have a user, as reason and sentence of a condition."""
+    """The reason why an object may not have a user: reason and sentence of a condition."""
 
     reason: str
     message: str
@@ -69,8 +69,8 @@ async def labels_of(term: Term, namespace: str) -> dict[str, str] | None:
 
 
 async def labels_for(term: Term, user: User, cluster: LogCluster) -> dict[str, str] | None:
-    """Return the labels of the user's namespace if they decide what it may have, else {}. Return
-    None if the namespace does not exist or is being deleted."""
+    """Return the labels of the user's namespace if they affect what the user may have, else {}.
+    Return None if the namespace does not exist or is being deleted."""
     going = user.metadata.deletion_timestamp is not None
     if not is_tenant(user) or not (going or needs_labels(cluster)):
         return {}
@@ -122,11 +122,9 @@ async def cut_off(term: Term, row: DeclaredUser) -> None:
 
 
 async def labels_around(term: Term, row: DeclaredUser) -> dict[str, str] | None:
-    """Return the labels of the namespace of the user's object, {} for the LogCluster's own. Return
-    None if it does not exist or is being deleted.
-
-    The LogCluster's own namespace is not a tenant's: users deleted with it stay.
-    """
+    """Return the labels of the namespace of the user's object. Return {} for the LogCluster's own
+    namespace, which is not a tenant's: users deleted with it stay. Return None if the namespace
+    does not exist or is being deleted."""
     namespace = row.object.namespace
     return {} if namespace == term.key[0] else await labels_of(term, namespace)
 
@@ -139,7 +137,7 @@ def may_still(cluster: LogCluster, row: DeclaredUser, labels: dict[str, str] | N
 
 
 def _stated_by(row: DeclaredUser, cluster: LogCluster) -> User:
-    """Return the User object as far as it follows from the committed user."""
+    """Return a User object made from the committed user, with the fields that follow from it."""
     namespace, name = cluster.key
     account = account_user(row.object.namespace, "")
     login = None
@@ -203,8 +201,8 @@ def still_stated(stated: Iterable[Acl], may: Callable[[Acl], bool]) -> Callable[
 
 
 def _least(one: QuotaValues, other: QuotaValues) -> QuotaValues:
-    """Return the smaller of both for each quota. A quota that only one of them limits is that
-    limit."""
+    """Return, for each quota, the smaller of the two limits; if only one of `one` and `other`
+    limits it, that limit."""
     return replace(one, **{quota.value: smallest(quota, one, other) for quota in OF_CLIENTS})
 
 

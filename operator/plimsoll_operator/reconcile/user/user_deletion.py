@@ -1,15 +1,15 @@
-"""What happens to a user after its User object was deleted: proof of the deletion, a grace period,
-then an heir takes it over or it is removed.
+"""Follows a user after its User object was deleted: proof of the deletion, a grace period, then
+another object takes the user over or the user is removed.
 
-Only a deletion on purpose counts: not one along with the CRD, the namespace or the cluster. Then
-the user may still log in for a grace period, and nothing is removed if many vanish at once. The
-time of each deletion, and the users deleted within an hour, are committed in the API server's time:
-the grace period continues under the next leader, whatever its host's clock shows. Deletions are
-counted per namespace, so that one tenant's do not hold up another's.
+Only a deletion on purpose counts: not one along with the CRD, the namespace or the cluster. After
+it the user may still log in for a grace period, and no user is removed if many objects disappear at
+once. The time of each deletion, and the users deleted within an hour, are committed in the API
+server's time: the grace period continues under the next leader, whatever its host's clock shows.
+Deletions are counted per namespace, so that one tenant's do not hold up another's.
 
 A user that a live object of its namespace declares is handed over with its login and its rules, and
-never removed. An object of another namespace takes no login over: it gets the name once the user is
-removed. Called by the User's reconciler.
+never removed. An object of another namespace does not take the login over: it gets the name once
+the user is removed. Called by the User's reconciler.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ async def _leave_to(
 
 
 def _kept(term: Term) -> Fate:
-    """Return the fate of a user that is cut off since its namespace was deleted: it stays while the
-    cluster has at most `KEPT_MAX` users."""
+    """Return what becomes of a user that is disabled since its namespace was deleted: it is kept
+    while the cluster has at most `KEPT_MAX` users."""
     crowded = len(term.image.security.users) > tenants.KEPT_MAX
     return Fate.GONE if crowded else Fate.STANDS
 
@@ -143,8 +143,8 @@ class Fate(Enum):
 
 
 async def note_crd(term: Term) -> None:
-    """Note the CRD's uid in the Lease (`object_absence`), before any object is absent. A failure is
-    only logged; a later pass notes it."""
+    """Store the CRD's uid in the Lease (`object_absence`), before any object is absent. A failure
+    is only logged; a later pass stores the uid."""
     try:
         await object_absence.note(term, CRD_NAME, USERS_CRD)
     except ApiError as error:
@@ -189,9 +189,9 @@ async def is_back(term: Term, result: PassResult, row: DeclaredUser) -> None:
 async def grace_left_ms(
     term: Term, result: PassResult, cluster: LogCluster, row: DeclaredUser
 ) -> int:
-    """Return after how many milliseconds to look again at a user with a deleted object, while it
-    may still log in. Return 0 if its login ends now. The first call commits the start of the grace
-    period. A mass deletion that is not acknowledged holds the end up."""
+    """Return after how many milliseconds to check again a user with a deleted object, while the
+    user may still log in. Return 0 if its login ends now. The first call commits the start of the
+    grace period. While a mass deletion is not acknowledged, the login does not end."""
     now_ms, since_ms = term.server_ms(), row.gone_since_ms
     grace_ms_of_all = grace_ms(cluster)
     if since_ms is None or now_ms < since_ms:  # a clock that went back restarts the grace
@@ -285,9 +285,9 @@ def _deletion(cluster: LogCluster) -> UserDeletion:
 
 
 class UserClaims(NamedTuple):
-    """Objects that declare a user of which the own object was deleted. `heir`: the oldest one that
-    takes the user over, None if there is none. `any`: True if any object declares it, even one with
-    an unreadable spec."""
+    """Objects that declare a user after its own object was deleted. `heir`: the oldest object that
+    takes the user over, None if there is none. `any`: True if any object declares the user, even
+    one with an unreadable spec."""
 
     heir: UserObject | None
     any: bool

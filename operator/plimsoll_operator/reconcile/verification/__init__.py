@@ -1,1 +1,1 @@
-"""Verifications: a Spark job each."""
+"""Verifications: runs a Spark job for each, and shows its report."""

@@ -31,7 +31,7 @@ UNREADABLE = "ReportUnreadable"
 VERDICTS = ("Passed", "Violated", "Inconclusive")
 EXAMPLES_MAX = 20
 TIMEOUT_SECONDS_DEFAULT = 600
-"""Seconds that the driver takes at most for reading the topic back, if the spec states nothing."""
+"""Maximum seconds that the driver takes for reading the topic back, if the spec states none."""
 _REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]{0,252}[A-Za-z0-9_])?")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _STORED = range(-(2**63), 2**63)
@@ -116,7 +116,7 @@ def _verdict(content: dict[str, Any], name: str) -> VerificationStatus:
 
 
 def _sentence(message: str) -> str:
-    """Return the driver's message as a full sentence, as in other conditions."""
+    """Return the driver's message as a full sentence, as the messages of other conditions are."""
     return sentence_start(message) + ("" if message.endswith((".", "!", "?")) else ".")
 
 

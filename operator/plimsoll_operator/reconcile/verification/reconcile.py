@@ -1,5 +1,5 @@
-"""Reconciles a Verification: starts its driver once the topic serves, then shows the driver's
-report.
+"""Reconciles a Verification: starts its driver once the topic can be written, then shows the
+driver's report.
 
 The report ConfigMap is the only record of a run: it is deleted with the Verification, and a driver
 that has reported anything is never started again. A Verification that shows its end is never read
@@ -334,9 +334,9 @@ def _ended(term: Term, key: Key) -> bool:
 
 
 def _shows_its_end(term: Term, key: Key) -> bool:
-    """Return True if the object's conditions say that it has ended. A condition older than the
-    object does not count: statuses are written by name, so a late write may be about a deleted
-    Verification of the same name."""
+    """Return True if the object's own conditions say that the Verification has ended. A condition
+    older than the object does not count: statuses are written by name, so a late write may be about
+    a deleted Verification of the same name."""
     found = term.objects.verifications.get(key)
     made = "" if found is None else found.metadata.creation_timestamp or ""
     return any(
@@ -421,8 +421,8 @@ def _pending(reason: str, message: str) -> VerificationStatus:
 
 
 def _is_over(job: Object) -> bool:
-    """Return True if the Job has ended, successful or not. A driver with a verdict has reported it
-    before."""
+    """Return True if the Job has ended, successful or not. A driver with a verdict has reported
+    that before its Job ended."""
     return any(
         c["type"] in ("Complete", "Failed") and c["status"] == "True"
         for c in (job.get("status") or {}).get("conditions") or ()
