@@ -1,8 +1,8 @@
-"""Connections with TLS for both shells: the only package that imports `ssl`.
+"""Connections with TLS, for the broker and the operator: the only package that imports `ssl`.
 
-`tls_policy` makes a context, `shown_certificate` keeps the current one of a listener, `handshakes`
-admits connections and has them shake hands, `tls_connection` encrypts and decrypts, `tls_transport`
-paces what is sent.  `http_bounds` bounds what peers of the HTTP ports hold, which have no TLS.
-Nothing here knows a request, opens a socket or reads a clock but the event
-loop's.
+`tls_policy` makes TLS contexts, `shown_certificate` keeps the current context of a listener,
+`handshakes` admits connections and runs their handshakes, `tls_connection` encrypts and decrypts,
+and `tls_transport` limits how fast data is encrypted. `http_bounds` limits what peers of the HTTP
+ports, which have no TLS, can hold. The package knows no requests, opens no sockets, and reads no
+clock but the event loop's.
 """

@@ -1,8 +1,8 @@
 """Connections to peers inside the cluster, with TLS if both ends can.
 
 With a certificate, TLS is tried first. If plaintext is allowed, a peer that does not complete the
-handshake within `HANDSHAKE_S` is called again in plaintext at once, and in plaintext first for a
-while (`PLAINTEXT_S`). If plaintext is not allowed, the call fails.
+handshake within `HANDSHAKE_S` is dialled again in plaintext at once, and for `PLAINTEXT_S`
+plaintext is tried first. If plaintext is not allowed, the connection fails.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from plimsoll_net.tls_transport import ServedProtocol
 logger = logging.getLogger("plimsoll.dialling")
 
 PLAINTEXT_S = 10.0
-"""How long a peer that does not answer with TLS is called in plaintext, if that is allowed, in
-seconds."""
+"""Seconds for which a peer that did not answer with TLS is dialled in plaintext first, if that is
+allowed."""
 HANDSHAKE_S = 0.5
-"""Bound on the handshake, in seconds, with a peer that may also be called in plaintext: callers
-give a whole call a second or more."""
+"""Seconds that a TLS handshake may take with a peer that may also be dialled in plaintext. It is
+short because callers give a whole call a second or more."""
 SAID_S = 60.0
-"""One line about refused peers, and no more, in so long."""
+"""Seconds in which at most one log line about refused peers is written."""
 ADDRESSES_MAX = 1024
 HANDSHAKE_FAILED = "handshake-failed"
 _BUFFER_BYTES = 16 * 1024
@@ -50,13 +50,14 @@ class PeerAddress(NamedTuple):
 
 
 class PeerRefused(ConnectionError):
-    """The process that answered is not the peer that was dialled, by its certificate."""
+    """Raised if the process that answered is not the peer that was dialled, according to its
+    certificate."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Link:
-    """An open connection to a peer. `identity`: this process's certificate with which it was made,
-    None in plaintext; `peer`: the identity in the peer's certificate, None if it was not
+    """An open connection to a peer. `identity`: the certificate that this process presented, None
+    in plaintext; `peer`: the identity in the peer's certificate, None if no certificate was
     requested."""
 
     transport: asyncio.Transport
@@ -71,7 +72,7 @@ class Link:
 
 @dataclass(slots=True, kw_only=True)
 class Refusals:
-    """Counts refused peers by reason, and logs them at a limited rate."""
+    """Counts refused peers by reason, and logs them at most once in `SAID_S` seconds."""
 
     counts: Counter[str] = field(default_factory=Counter)
     _said_s: float = -SAID_S
@@ -90,9 +91,9 @@ class Refusals:
 
 
 class Dialler:
-    """Opens the connections of one process to peers inside the cluster. `identity`: returns the
-    certificate to present, None if there is none; `only_tls`: returns True if plaintext is not
-    allowed."""
+    """Opens the connections of one process to peers inside the cluster. `identity`: function that
+    returns the certificate to present, None if there is none; `only_tls`: function that returns
+    True if plaintext is not allowed."""
 
     def __init__(
         self,
@@ -119,11 +120,9 @@ class Dialler:
         name: str,
         refuses: Callable[[Peer | None], str],
     ) -> tuple[P, Link]:
-        """Connect to a peer and return the session, made by `protocol`, with its link.
-
-        `name`: the TLS server name to ask for, empty for none. `refuses`: returns why a peer's
-        identity is not the expected one, or "". Raises OSError. The caller sets a time limit.
-        """
+        """Connect to a peer. Return the session, which `protocol` makes, and the link. `name`: the
+        TLS server name to ask for, empty for none. `refuses`: function that returns why a peer's
+        identity is not the expected one, or "". Raises OSError. The caller sets a time limit."""
         identity = self._identity()
         only_tls = self._only_tls()
         if identity is not None and (only_tls or not self._plain_by_now(address)):
@@ -211,14 +210,15 @@ class Dialler:
         call.shaken.result()
 
     def _ended_unheard(self, connection: TlsConnection, address: PeerAddress) -> None:
-        """Dial a peer in plaintext next time if its connection ended before any data came. With TLS
-        1.3 a client notices only in this way that its certificate was refused."""
+        """Make the next connection to this peer try plaintext first, if this one ended before any
+        data came. With TLS 1.3 a client learns only in this way that its certificate was
+        refused."""
         if not connection.heard_bytes and not self._only_tls():
             self._call_in_plaintext(address)
 
 
 class _Unanswered(Exception):
-    """The peer has not completed the TLS handshake in time."""
+    """Raised if the peer has not completed the TLS handshake in time."""
 
 
 class _Call:
@@ -244,7 +244,7 @@ class _Call:
             self.shaken.set_exception(wrong)
 
     def forget(self) -> None:
-        """Note that the caller no longer waits for the handshake."""
+        """Stop reporting the result of the handshake: the caller no longer waits for it."""
         if not self.shaken.done():
             self.shaken.cancel()
         elif not self.shaken.cancelled():

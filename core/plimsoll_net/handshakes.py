@@ -1,12 +1,14 @@
-"""TLS handshakes of one listener: bounds their number, and how many are computed in a turn.
+"""Runs the TLS handshakes of one listener; bounds their number, and the work for them in one turn
+of the event loop.
 
-A connection is admitted before any cryptography is done for it. The number of connections without a
-session is bounded, in all and for each address; each has a time limit for its handshake. In one
+A connection is admitted before any cryptography is done for it. The number of connections that have
+not completed a handshake is bounded, in all and for each address; each has a time limit. In one
 turn of the event loop a few steps of handshakes are computed, in the order in which their input
-came. So many clients that connect at once delay others by milliseconds, and a peer that is slow on
-purpose occupies only its own place.
+came. So many clients that connect at once delay others by milliseconds only, and a peer that is
+slow on purpose occupies only its own place.
 
-Also reads the certificate that a client presented in a completed handshake, and its trust anchor.
+The module also reads the certificate that a client presented in a completed handshake, and its
+trust anchor.
 """
 
 from __future__ import annotations
@@ -48,8 +50,8 @@ def peer_chain(tls: ssl.SSLObject) -> PeerChain | None:
 
 
 def _verified(tls: Any) -> tuple[bytes, ...]:
-    """Return the verified chain in DER, the client's certificate first. Before Python 3.13 only an
-    inner object of `tls` has it."""
+    """Return the verified certificate chain in DER, the client's certificate first. Before Python
+    3.13 only an inner object of `tls` provides it."""
     inner = tls if hasattr(tls, "get_verified_chain") else tls._sslobj
     found = inner.get_verified_chain() or ()
     return tuple(
@@ -61,11 +63,13 @@ def _verified(tls: Any) -> tuple[bytes, ...]:
 HANDSHAKE_S_MAX = 10.0
 HALF_OPEN_MAX = 1024
 HALF_OPEN_PER_ADDRESS_MAX = 512
-"""Behind a balancer many clients have one address."""
+"""Bound on the connections of one address without a completed handshake. Many clients behind a load
+balancer have one address."""
 STEPS_A_TURN = 8
-"""A millisecond each, about."""
+"""Number of handshake steps computed in one turn of the event loop. A step takes about a
+millisecond."""
 HANDSHAKE_RECORD = 0x16
-"""The first byte of a TLS record that begins one."""
+"""First byte of a TLS record that contains handshake messages."""
 
 NOT_TLS = "not-tls"
 FAILED = "handshake-failed"
@@ -74,7 +78,8 @@ TOO_MANY = "too-many-handshakes"
 _NOTHING_TO_SHOW = asking_context(lambda _: None)
 REFUSED = "certificate-refused"
 REASONS = (NOT_TLS, FAILED, TOO_SLOW, TOO_MANY, REFUSED)
-"""Reasons why a connection ends before it has a session."""
+"""Reasons for which a connection ends before its handshake is complete: label values of a
+metric."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +110,8 @@ class Accepting:
 
 @dataclass(slots=True, kw_only=True)
 class _HalfOpen:
-    """A connection without a session: the network that it is counted for, and the timer that ends
-    it."""
+    """A connection that has not completed its handshake: the network for which it is counted, and
+    the timer that ends it."""
 
     network: str
     timer: asyncio.TimerHandle
@@ -114,11 +119,9 @@ class _HalfOpen:
 
 
 class HandshakeQueue:
-    """Admits the connections of one listener and runs their TLS handshakes, a few steps a turn.
-
-    `connection` is the protocol factory for the server. `close` ends all connections without a
-    session.
-    """
+    """Admits the connections of one listener and runs their TLS handshakes, a few steps in each
+    turn of the event loop. `connection`: the protocol factory for the server. `close` ends all
+    connections that have not completed their handshake."""
 
     def __init__(self, accepting: Accepting) -> None:
         self._accepting = accepting
@@ -169,7 +172,8 @@ class HandshakeQueue:
             self._schedule()
 
     def left(self, connection: TlsConnection) -> None:
-        """Count a failed handshake: the connection was lost before it had a session."""
+        """Count a failed handshake, because the connection was lost before its handshake was
+        complete."""
         if connection in self._half_open:
             self._drop(connection, FAILED)
 

@@ -1,11 +1,12 @@
-"""Bounds on the peers of an HTTP port, in the broker and the operator: metrics and health need no
-login.
+"""Limits what peers of an HTTP port can use, in the broker and the operator, since metrics and
+health need no login.
 
 `HttpConnections` bounds the number of connections, in all and for each address. A new connection is
-always accepted. The longest-idle connection of the same address, or of the address with most, is
-closed for it, so that a peer that connects once, as the kubelet does, is not crowded out.
-`Rendering` makes a page that takes long once for all requests that wait for it, and uses only a
-share of the time. `refused_page` refuses requests that a web page makes in the user's browser.
+always accepted. If there are too many, the longest-idle connection of the same address, or of the
+address with the most connections, is closed. So a peer with one connection, such as the kubelet,
+always gets an answer. `Rendering` makes an expensive page once for all requests that wait for it,
+and limits the share of the time spent on it. `refused_page` refuses requests that a web page makes
+in the user's browser.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from plimsoll_core.addresses import is_literal, is_loopback, network_of
 
 CONNECTIONS_MAX = 256
 OF_ADDRESS_MAX = 32
-"""A proxy of many readers has one address."""
+"""Bound on the connections of one address. A proxy of many readers has one address."""
 REST = 4
-"""So many times as long as a page took to make, none is made."""
+"""After a page was made, no other is made for this many times as long as it took."""
 REST_S_MAX = 2.0
 
 
@@ -94,8 +95,8 @@ class HttpConnections:
 
 
 class _Bounded(asyncio.Protocol):
-    """The protocol of one counted connection; passes all calls on to the protocol that serves
-    it."""
+    """The protocol of one counted connection. It passes all calls on to the protocol that serves
+    the connection."""
 
     def __init__(self, connections: HttpConnections, made: Callable[[], Any]) -> None:
         self._connections = connections
@@ -135,8 +136,8 @@ class _Bounded(asyncio.Protocol):
 
 
 class Rendering:
-    """A page that all requests share while it is made by `render`. Each request gets one that was
-    begun after it came."""
+    """A page that `render` makes once for all requests that wait for it. Each request gets a page
+    that was begun after the request came."""
 
     def __init__(self, render: Callable[[], Awaitable[bytes]]) -> None:
         self._render = render
@@ -147,8 +148,8 @@ class Rendering:
         self._not_before_s = 0.0
 
     async def page(self) -> bytes:
-        """Return a page that was begun after this call. It may take long: the caller sets a time
-        limit."""
+        """Return a page that was begun after this call. The caller sets a time limit, since making
+        a page may take long."""
         if self._next is None:
             self._next = asyncio.ensure_future(self._made())
         return await asyncio.shield(self._next)

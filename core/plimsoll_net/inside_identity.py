@@ -1,6 +1,8 @@
-"""A process's own certificate inside, the authorities that it trusts, and the identity of a peer.
+"""A process's own certificate for connections inside the cluster, the authorities (CAs) that it
+trusts, and the identity of a peer.
 
-A broker's comes from the files of its Secret (`InsideFiles`), a controller's from memory.
+A broker's certificate comes from the files of its Secret (`InsideFiles`), a controller's from
+memory.
 """
 
 from __future__ import annotations
@@ -22,16 +24,17 @@ CERTIFICATE, KEY = "broker-inside.crt", "broker-inside.key"
 AUTHORITIES = "broker-inside-ca.crt"
 MODE = "broker-inside.mode"
 FILES = (CERTIFICATE, KEY, AUTHORITIES, MODE)
-"""The files of a broker's Secret, beside those of its listeners (their names have no hyphen)."""
+"""Names of the files for TLS inside the cluster in a broker's Secret. Names of listeners' files, in
+the same Secret, have no hyphen."""
 FILE_BYTES_MAX = 64 * 1024
 _BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class InsideIdentity:
-    """The TLS contexts of a process's certificate inside the cluster and the authorities trusted
-    with it. `sha256`: the certificate's fingerprint; `authorities`: those of the authorities'
-    certificates."""
+    """TLS contexts with a process's certificate for connections inside the cluster, and with the
+    authorities that it trusts. `sha256`: the certificate's fingerprint; `authorities`: the
+    fingerprints of the authorities' certificates."""
 
     sha256: str
     authorities: tuple[str, ...]
@@ -52,8 +55,8 @@ def identity_of(certificate: bytes, key: bytes, authorities: bytes) -> InsideIde
 
 
 def fingerprints(pem: bytes) -> tuple[str, ...]:
-    """Return the fingerprint of each certificate in a PEM text, in its order. Raises
-    BadCertificate."""
+    """Return the fingerprint (SHA-256 in hex) of each certificate in a PEM text, in its order.
+    Raises BadCertificate."""
     found = []
     try:
         for part in pem.decode("ascii").split(_BEGIN)[1:]:
@@ -79,8 +82,9 @@ def peer_of(tls: ssl.SSLObject) -> Peer | None:
 
 
 class InsideFiles:
-    """A broker's identity inside the cluster, read from files. `look` reads them again: if they are
-    unusable the former identity stays, and if they are missing there is none."""
+    """A broker's identity inside the cluster, read from files. `look` reads them again: if the
+    files are unusable the former identity stays in use, and if they are missing there is no
+    identity."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

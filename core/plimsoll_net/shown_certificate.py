@@ -1,8 +1,9 @@
-"""The certificate that a listener shows now, read again when its files have changed.
+"""The certificate that a listener presents. It is read again when its files have changed.
 
-A kubelet swaps all files of a mounted Secret at once, by the link `..data`; so both files are read
-behind that link, where they never change.  A listener asks `look` every few seconds: what cannot be
-used leaves the one before in place.  New connections get the newest context, open ones keep theirs.
+A kubelet swaps all files of a mounted Secret at once by changing the link `..data`. Both files are
+therefore read from the directory to which the link leads, where they never change. A listener calls
+`look` every few seconds. If the new files cannot be used, the former certificate stays in use. New
+connections get the newest TLS context; open connections keep theirs.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ LOOK_S = 5.0
 _SWAPPED = "..data"
 
 Seen = tuple[tuple[int, int, int], ...]
-"""Inode, time of change (ns) and size of each file."""
+"""Inode, time of change (in ns) and size of each file, by which a change is noticed."""
 
 
 class ShownCertificate:
@@ -33,8 +34,9 @@ class ShownCertificate:
         version_min: str,
         clients: ClientTrust | None = None,
     ) -> None:
-        """`version_min`: the oldest TLS version to accept. `clients`: the authorities of client
-        certificates; None if none is requested."""
+        """Create a certificate that is not read yet. `version_min`: the oldest TLS version to
+        accept. `clients`: the authorities of client certificates; None if clients are not asked for
+        one."""
         self._directory = directory
         self._name = name
         self._version_min = version_min
@@ -63,7 +65,8 @@ class ShownCertificate:
 
     def look(self) -> bool:
         """Read the files again if they have changed. Return True if another certificate is
-        presented from now on. An unusable one leaves the former in place, and `error` says why."""
+        presented from now on. If the files are unusable, the former certificate stays in use, and
+        `error` says why."""
         place = place_of(self._directory)
         chain, key = place / f"{self._name}.crt", place / f"{self._name}.key"
         try:

@@ -1,8 +1,9 @@
-"""One connection with TLS: OpenSSL between a plain transport and the session that is served.
+"""One connection with TLS: passes data between a plain transport and the session above it through
+OpenSSL.
 
-What arrives is read into one buffer for all connections, so that an idle one costs little more than
-OpenSSL's own state; what leaves, `TlsTransport` paces.  A connection belongs
-to `HandshakeQueue` until its handshake is over.
+All connections read into one buffer, so that an idle connection needs little more memory than
+OpenSSL's own state. `TlsTransport` limits how fast output is encrypted. A connection belongs to
+`HandshakeQueue` until its handshake is complete.
 """
 
 from __future__ import annotations
@@ -16,48 +17,51 @@ from plimsoll_core.security.inside import Peer
 from plimsoll_net.tls_transport import BYTES_A_TURN, Buffer, ServedProtocol, TlsTransport
 
 AT_ONCE_BYTES = 64 * 1024
-"""Bytes that pass through OpenSSL's buffers at a time: these never shrink again."""
+"""Maximum bytes passed through OpenSSL's buffers at once, because these buffers never shrink
+again."""
 _ARRIVED = memoryview(bytearray(AT_ONCE_BYTES))
-"""Buffer into which the kernel writes input; OpenSSL takes it before any other connection reads."""
+"""Buffer into which the kernel writes the input of any connection. OpenSSL takes the input before
+another connection reads."""
 
 
 INSIDE_PEER = "inside_peer"
-"""Key of a transport's `get_extra_info`: the peer's identity as a `Peer`, or None."""
+"""Key for `get_extra_info` of a transport: returns the peer's identity as a `Peer`, or None."""
 
 
 CLIENT_PROOF = "client_proof"
-"""Key of a transport's `get_extra_info`: the user that a client's certificate proves; None: it
-showed none."""
+"""Key for `get_extra_info` of a transport: returns the user that the client's certificate proves,
+or None if the client presented none."""
 
 
 FIRST_BYTES = 4096
-"""Less than the first buffer of any session: what it cannot take now would be lost."""
+"""Bytes of input that are passed to a new session at once. They fit the first buffer of any
+session, since bytes that a session cannot take would be lost."""
 
 
 class Admission(Protocol):
-    """What a TlsConnection reports to while it has no session: it decides on the connection and
-    runs its handshake."""
+    """Owner of a TlsConnection until its handshake is complete: decides if the connection is
+    accepted, and runs the handshake."""
 
     def arrived(self, connection: TlsConnection) -> bool:
-        """Note a new connection. Return False to close it at once."""
+        """Handle a new connection. Return False to close it at once."""
 
     def has_input(self, connection: TlsConnection) -> None:
-        """Note that input has arrived: the admission has to call `shake_hands` for it."""
+        """Handle the arrival of input: call the connection's `shake_hands` for it, now or later."""
 
     def left(self, connection: TlsConnection) -> None:
-        """Note that the connection was lost before it had a session."""
+        """Handle the loss of the connection before its handshake was complete."""
 
     def over(self, connection: TlsConnection) -> None:
-        """Note that the connection was lost, with or without a session."""
+        """Handle the loss of the connection, before or after its handshake."""
 
 
 class TlsConnection(asyncio.BufferedProtocol):
-    """The protocol of a plain transport that encrypts and decrypts for a session above it. Until
-    the handshake is over there is no session, and `admission` decides."""
+    """The protocol of a plain transport: encrypts and decrypts for a session above it. Until the
+    handshake is complete there is no session, and `admission` decides about the connection."""
 
     def __init__(self, admission: Admission, asks_for: str | None = None) -> None:
-        """`asks_for`: the server name that this end asks for as the client, empty for none; None if
-        this end is the server."""
+        """Create a connection. `asks_for`: the server name that this end asks for as the client,
+        empty for none; None if this end is the server."""
         self._admission = admission
         self._asks_for = asks_for
         self.plain: asyncio.Transport | None = None
@@ -197,7 +201,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         return self._tls
 
     def serve(self, session: ServedProtocol) -> None:
-        """Connect the session after the handshake, and give it what was received since."""
+        """Connect the session after the handshake, and pass it the data that was received since."""
         assert self.plain is not None, "a connection that is there"
         self.session = session
         self._transport = TlsTransport(self, self.plain)
@@ -207,8 +211,8 @@ class TlsConnection(asyncio.BufferedProtocol):
     # --- bytes ------------------------------------------------------------------------------------
 
     def _read(self) -> None:
-        """Decrypt what has arrived and give it to the session; at most `BYTES_A_TURN`, the rest in
-        a later turn."""
+        """Decrypt what has arrived and pass it to the session: at most `BYTES_A_TURN` bytes now,
+        the rest in a later turn of the event loop."""
         left = BYTES_A_TURN
         try:
             while self._reading and left > 0 and (count := self._read_once()):
@@ -226,8 +230,8 @@ class TlsConnection(asyncio.BufferedProtocol):
             self._read_later()
 
     def _read_once(self) -> int:
-        """Fill the session's buffer once with decrypted data and return the number of bytes; 0 if
-        the session takes none."""
+        """Fill the session's buffer once with decrypted data and return the number of bytes. Return
+        0 if there is no data, or the session accepts none."""
         session, tls = self.session, self._tls
         assert tls is not None, "after the handshake"
         buffer = None if session is None else session.get_buffer(AT_ONCE_BYTES)
@@ -283,8 +287,8 @@ class TlsConnection(asyncio.BufferedProtocol):
             self.plain.write(self._outgoing.read())
 
     def say_goodbye(self) -> None:
-        """Send close_notify, by which the peer knows that nothing was cut off. The peer's own is
-        not awaited."""
+        """Send close_notify, by which the peer knows that the data is complete. The peer's own
+        close_notify is not awaited."""
         if self._tls is not None:
             with contextlib.suppress(ssl.SSLError):
                 self._tls.unwrap()  # the peer's own goodbye is not waited for
@@ -338,7 +342,8 @@ def feed(session: ServedProtocol, data: bytes) -> None:
 
 
 class NotTls(Exception):
-    """The first input of a peer does not begin a TLS handshake. `data`: that input."""
+    """Raised if the first input of a peer is not the beginning of a TLS handshake. `data`: that
+    input."""
 
     def __init__(self, data: bytes) -> None:
         super().__init__("not TLS")

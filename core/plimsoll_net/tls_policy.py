@@ -1,9 +1,9 @@
-"""The TLS that listeners speak: versions, suites, and what is off.
+"""TLS settings of all listeners: versions, cipher suites, and features that are switched off.
 
-TLS 1.2 at least, with forward secrecy and authenticated encryption only; no compression, no
-renegotiation, no early data.  A context is made from files of a certificate and its key, checked
-before it is used.  Never `ssl.create_default_context`: that one writes the keys of every session to
-the file that SSLKEYLOGFILE names.  Source: RFC 9325 (BCP 195).
+TLS 1.2 or later, with forward secrecy and authenticated encryption only; no compression, no
+renegotiation, no early data. A context is made from a certificate and its key, which are checked
+before it is used. `ssl.create_default_context` is not used, because it writes the keys of every
+session to the file that SSLKEYLOGFILE names. Source: RFC 9325 (BCP 195).
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 SUITES_1_2 = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""Cipher suites of TLS 1.2; all suites of TLS 1.3 are of this kind."""
+"""Cipher suites that are allowed with TLS 1.2. All suites of TLS 1.3 are allowed, since they have
+the same properties."""
 _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 OP_PRIORITIZE_CHACHA = 0x200000
-"""SSL_OP_PRIORITIZE_CHACHA, which Python has no name for: a client with ChaCha20 as its first
-choice gets it.  It has no instructions for AES, or a JVM that does not use them (Spark's, which
-compiles for short runs): AES-GCM costs it four times as much.  Other clients get the server's
+"""Value of SSL_OP_PRIORITIZE_CHACHA, for which Python has no name: a client that prefers ChaCha20
+gets it. Such a client has no processor instructions for AES, or a JVM that does not use them (as
+Spark's in short runs), so that AES-GCM costs it four times as much. Other clients get the server's
 choice."""
 _OPTIONS = (
     ssl.OP_NO_COMPRESSION
@@ -34,11 +35,11 @@ _OPTIONS = (
 
 
 ServerTls = ssl.SSLContext
-"""A server's TLS context, for modules that only hand it on."""
+"""A server's TLS context, for modules that only pass it on and do not import `ssl`."""
 
 
 class BadCertificate(Exception):
-    """A certificate or its key cannot be used. The message is a sentence for the log."""
+    """Raised if a certificate or its key cannot be used. The message is a sentence for the log."""
 
 
 class ClientTrust(NamedTuple):
@@ -69,15 +70,15 @@ def server_context(
 
 
 def pair_context(pair: bytes) -> ServerTls:
-    """Return `server_context` for a certificate and its key in one PEM text, without leaving a
-    file."""
+    """Return the same context as `server_context`, for a certificate and its key in one PEM text,
+    without leaving a file."""
     with _as_file(pair) as path:
         return server_context(Path(path), Path(path), "1.2")
 
 
 def _ask_clients(context: ssl.SSLContext, clients: ClientTrust) -> None:
-    """Request a certificate from each client, which OpenSSL verifies: chain, times and purpose.
-    Session tickets are off, since a resumed session would present none."""
+    """Make the context request a certificate from each client. OpenSSL verifies its chain, times
+    and purpose. Session tickets are off, since a resumed session would present no certificate."""
     context.verify_mode = ssl.CERT_REQUIRED if clients.required else ssl.CERT_OPTIONAL
     context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
     context.options |= ssl.OP_NO_TICKET
@@ -90,7 +91,8 @@ def _ask_clients(context: ssl.SSLContext, clients: ClientTrust) -> None:
 
 
 NO_CHECK_TIME = 0x200000
-"""X509_V_FLAG_NO_CHECK_TIME, which Python has no name for."""
+"""Value of X509_V_FLAG_NO_CHECK_TIME, for which Python has no name: the times in certificates are
+not checked."""
 
 
 def mutual_context(pair: bytes, authorities: bytes, *, server: bool) -> ssl.SSLContext:
@@ -162,5 +164,5 @@ def _as_file(data: bytes) -> Iterator[str]:
 
 
 def _no_password() -> str:
-    """Raise ValueError in place of OpenSSL's question for a password on the terminal."""
+    """Raise ValueError, so that OpenSSL does not ask for a password on the terminal."""
     raise ValueError("the key is encrypted")

@@ -1,9 +1,10 @@
 """A session's transport over TLS, with the interface of a plain one.
 
-It reports exactly how many of the written bytes have not left. Bytes are encrypted in pieces, one
-piece a turn of the event loop, and only when the kernel has taken the piece before: a reply of 16
-MiB neither holds the loop nor is in memory twice. The TLS transports of asyncio and uvloop encrypt
-whatever they are given at once, and do not count the bytes in the plain transport below.
+It reports exactly how many of the written bytes are unsent. Bytes are encrypted in pieces, one
+piece in each turn of the event loop, and only after the kernel has taken the previous piece. So a
+reply of 16 MiB neither blocks the loop nor is in memory twice. The TLS transports of asyncio and
+uvloop encrypt whatever they are given at once, and do not count the bytes in the plain transport
+below.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from typing import Any, Protocol, cast
 Buffer = bytes | bytearray | memoryview
 
 BYTES_A_TURN = 256 * 1024
-"""Encrypted, and decrypted, of one connection in one turn: a quarter of a millisecond each."""
+"""Maximum bytes of one connection that are encrypted, and decrypted, in one turn of the event loop.
+Each takes a quarter of a millisecond."""
 _JOINED_BYTES = 16 * 1024
-"""Pieces up to so much together are one TLS record."""
+"""Queued pieces with up to this many bytes together are encrypted as one TLS record."""
 
 
 class ServedProtocol(Protocol):
-    """The session of a connection, as an asyncio.BufferedProtocol."""
+    """The session of a connection: an asyncio.BufferedProtocol that uses the connection."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
     def connection_lost(self, exc: Exception | None) -> None: ...
@@ -35,7 +37,7 @@ class ServedProtocol(Protocol):
 
 
 class Encrypting(Protocol):
-    """What TlsTransport needs of the TLS connection below it."""
+    """The part of a TLS connection that TlsTransport uses."""
 
     @property
     def session(self) -> ServedProtocol | None:
@@ -49,8 +51,8 @@ class Encrypting(Protocol):
     def pause(self) -> None: ...
     def resume(self) -> None: ...
     def tell_when_drained(self) -> None:
-        """Have the transport's `stuck` called while encrypted bytes are unsent, and `drained` once
-        the kernel has taken all."""
+        """Have the transport's `stuck` called while encrypted bytes are unsent, and its `drained`
+        once the kernel has taken all of them."""
 
     def info(self, name: str, default: Any) -> Any: ...
 
@@ -199,7 +201,7 @@ class TlsTransport(asyncio.Transport):
 
 
 class _Gone:
-    """Takes the calls to a session that is lost."""
+    """Stands for a session that is lost, and ignores all calls."""
 
     def pause_writing(self) -> None:
         pass

@@ -1,5 +1,5 @@
-"""Parts that real processes need and simulated ones do not: threads, real clocks.
+"""Parts that real processes need and simulated ones do not: threads and real clocks.
 
-Only entry points (`__main__`, the command line) start what is in here; the broker and the operator
-themselves never depend on it, so that the simulator runs them unmodified.
+Only entry points (`__main__`, the command line) start the modules of this package. The broker and
+the operator themselves never depend on them, so that the simulator runs both unmodified.
 """

@@ -1,6 +1,6 @@
-"""A histogram of durations that costs one search in a short tuple.
+"""A histogram of durations. One observation costs one binary search in a short tuple.
 
-Filled on hot paths, read by metrics. Pure.
+Hot paths fill it, and metrics read it. Pure.
 """
 
 from __future__ import annotations

@@ -1,20 +1,21 @@
-"""HangWatch: ends a process with a hung event loop, with proof, and leaves a starved one alone.
+"""HangWatch: ends a process whose event loop hangs, and leaves a process alone that only gets too
+little processor time.
 
-Entry points start one in the loop.  It stands in place of a kubelet's liveness probe: a kubelet
-cannot tell a process that hangs from one that gets no processor, and restarts all brokers of a busy
-node at once, which makes it busier.  A thread asks the loop every five seconds for an answer, reads
-from the kernel how long the loop's thread waited for a processor, and lets `HangJudge` decide.  A
-hung process ends with `EXIT_HUNG`, and its container is started again.
+Entry points start one in the event loop. It replaces a kubelet's liveness probe: a kubelet cannot
+distinguish a process that hangs from one that gets no processor, and would restart all brokers of a
+busy node at once, which makes the node busier. A thread asks the loop every five seconds for an
+answer, reads from the kernel how long the loop's thread waited for a processor, and passes both to
+`HangJudge`. A hung process exits with `EXIT_HUNG`, and its container is started again.
 
-A thread cannot look while native code holds the interpreter's lock.  For that the kernel's
-profiling timer is put off at every look: the kernel ends the process (SIGPROF) once it has used
-`SILENT_CPU_S` of processor time without a look.  Where the kernel tells no times, nothing counts as
-hung.
+The thread cannot run while native code holds the interpreter's lock. For that case it postpones the
+kernel's profiling timer at every check: the kernel ends the process (SIGPROF) once it has used
+`SILENT_CPU_S` of processor time without a check. If the kernel provides no such times, no process
+counts as hung.
 
-`HangJudge`: decides when an event loop that makes no progress is hung, and not only starved. Fed by
-`hang_watch`. A process that got no processor, was stopped, or waits for a disk makes no progress
-either, and a restart would only add to the load: such time proves nothing. Hung is a loop that made
-no progress for `HUNG_S` although it could have run all that time. Pure.
+`HangJudge` decides if an event loop without progress is hung. A process that got no processor, was
+stopped, or waits for a disk makes no progress either, and a restart would only add to the load, so
+such time does not count. A loop is hung if it made no progress for `HUNG_S` seconds in which it
+could have run. Pure.
 """
 
 from __future__ import annotations
@@ -35,24 +36,23 @@ logger = logging.getLogger("plimsoll.hang_watch")
 LOOK_EVERY_S = 5.0
 HUNG_S = 60.0
 STARVED_S = 10.0
-"""A wait for a processor of this length is logged."""
+"""Seconds that a thread must wait for a processor for the wait to be logged."""
 STARVED_SHARE = 4
-"""A process is starved if it waited for a processor for at least 1/4 of the time."""
+"""A process is starved if it waited for a processor for at least one part in this many of the
+time."""
 
 
 def is_starved(waited_ms: int, interval_ms: int) -> bool:
     """Return True if a thread waited for a processor for so large a part of an interval that it
-    counts as starved. Both in milliseconds."""
+    counts as starved. Both arguments are in milliseconds."""
     return waited_ms > 0 and waited_ms * STARVED_SHARE >= interval_ms
 
 
 class LoopInterval(NamedTuple):
-    """What was observed of the event loop between two looks at it.
-
-    `interval_s`: wall time. `waited_s`: the part of it in which the loop's thread waited for a
-    processor. `on_disk`: True if the thread waits for a disk now (state D), where no signal ends it
-    either. `progressed`: True if the loop answered since the last look.
-    """
+    """Observations of the event loop between two checks. `interval_s`: wall time. `waited_s`: the
+    part of it in which the loop's thread waited for a processor. `on_disk`: True if the thread now
+    waits for a disk (state D), a state in which no signal ends it. `progressed`: True if the loop
+    has answered since the last check."""
 
     interval_s: float
     waited_s: float
@@ -61,8 +61,8 @@ class LoopInterval(NamedTuple):
 
 
 class HangJudge:
-    """Decides whether an event loop is hung. `silent_s`: for how long it has made no progress;
-    `proven_s`: for how much of that it could have run."""
+    """Decides if an event loop is hung. `silent_s`: seconds for which it has made no progress;
+    `proven_s`: the part of these seconds in which it could have run."""
 
     def __init__(self) -> None:
         self.silent_s = 0.0
@@ -73,8 +73,8 @@ class HangJudge:
         return self.proven_s >= HUNG_S
 
     def look(self, look: LoopInterval) -> float:
-        """Take in one interval. If the loop answered after a silence of `STARVED_S` or more, return
-        the seconds of that silence, otherwise 0.0."""
+        """Add one interval. If the loop answered after a silence of `STARVED_S` seconds or more,
+        return the seconds of that silence, otherwise 0.0."""
         if look.progressed:
             ended_s, self.silent_s, self.proven_s = self.silent_s, 0.0, 0.0
             return ended_s if ended_s >= STARVED_S else 0.0
@@ -92,8 +92,9 @@ _THROTTLED = (
     (Path("/sys/fs/cgroup/cpu.stat"), "throttled_usec", 1e-6),
     (Path("/sys/fs/cgroup/cpu/cpu.stat"), "throttled_time", 1e-9),
 )
-"""File, field and unit, of cgroup v2 and v1.  A thread of a throttled container does not run and
-does not count as waiting in its own figures."""
+"""File, field and unit in seconds of the time for which a container was stopped by its CPU limit,
+in cgroup v2 and v1. A thread of a stopped container does not run, and its own figures do not count
+the time as a wait."""
 
 
 class ThreadTimes(NamedTuple):
@@ -105,8 +106,8 @@ class ThreadTimes(NamedTuple):
 
 
 def read_times(thread_id: int, threads: Path = _THREADS) -> ThreadTimes | None:
-    """Return the times of one thread of this process, by its native id, or None if the kernel keeps
-    none. Raises OSError if they cannot be read now."""
+    """Return the waits of one thread of this process, or None if the kernel keeps no such times.
+    `thread_id`: its native id. Raises OSError if the times cannot be read now."""
     try:
         ran, waited, *_ = (threads / str(thread_id) / "schedstat").read_text().split()
         # The name in parentheses may hold anything, a parenthesis too.
@@ -129,8 +130,8 @@ def waited_ms(thread_id: int) -> int:
 
 
 def _throttled_s() -> float:
-    """Return for how many seconds the container was stopped by its CPU limit so far; 0.0 without a
-    limit."""
+    """Return for how many seconds in total the container was stopped by its CPU limit; 0.0 without
+    a limit."""
     for path, field, unit in _THROTTLED:
         try:
             lines = path.read_text().splitlines()
@@ -141,11 +142,9 @@ def _throttled_s() -> float:
 
 
 class HangWatch:
-    """A thread that ends the process when the event loop hangs. `start` and `stop` are called in
-    that loop.
-
-    `holds`: the thread adds the loop's waits for a processor to `holds.waited_s`, for the metrics.
-    """
+    """A thread that ends the process when the event loop hangs. Call `start` and `stop` in that
+    loop. `holds`: counters for the metrics; the thread adds the loop's waits for a processor to
+    `holds.waited_s`."""
 
     def __init__(self, holds: LoopHolds, *, every_s: float = LOOK_EVERY_S) -> None:
         self._holds = holds
@@ -166,7 +165,7 @@ class HangWatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop watching, before the loop or the process ends: an ended loop would look like a hung
+        """Stop the watch, before the loop or the process ends: an ended loop would look like a hung
         one."""
         self._stopped.set()
         self._thread.join()

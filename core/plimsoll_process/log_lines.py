@@ -1,12 +1,12 @@
 """Writes the log lines of a process: as text or as JSON, at a level that may change.
 
-`LineLimit`: a line a second at most, of a kind that others can cause as often as they like.
+`LineLimit` limits a kind of line that peers can cause to one a second.
 
-`LineRoom`: log lines that clients can cause, bounded and shared fairly by principal. Pure: what is
-noted is counted, and `due` gives what is to be written. The same thing is written once in
-`QUIET_S`; what happens meanwhile is counted in its next line. Of a principal so many different
-things are kept in that time as its share of the room (`FairPool`), so that is how many lines it can
-cause; those that wait are written by turns, one of each principal.
+`LineRoom` bounds the log lines that clients can cause, and divides them fairly among principals.
+Pure: `note` counts an occurrence, and `due` returns the lines to write. The same line is written
+once in `QUIET_S` seconds; later occurrences are counted in its next line. The number of different
+lines of one principal in that time is limited to the principal's share of the pool (`FairPool`).
+Waiting lines are written in rotation, one of each principal.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class LineLimit:
 
     def due(self, now_s: float) -> str | None:
         """Return None if the line must not be written now; it is then counted. Otherwise return a
-        suffix for it, which says how many were not written since the last one, or ""."""
+        suffix to append to it, which says how many lines were left out since the last one written,
+        or ""."""
         if self._said_s is not None and now_s - self._said_s < LINES_EVERY_S:
             self._unsaid += 1
             return None
@@ -47,16 +48,18 @@ class LineLimit:
 T = TypeVar("T", bound=Hashable)
 
 QUIET_S = 60.0
-"""Interval in which the same thing is written once."""
+"""Seconds within which the same line is written once."""
 ROOM = 2000
-"""Different things of all principals that are kept; one alone has half, each of less than 1 KiB."""
+"""Number of different lines kept for all principals together. A single principal can have half of
+them. Each takes less than 1 KiB."""
 FLOOR = 8
-"""Entries that each principal may have, whatever the others hold, while there is room at all."""
+"""Number of lines that each principal may have, whatever the others hold, while the pool is not
+full."""
 
 
 class DueLine(NamedTuple, Generic[T]):
-    """A line to write. `times`: how often `what` happened since its last line. `left_out`: how many
-    other occurrences of the same principal were not kept for lack of room."""
+    """A line to write. `times`: how often `what` occurred since its last line. `left_out`: how many
+    other occurrences of the same principal were dropped because the pool was full."""
 
     what: T
     times: int
@@ -64,12 +67,9 @@ class DueLine(NamedTuple, Generic[T]):
 
 
 class LineRoom(Generic[T]):
-    """Log lines that clients can cause: counts occurrences by principal, and gives out a bounded
-    number of lines.
-
-    `dropped`: the number of occurrences that were not kept for lack of room, a metric. Times are in
-    seconds, of any clock that never goes back.
-    """
+    """Bounded pool of log lines that clients can cause: counts occurrences by principal. `dropped`:
+    number of occurrences that were dropped because the pool was full, a metric. Times are in
+    seconds, of any clock that never goes back."""
 
     def __init__(self, room: int = ROOM, floor: int = FLOOR) -> None:
         self.dropped = 0
@@ -83,17 +83,17 @@ class LineRoom(Generic[T]):
         self._left_out: Counter[str] = Counter()
 
     def __bool__(self) -> bool:
-        """Return True if a line is to be written, now or after its quiet time."""
+        """Return True if a line waits to be written, now or after its quiet time."""
         return bool(self._counts)
 
     def __len__(self) -> int:
-        """Return the number of places of the pool in use: lines to write, and lines in their quiet
-        time."""
+        """Return the number of lines that the pool holds: those that wait to be written, and those
+        written within the quiet time."""
         return self.pool.used
 
     def note(self, principal: str, what: T, now_s: float) -> None:
-        """Count one occurrence of `what`. It gets a line of its own, is added to one, or is dropped
-        if the principal's share of the room is used up."""
+        """Count one occurrence of `what`, caused by `principal`. It becomes a new line, is counted
+        in an existing one, or is dropped if the principal's share of the pool is used up."""
         key = principal, what
         if key in self._counts:
             self._counts[key] += 1
@@ -109,8 +109,8 @@ class LineRoom(Generic[T]):
         self._counts[key] = 1
 
     def _forget(self, now_s: float) -> None:
-        """End the quiet time of lines written more than `QUIET_S` ago: those that have occurred
-        again become due, the others are removed."""
+        """End the quiet time of lines written more than `QUIET_S` seconds ago: those that have
+        occurred again become due, the others are removed."""
         while self._written_s:
             key, written_s = next(iter(self._written_s.items()))
             if now_s - written_s < QUIET_S:
@@ -125,7 +125,7 @@ class LineRoom(Generic[T]):
                 del self._left_out[principal]
 
     def due(self, now_s: float, most: int) -> Iterator[DueLine[T]]:
-        """Yield the lines to write now, at most `most`, one of each principal in rotation."""
+        """Yield the lines to write now, at most `most`, in rotation of the principals."""
         self._forget(now_s)
         for _ in range(most):
             if not self._ready:
@@ -135,7 +135,7 @@ class LineRoom(Generic[T]):
             yield DueLine(what, self._counts.pop(key), self._left_out.pop(principal, 0))
 
     def rest(self, now_s: float) -> Iterator[DueLine[T]]:
-        """Yield all lines that are still to be written, due or not, when the process ends."""
+        """Yield all lines that are not written yet, due or not. Called when the process ends."""
         for key in self._written_s:
             if key in self._counts:
                 self._ready.add(*key, None)
@@ -146,15 +146,15 @@ class LineRoom(Generic[T]):
 LineFormat = Literal["Text", "Json"]
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 FIELDS = "fields"
-"""The attribute of a log record that holds what its sentence says, name by name, for machines."""
+"""Name of the attribute of a log record with the facts of its message, by name, for programs."""
 
 
 _TEXT = logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s")
 
 
 class JsonLines(logging.Formatter):
-    """Formats a log record as one line with a JSON object; the record's `fields` are members of it
-    besides the message."""
+    """Formats a log record as one line with a JSON object. Its members are the message and the
+    record's `fields`."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -169,8 +169,8 @@ class JsonLines(logging.Formatter):
 
 
 class LineOutput:
-    """Sets the level and the format of a process's log. `level`, `format_`: those of its start,
-    which hold unless `write` sets others."""
+    """Sets the level and the format of a process's log. `level`, `format_`: those with which the
+    process started; `write` can replace them."""
 
     def __init__(self, handler: logging.Handler, level: str, format_: LineFormat = "Text") -> None:
         self._handler = handler
@@ -179,8 +179,8 @@ class LineOutput:
         self.write("", "")
 
     def write(self, level: str, format_: str) -> None:
-        """Set the level and the format of later lines. An empty or unknown value restores that of
-        the start."""
+        """Set the level and the format of later lines. An empty or unknown value restores the one
+        with which the process started."""
         started_level, started_format = self._started
         level = level.upper() if level.upper() in LEVELS else started_level
         format_ = format_ if format_ in ("Text", "Json") else started_format

@@ -1,21 +1,22 @@
-"""A watch over an event loop: how long each turn holds it, and what was running when it was long.
+"""Measures for how long each turn of an event loop runs, and finds the code that ran in long turns.
 
-Entry points start one in the loop. A timer says by how much it ran late, how much CPU time the
-loop's thread used meanwhile, and how long it waited for a processor; a thread looks at what the
-loop runs when the timer does not come, and sleeps else. It costs 50 timers a second, and an idle
-loop half as many.
+Entry points start one in the loop. A timer measures how late it ran, how much CPU time the loop's
+thread used meanwhile, and how long the thread waited for a processor. If the timer is late, another
+thread samples the code that the loop runs; otherwise that thread sleeps. The cost is 50 timers a
+second, half as many in an idle loop.
 
-`Alarm` rings for the thread when the loop has not put it off. While the loop puts it off in time
-the thread sleeps in the kernel and never asks for the interpreter's lock: a thread that looked at a
-clock 40 times a second cost a busy broker as many changes of threads, and an idle one a third of
-its processor time. Where there is no timerfd (Linux has it) it rings at every interval.
+`Alarm` wakes the sampling thread unless the loop postpones it in time. Until then the thread sleeps
+in the kernel and does not ask for the interpreter's lock: a thread that looked at a clock 40 times
+a second cost a busy broker as many thread switches, and an idle one a third of its processor time.
+Without timerfd (Linux has it) the alarm rings at every interval.
 
-`LoopHolds` counts how long the loop was held, and decides which holds are logged. One turn of a
-loop is what runs between two chances for a timer: no other connection is served meanwhile, no
-heartbeat is sent. Pure.
+`LoopHolds` counts the durations of turns, and decides which long turns are logged. A turn is the
+code that runs between two points at which a timer could run: meanwhile no other connection is
+served and no heartbeat is sent. Pure.
 
-`ThreadWaits` reads how long one thread has waited for a processor. A kernel without these figures
-tells of no waits. What a container's CPU limit takes is not in them (`hang_watch` counts both).
+`ThreadWaits` reads for how long a thread has waited for a processor; 0 if the kernel does not count
+that. Time for which a container's CPU limit stopped the process is not included (`hang_watch`
+counts both).
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ class _Times(ctypes.Structure):
 
 
 class Alarm:
-    """A kernel timer that wakes the watching thread unless the loop postpones it in time; then
-    again every `every_s` seconds until it is postponed."""
+    """A kernel timer that wakes the sampling thread if the loop does not postpone it in time, and
+    again every `every_s` seconds until the loop postpones it."""
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
@@ -97,19 +98,17 @@ class Alarm:
 
 
 HELD_S_MAX = 0.05
-"""No request and no chore holds the loop longer."""
+"""Seconds for which a turn may hold the loop. No request and no background task should take
+longer."""
 BOUNDS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 RECENT_S = 60.0
 
 
 class LoopTurn(NamedTuple):
-    """One turn of the event loop. `late_s`: by how much a timer ran late; `cpu_s`: CPU time that
-    the loop's thread used in that time; `waited_s`: how long the thread waited for a processor in
-    it.
-
-    The rest is a wait for the interpreter's lock, for a disk, or for the end of a CPU limit. A wait
-    for a processor is the machine's doing, not that of the code in the loop.
-    """
+    """One turn of the event loop, in seconds. `late_s`: by how much a timer ran late. `cpu_s`: CPU
+    time that the loop's thread used in that time. `waited_s`: how long the thread waited for a
+    processor, which is caused by the machine and not by the code in the loop. The rest is a wait
+    for the interpreter's lock, for a disk, or for the end of a stop by the CPU limit."""
 
     late_s: float
     cpu_s: float
@@ -117,8 +116,8 @@ class LoopTurn(NamedTuple):
 
 
 class LoopHolds:
-    """Counts how long turns held the event loop, for metrics and the log. All but `recent_max_s`
-    only grow."""
+    """Counts for how long turns held the event loop, for metrics and the log. All figures but
+    `recent_max_s` only grow."""
 
     def __init__(self) -> None:
         self.counts = [0] * (len(BOUNDS_S) + 1)
@@ -126,7 +125,7 @@ class LoopHolds:
         self.too_long = 0
         self.worst_cpu_s = 0.0
         self.waited_s = 0.0
-        """Time in which the loop's thread waited for a processor; `hang_watch` counts it."""
+        """Seconds in which the loop's thread waited for a processor. `hang_watch` adds to it."""
         self._maxima = (0.0, 0.0)
         self._window_began_s = 0.0
         self._limit = LineLimit()
@@ -141,8 +140,8 @@ class LoopHolds:
         return max(self._maxima)
 
     def cumulative(self) -> list[tuple[float, int]]:
-        """Return each bucket's upper bound with the number of turns up to it: Prometheus' buckets
-        without `+Inf`."""
+        """Return Prometheus' cumulative buckets without `+Inf`: each upper bound in seconds, with
+        the number of turns up to it."""
         total, found = 0, []
         for bound, count in zip(BOUNDS_S, self.counts[:-1], strict=True):
             total += count
@@ -150,8 +149,8 @@ class LoopHolds:
         return found
 
     def note(self, turn: LoopTurn, now_s: float, where: str) -> str | None:
-        """Count a turn. Return a log line if it was too long and a line is due, otherwise None.
-        `where`: the code that was seen running."""
+        """Count a turn. Return a log line if the turn was too long and no line was written
+        recently, otherwise None. `where`: the code that was seen running."""
         self.counts[bisect_left(BOUNDS_S, turn.late_s)] += 1
         self.sum_s += turn.late_s
         self.worst_cpu_s = max(self.worst_cpu_s, turn.cpu_s)
@@ -191,8 +190,8 @@ class ThreadWaits:
             return
 
     def seconds(self) -> float:
-        """Return the thread's waits since it began, in seconds; 0.0 if the kernel keeps no such
-        time."""
+        """Return the seconds for which the thread has waited for a processor since it began; 0.0 if
+        the kernel does not count them."""
         if self._file < 0:
             return 0.0
         _, waited_ns, *_ = os.pread(self._file, _BYTES_MAX, 0).split()
@@ -207,16 +206,16 @@ class ThreadWaits:
 TICK_S = 0.02
 IDLE_TICK_S = 0.04
 IDLE_CPU_S = 0.002
-"""A loop is not held up if its thread has computed no longer since the last tick: the next
-comes later."""
+"""If the loop's thread has used no more CPU seconds than this since the last timer, the loop is
+idle, and the next timer is set later."""
 LOOK_S = 0.025
 FRAMES_MAX = 4
 LOOKS_MAX = 200
 
 
 class LoopWatch:
-    """Measures the turns of an event loop, and samples what runs in long ones. `start` and `stop`
-    are called in that loop; the metrics read `holds`."""
+    """Measures the turns of an event loop, and samples the code that runs in long ones. Call
+    `start` and `stop` in that loop; the metrics read `holds`."""
 
     def __init__(self) -> None:
         self.holds = LoopHolds()
@@ -306,17 +305,17 @@ class LoopWatch:
 
 
 def where_runs(thread: int) -> str:
-    """Return the functions of this project on a thread's stack, outermost first, as text. `thread`:
-    its Python identity."""
+    """Return the functions of this project on a thread's stack as text, outermost first. `thread`:
+    the thread's Python identity."""
     frame = _frames().get(thread)
     return "nowhere" if frame is None else _what_runs(frame)
 
 
 def _frames() -> dict[int, FrameType]:
-    """Return the frames of all threads. CPython before 3.11.9 may collect garbage while it makes
-    this dictionary, and holds a lock of the whole runtime: a finalizer that lets another thread
-    run, which wants that lock to begin or end a thread, stops the process (python/cpython
-    gh-106883)."""
+    """Return the current frame of each thread. CPython before 3.11.9 may collect garbage while it
+    builds this dictionary, and holds a lock of the whole runtime meanwhile: if a finalizer then
+    lets another thread run, and that thread wants the lock to begin or end a thread, the process
+    deadlocks (python/cpython gh-106883)."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -342,7 +341,8 @@ def _what_runs(frame: FrameType) -> str:
 
 
 def loop_metrics(prefix: str, holds: LoopHolds) -> Iterator[Metric]:
-    """Yield the metrics of the loop. `prefix`: of their names, with its underscore."""
+    """Yield the metrics about the event loop. `prefix`: the beginning of their names, including an
+    underscore."""
     table = MetricTable(*loop_rows(prefix))
     held = table.histograms(f"{prefix}loop_held_seconds")
     buckets = [(str(bound), float(count)) for bound, count in holds.cumulative()]

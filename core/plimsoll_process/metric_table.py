@@ -1,9 +1,8 @@
-"""The metrics of a process, stated once: what each is called, means, is labelled with, and how many
-series it can have.
+"""A table of the metrics of a process: each metric's name, meaning, labels, and number of series.
 
-Collectors take their families from a table, and docs/observability.md is made of the same rows.
-Names keep to Prometheus' conventions: base units, `_total` for counters (which the client library
-appends).
+Collectors build their metrics from a table, and docs/observability.md is generated from the same
+rows. Names follow Prometheus' conventions: base units, and `_total` for counters (which the client
+library appends).
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ Labels = TypeVar("Labels", bound=tuple[str, ...])
 
 @dataclass(frozen=True, slots=True)
 class MetricRow:
-    """One metric: name, kind, help text and labels. `series`: how many series there can be, in
-    words; of one process unless it says otherwise."""
+    """One metric: name, kind, help text and labels. `series`: how many series one process can
+    export, in words."""
 
     name: str
     kind: Kind
@@ -32,14 +31,14 @@ class MetricRow:
 
     @property
     def shown_name(self) -> str:
-        """Return the name under which Prometheus shows the metric. A histogram adds its own
-        suffixes."""
+        """Return the name under which Prometheus shows the metric, without the suffixes that it
+        adds to a histogram."""
         return f"{self.name}_total" if self.kind == "counter" else self.name
 
 
 class MetricTable:
-    """The metrics of a process by name. Builds the families that collectors return, and fails on a
-    name or kind that no row has."""
+    """The metrics of a process, by name. Builds the metric families that collectors return, and
+    raises if no row has the requested name and kind."""
 
     def __init__(self, *rows: MetricRow) -> None:
         self.rows = {row.name: row for row in rows}
@@ -106,11 +105,12 @@ PROCESS_ROWS = (
               ("generation",), "3"),
     MetricRow("python_gc_collections", "counter", "python_gc_collections", ("generation",), "3"),
 )  # fmt: skip
-"""The metrics of the client library's own collectors."""
+"""Rows of the metrics that the client library's own collectors export."""
 
 
 def loop_rows(prefix: str) -> tuple[MetricRow, ...]:
-    """Return the metric rows of `loop_watch`. `prefix`: of the names, with its underscore."""
+    """Return the metric rows of `loop_watch`. `prefix`: the beginning of their names, including an
+    underscore."""
     return (
         MetricRow(f"{prefix}loop_held_seconds", "histogram",
                   "Delay of timers because something held the event loop", series="13 buckets"),

@@ -1,7 +1,8 @@
-"""A process that does not outlive its parent, however that ends.  Linux alone.
+"""Ends a process when its parent process ends, for whatever reason. Linux only.
 
-Brokers of a local cluster ask for it themselves.  A program that knows nothing of it is run by
-`python -m plimsoll_process.parent PID PROGRAM ARGUMENT…`: the request outlives execve (prctl(2)).
+Brokers of a local cluster request this themselves. Another program is run by `python -m
+plimsoll_process.parent PID PROGRAM ARGUMENT…`, since the request stays in force when the process
+executes the program (prctl(2)).
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Ask the kernel to kill this process when its parent ends; exit at once if it has ended.
-    Raises OSError."""
+    """Ask the kernel to kill this process when its parent ends. Exit at once if the parent has
+    ended already. Raises OSError."""
     library = ctypes.CDLL(None, use_errno=True)
     if library.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")

@@ -1,8 +1,8 @@
-"""Log lines about state changes, bounded: a cluster of thousands of partitions changes them all in
-a second.
+"""Logs state changes of partitions, at a bounded rate: a cluster of thousands of partitions may
+change them all in a second.
 
-At level INFO so many lines a second are written one by one, at DEBUG ten times as many; what is
-beyond is counted in one line.  All of them are in the metadata log.
+A limited number of lines a second is written, ten times as many at level DEBUG as at INFO; one line
+states how many were left out. The metadata log holds all the changes.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class StateChangeLines:
 
     @property
     def room(self) -> bool:
-        """True if the caller may write a line now. The line is counted in either case: as written,
-        or as left out."""
+        """Count a line, and return True if the caller may write it now. Otherwise it counts as left
+        out."""
         if not logger.isEnabledFor(logging.INFO):
             return False
         now_ms = self._now_ms()
@@ -46,7 +46,7 @@ class StateChangeLines:
         return True
 
     def write(self, sentence: str, fields: Mapping[str, object]) -> None:
-        """Log a sentence. `fields`: the same facts by name, for lines in JSON."""
+        """Log the sentence. `fields`: the same facts by name, for log lines in JSON."""
         logger.info("%s", sentence, extra={"fields": dict(fields)})
 
     def tell_left_out(self) -> None:

@@ -1,5 +1,6 @@
-"""Waits that end: for an event at most so long, and for a task that is cancelled.  And the failures
-of tasks without a waiter."""
+"""Helpers for asyncio waits: wait for an event with a timeout, wait for the end of a cancelled
+task, and mark exceptions of tasks as retrieved.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ from typing import Any
 
 
 async def set_within(event: asyncio.Event, seconds: float | None) -> bool:
-    """Return True if the event was set before `seconds` had passed; None waits for as long as it
-    takes."""
+    """Wait until the event is set, for at most `seconds` (None: without a limit). Return True if
+    the event was set in time."""
     try:
         async with asyncio.timeout(seconds):
             await event.wait()
@@ -26,7 +27,7 @@ async def cancelled(task: asyncio.Future[Any]) -> None:
 
 
 def heard(made: asyncio.Future[Any]) -> None:
-    """Mark a task's exception as retrieved; used as its done callback. A waiter still gets the
-    exception; without a waiter it is ignored on purpose."""
+    """Mark the exception of a finished task as retrieved, so that asyncio does not log it; used as
+    the task's done callback. An awaiting caller still gets the exception."""
     if not made.cancelled():
         made.exception()

@@ -1,7 +1,7 @@
 """Measures the passes of a reconcile queue over objects, and counts objects that must be retried.
 
-Written by one cluster's reconcile queue, read by the metrics. They reveal a pass that hangs and an
-object that never finishes, both of which look healthy otherwise.
+One cluster's reconcile queue writes the figures, and the metrics read them. They reveal a pass that
+hangs and an object that is never finished, both of which look healthy otherwise.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class ReconcileCounters:
 
 @dataclass(slots=True)
 class ReconcileTimes:
-    """The passes of one reconcile queue: how many keys wait, and since when each running pass and
-    each failing object lasts. `now_s`: a monotonic clock in seconds."""
+    """Figures about the passes of one reconcile queue: how many keys wait, since when each running
+    pass runs, and since when each failing object fails. `now_s`: a monotonic clock in seconds."""
 
     counters: ReconcileCounters
     now_s: Callable[[], float]
@@ -61,8 +61,8 @@ class ReconcileTimes:
             self._failing.pop(key, None)
 
     def abandoned(self, key: Hashable) -> None:
-        """Forget the running pass over `key`, without counting it: it was cancelled, or its object
-        is gone."""
+        """Forget the running pass over `key` without counting it, because it was cancelled or its
+        object was deleted."""
         self._running.pop(key, None)
         self._failing.pop(key, None)
 

@@ -1,5 +1,5 @@
-"""Explains for `plimsoll acl explain` how brokers decide about a principal: by which rule, and
-which object or client stated it.
+"""Explains for `plimsoll acl explain` how brokers decide about a principal: which rule decides, and
+which object or client stated the rule.
 
 Pure. The core decides (`security.explained_rights`), by the committed state where the operator's
 view answers, else by the rights that a LogCluster and its User objects declare (`declared`). Rules
@@ -25,13 +25,13 @@ from plimsoll_operator.api.tenancy import refused_name, refused_namespace, ruled
 from plimsoll_operator.api.user import User
 
 Labels = Mapping[str, Mapping[str, str]]
-"""Labels of namespaces, by the namespace's name."""
+"""The labels of namespaces, by the namespace's name."""
 
 
 def declared(cluster: LogCluster, users: Iterable[User], labels: Labels | None = None) -> Security:
-    """Return the security state that a LogCluster and its Users declare. `users`: those of other
-    clusters are ignored; `labels`: of the namespaces of Users in other namespaces than the
-    LogCluster's."""
+    """Return the rights that a LogCluster and its Users declare. `users`: those that belong to
+    another cluster are ignored. `labels`: the labels of the other namespaces in which there are
+    Users."""
     holders: dict[Acl, tuple[str, ...]] = {}
     rows: dict[str, DeclaredUser] = {}
     for user in users:
@@ -69,10 +69,10 @@ A_CLIENT = "a client (CreateAcls)"
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The answer to a question about rights. `mode`: whether brokers enforce rights; `allowed`: the
-    decision if they do; `ground`: the kind of reason. `rule` and `stated_by`: the deciding rule,
-    and the objects or clients that stated it; None and empty if no rule decides. `needed`: the
-    smallest rule that would allow the operation; None if it is allowed or a rule denies it."""
+    """The answer to a question about rights. `mode`: if brokers enforce rights at all; `allowed`:
+    the decision if they do; `ground`: the kind of reason. `rule` and `stated_by`: the deciding
+    rule, and the objects or clients that stated it; None and empty if no rule decides. `needed`:
+    the smallest rule that would allow the operation; None if it is allowed or a rule denies it."""
 
     mode: str
     allowed: bool
@@ -166,7 +166,7 @@ def _shown(user: DeclaredUser) -> str:
 
 
 def _smallest(asked: AclQuestion) -> Acl:
-    """Return the ACL that allows exactly the operation that the question is about."""
+    """Return the rule (ACL) that allows the operation of the question and nothing else."""
     return Acl(
         resource=asked.resource,
         name=asked.name,

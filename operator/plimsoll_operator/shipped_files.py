@@ -1,8 +1,8 @@
 """Finds the files that are installed beside the code: CRDs, examples, the script for Spark's jars,
 and the version.
 
-In a wheel the files lie inside the package, in a working tree at its top. Called by the command
-`plimsoll`, and by the API server in memory for its CRDs.
+In a wheel the files are inside the package, in a source tree in its top directory. Called by the
+command `plimsoll`, and by the API server in memory for its CRDs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PLACES = (_PACKAGE, _PACKAGE.parent.parent)
 
 
 class ExampleName(StrEnum):
-    """The names of the shipped examples: their paths without `.yaml`."""
+    """Names of the shipped examples: their paths without `.yaml`."""
 
     LOGCLUSTER = "logcluster"
     LOGCLUSTER_OUTSIDE = "logcluster-outside"
@@ -38,7 +38,7 @@ class ExampleName(StrEnum):
 
 
 def shipped_directory(name: str) -> Path:
-    """Return the directory of shipped files with this name: `crds`, `examples` or `spark`."""
+    """Return the directory of one kind of shipped files. `name`: `crds`, `examples` or `spark`."""
     return next(place / name for place in _PLACES if (place / name).is_dir())
 
 

@@ -1,4 +1,4 @@
-"""Status of LogBrokers and the figures of each broker behind it. Pure.
+"""Computes the status of a LogBroker, and the figures of each broker. Pure.
 
 Figures come from the committed image and from the broker's heartbeats, for LogBrokers and for
 metrics. No decision depends on them.
@@ -79,11 +79,8 @@ def view_of(controller: Controller, broker_id: BrokerId) -> ShownBroker:
 
 def backlog_of(controller: Controller, broker_id: BrokerId) -> Backlog | None:
     """Return the committed metadata that the broker had not carried out at its last heartbeat.
-
     Return None if no heartbeat has arrived in this term. A broker that is still loading its logs
-    reports only the offset that it has applied, not one that it has carried out; the applied offset
-    then counts.
-    """
+    has carried out nothing; for it, return the metadata that it has not applied."""
     contact = controller.soft.contacts.get(broker_id)
     if contact is None or contact.applied_offset is None:
         return None
@@ -94,8 +91,8 @@ def backlog_of(controller: Controller, broker_id: BrokerId) -> Backlog | None:
 
 
 def copies_of(controller: Controller) -> tuple[BrokerId, ...]:
-    """Return the active brokers that hold a copy of the metadata log on disk, by their last
-    heartbeats."""
+    """Return the active brokers that hold a copy of the metadata log on disk, as their last
+    heartbeats report."""
     image = controller.image
     heard = controller.soft.contacts
     return tuple(b for b in sorted(image.brokers) if b in heard and _copied(image, controller, b))
@@ -151,7 +148,8 @@ def broker_status(image: ClusterImage, broker_id: BrokerId, seen: BrokerSeen) ->
 
 
 def state_of(broker: Broker | None) -> BrokerState:
-    """Return the state of a broker by docs/protocol.md §3.2, or NotRegistered for None."""
+    """Return the state of a broker as defined in docs/protocol.md §3.2, or NotRegistered if
+    `broker` is None."""
     if broker is None:
         return "NotRegistered"
     if broker.fenced:

@@ -28,16 +28,17 @@ from plimsoll_operator.status.broker_status import copies_of
 from plimsoll_operator.status.cluster_counts import have
 
 WHY_MAX = 3
-"""Maximum number of brokers per listener for which a condition quotes the broker's own cause."""
+"""Maximum number of brokers for which a condition quotes, for each listener, why the broker has not
+opened it."""
 
 Told = Mapping[BrokerId, Mapping[str, str]]
-"""Why each closed listener is closed, as brokers report it, by broker id and listener name."""
+"""Reasons why listeners are closed, as brokers report them, by broker id and listener name."""
 
 NOTHING_TOLD: Told = {}
 
 
 def told_by(contacts: Mapping[BrokerId, Contact]) -> Told:
-    """Return why listeners are closed, by the brokers' last heartbeats."""
+    """Return, from the brokers' last heartbeats, the reason why each closed listener is closed."""
     return {
         broker_id: contact.figures.closed_listeners
         for broker_id, contact in contacts.items()
@@ -46,12 +47,9 @@ def told_by(contacts: Mapping[BrokerId, Contact]) -> Told:
 
 
 def closed(image: ClusterImage) -> dict[str, list[BrokerId]]:
-    """Return for each listener, by name, the active brokers that have not opened it. Listeners that
-    all have opened are left out.
-
-    A broker for which an external listener has no address yet is left out; `without_address`
-    reports it.
-    """
+    """Return, for each listener that some active brokers have not opened, these brokers, by
+    listener name. A broker for which an external listener has no address yet is left out;
+    `without_address` reports it."""
     active = [broker for _, broker in sorted(image.brokers.items()) if broker.active]
     found = {
         one.name: [
@@ -67,10 +65,8 @@ def closed(image: ClusterImage) -> dict[str, list[BrokerId]]:
 
 def without_address(image: ClusterImage, whys: Mapping[str, str]) -> str:
     """Return a sentence for each external listener that lacks an address for an active broker, or a
-    bootstrap address. Return "" if none lacks any.
-
-    `whys` holds why an address is missing, by listener name, as far as known.
-    """
+    bootstrap address. Return "" if there is none. `whys`: the known reasons for missing addresses,
+    by listener name."""
     said = []
     for one in image.listeners:
         if not one.external:
@@ -88,7 +84,7 @@ def without_address(image: ClusterImage, whys: Mapping[str, str]) -> str:
 
 def sentences(image: ClusterImage, told: Told) -> str:
     """Return a sentence for each listener that an active broker has not opened, with the broker's
-    cause from `told`. Return "" if all are open."""
+    reason from `told`. Return "" if all listeners are open."""
     return " ".join(
         f"Listener {name} is not open on {brokers_text(brokers)}{_why(name, brokers, told)}."
         for name, brokers in closed(image).items()
@@ -107,8 +103,8 @@ COPIES_ENOUGH = 3
 
 
 def metadata_log_status(controller: Controller) -> MetadataLogStatus:
-    """Return the metadata log's part of a LogCluster's status. The number of objects and their size
-    are given only if the log consists of objects."""
+    """Return the part of a LogCluster's status about the metadata log. The number of its objects
+    and their size are given only if the log is stored in Kubernetes objects."""
     image, usage = controller.image, controller.snapshotter.usage
     return MetadataLogStatus(
         offset=image.next_offset,
@@ -151,11 +147,8 @@ def cluster_conditions(
     whys: Mapping[str, str] = NO_WHYS,
 ) -> tuple[Condition, Condition]:
     """Return the conditions Ready and Reconciling of a LogCluster, from the image and the counts in
-    `status`.
-
-    `troubles`: sentences about pods that keep brokers away. `told`: why brokers have not opened
-    listeners. `whys`: why external listeners lack an address.
-    """
+    `status`. `troubles`: sentences about brokers' pods that do not start. `told`: why brokers have
+    not opened listeners. `whys`: why external listeners lack an address."""
     brokers, partitions = status.brokers, status.partitions
     assert brokers is not None
     assert partitions is not None

@@ -63,8 +63,8 @@ def have(partitions: int) -> str:
 SLICE = 2_500
 """Number of partitions counted in one turn of the event loop, which takes a few milliseconds."""
 MARGINS = ("-1", "0", "1", "2")
-"""Margins that are shown, as metric labels. A partition with any other margin counts under the
-nearest of these."""
+"""Margins that are shown, as values of a metric label. A partition with another margin is counted
+under the nearest of them."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -106,7 +106,7 @@ class PartitionCounts:
 
 
 def count(partitions: Iterable[Partition]) -> PartitionCounts:
-    """Return the counts of these partitions, without giving way to other tasks."""
+    """Return the counts of these partitions. Other tasks of the event loop cannot run meanwhile."""
     counts = PartitionCounts()
     for partition in partitions:
         counts.add(partition)
@@ -123,15 +123,16 @@ class CountedImage:
         self._prepared = False
 
     def read(self, image: ClusterImage) -> PartitionCounts:
-        """Return the counts of this image, and count it now if that was not done. Directly after
-        `prepare`, return what that counted, even if the image has changed since."""
+        """Return the counts of this image. If `prepare` has just counted, return its counts, even
+        if the image has changed since; otherwise count now."""
         if self._of is not image.partitions and not self._prepared:
             self._keep(image, count(image.partitions.values()))
         self._prepared = False
         return self._counts
 
     async def prepare(self, image: ClusterImage) -> None:
-        """Count this image for the next `read`, giving way to other tasks after each slice."""
+        """Count the partitions of this image for the next `read`. Other tasks of the event loop run
+        after each slice."""
         self._prepared = True
         if self._of is image.partitions:
             return
@@ -151,7 +152,8 @@ PENDING_MAX = 20
 
 
 def cluster_status(image: ClusterImage, cluster: LogCluster) -> LogClusterStatus:
-    """Return the status of a LogCluster by the committed image, without conditions."""
+    """Return the status of a LogCluster as it follows from the committed image, without
+    conditions."""
     namespace, name = cluster.key
     topics = list(image.topics.values())
     return LogClusterStatus(
@@ -213,8 +215,8 @@ def _addresses(listener: Listener) -> tuple[ListenerAddress, ...] | None:
 
 
 def groups_status(told: Iterable[int | None]) -> GroupsStatus | None:
-    """Return the total number of consumer groups; `told` holds the number that each broker reports.
-    Return None if no broker has reported one."""
+    """Return the total number of consumer groups, or None if no broker has reported a number.
+    `told`: the number that each broker reports, None if it reports none."""
     counts = [count for count in told if count is not None]
     return GroupsStatus(total=sum(counts)) if counts else None
 

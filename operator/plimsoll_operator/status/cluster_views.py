@@ -1,10 +1,10 @@
 """Views of a cluster that this operator leads, for its read-only HTTP API. Pure.
 
-They show the committed image and what brokers have reported in this term (sizes, lags, heartbeats).
-They copy field by field, so that no other metadata, such as a credential, can leak. All functions
-but `cluster_view` may run in another thread: the image is immutable, and only single values are
-looked up in the reported state. `what_if` computes which partitions would be offline or under min
-ISR if some brokers stopped now.
+The views show the committed image, and sizes, lags and heartbeats that brokers have reported in
+this term. They copy field by field, so that no other metadata, such as a credential, can leak. All
+functions but `cluster_view` may run in another thread: the image is immutable, and only single
+values are looked up in the reported state. `what_if` computes which partitions would be offline or
+under min ISR if some brokers stopped now.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ from plimsoll_operator.status.cluster_counts import (
 
 
 class JsonView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Base class of all views; encoded as JSON."""
+    """Base class of all views, which are encoded as JSON."""
 
 
 class Affected(JsonView, frozen=True, kw_only=True):
-    """A partition that would be offline or under min ISR if some brokers stopped. `left_in_isr` are
-    the ISR members that would remain. `already` is True if it is offline or under min ISR now."""
+    """A partition that would be offline or under min ISR if some brokers stopped. `left_in_isr`:
+    the ISR members that would remain. `already`: True if the partition is offline or under min ISR
+    now."""
 
     topic: str
     partition: int
@@ -116,7 +117,7 @@ def _affected(image: ClusterImage, p: Partition, gone: set[BrokerId], *, already
 
 
 ROWS_MAX = 100
-"""Maximum number of partitions listed one by one in a view; counts cover all."""
+"""Maximum number of partitions that a view lists; its counts cover all."""
 
 
 class PartitionView(JsonView, frozen=True, kw_only=True):

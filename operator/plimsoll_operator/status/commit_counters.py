@@ -1,8 +1,9 @@
 """Metrics that count the effects of committed records on ISRs, leaders and brokers, since the
 process started.
 
-The series of every known cluster begin at 0 in every process, leading or not. Prometheus then sees
-the first shrink after a failover as an increase. A broker that has left its cluster has no series.
+The series of every known cluster begin at 0 in every operator process, whether it leads the cluster
+or not. Prometheus then sees the first shrink after a failover as an increase. A broker that has
+left its cluster has no series.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from plimsoll_operator.status.metric_rows import TABLE
 
 
 class LeaderChange(Enum):
-    """Cause of a leader change, as a metric label."""
+    """Causes of a leader change: values of a metric label."""
 
     FENCED = "fenced"
     RESTART = "restart"
@@ -49,7 +50,7 @@ class LeaderChange(Enum):
 
 
 class Fencing(Enum):
-    """Cause of a fencing, as a metric label."""
+    """Causes of a fencing: values of a metric label."""
 
     PROOF = "proof"
     SILENCE = "silence"
@@ -78,7 +79,7 @@ class FencedBroker(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class IsrChanges:
-    """Changes that some records make to the ISRs of all partitions."""
+    """Changes that some records make to the ISRs of partitions."""
 
     shrinks: Tally[Left] = field(default_factory=Tally)
     """Number of ISRs that each broker left, by cause. Removed replicas do not count."""
@@ -204,8 +205,8 @@ class CommitCounters:
         self._requested = TABLE.counting("plimsoll_state_changes_requested", registry)
 
     def begin(self, key: Key, brokers: Iterable[BrokerId]) -> None:
-        """Create the missing series of a cluster and its brokers, at 0: a series that first appears
-        with a value shows no increase."""
+        """Create the series of a cluster and its brokers that do not exist yet, with the value 0: a
+        series that first appears with another value shows no increase."""
         if key not in self._begun:
             self._begun[key] = set()
             for counter, labels in self._of_cluster(key):
@@ -243,8 +244,8 @@ class CommitCounters:
     # --- what happened --------------------------------------------------------------------------
 
     def left_isrs(self, key: Key, left: Left, count: int, *, asked_for: bool = False) -> None:
-        """Count `count` replicas of one broker that left an ISR. `asked_for` is True for an
-        eviction by the Eviction API, which counts as planned."""
+        """Count `count` replicas of one broker that left an ISR. `asked_for`: True for an eviction
+        by the Eviction API, which counts as planned."""
         self.begin(key, (left.broker_id,))
         planned = "true" if asked_for or left.cause in PLANNED else "false"
         labels = (*key, str(left.broker_id), left.cause.value, planned)

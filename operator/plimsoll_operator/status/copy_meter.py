@@ -1,10 +1,10 @@
 """Measures the progress of moving partitions: bytes copied, rate and time left. No decision depends
 on it.
 
-The image states which partitions move; brokers report how many bytes they hold. A `Meter` keeps the
-rest for one object (a Topic, Reassignment or Rebalance): bytes copied by finished moves, the recent
-rate, and the lowest ISR margin. It is lost with the term; the next one starts from what is left to
-copy.
+The image states which partitions move; brokers report how many bytes they hold. A `Meter` stores
+what neither knows, for one object (a Topic, Reassignment or Rebalance): bytes copied by finished
+moves, the recent rate, and the lowest ISR margin. Its content is lost at the end of a term; the
+next term starts from the bytes that are left to copy.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ RATE_MS = 20_000
 SAMPLES_MAX = 64
 
 Copies = Mapping[PartitionKey, Mapping[BrokerId, int]]
-"""Bytes that the leader and the new replicas of each moving partition hold, as brokers report
-them."""
+"""For each moving partition: the bytes that its leader and its new replicas hold, by broker, as
+brokers report them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,8 @@ class Meter:
         self.lowest_margin: int | None = None
 
     def saw(self, partition: Partition) -> None:
-        """Note the ISR margin of a moving partition, of which `lowest_margin` keeps the lowest."""
+        """Record the present ISR margin of a moving partition; `lowest_margin` keeps the lowest one
+        seen."""
         left = margin(partition)
         if self.lowest_margin is None or left < self.lowest_margin:
             self.lowest_margin = left

@@ -1,7 +1,7 @@
 """Reasons of all Events that the operator writes, with their meaning.
 
-`python -m plimsoll_operator.status.event_reasons docs/events.md` writes the table. A test compares
-it and fails if the code uses a reason that is not listed.
+`python -m plimsoll_operator.status.event_reasons docs/events.md` writes the table. A test fails if
+the table is outdated, or if the code uses a reason that is not listed here.
 """
 
 from __future__ import annotations
@@ -18,11 +18,9 @@ ONLY_CLUSTER = "LogCluster"
 
 @dataclass(frozen=True, slots=True)
 class EventReason:
-    """One row of docs/events.md: a reason of Events and its meaning.
-
-    `type`: Normal or Warning, or when each applies. `about`: the kind of object that shows the
-    Event beside the LogCluster.
-    """
+    """One row of docs/events.md: a reason of Events and its meaning. `type`: Normal or Warning, or
+    a text that says when each applies. `about`: the kind of object that shows the Event in addition
+    to the LogCluster."""
 
     reason: str
     type: str

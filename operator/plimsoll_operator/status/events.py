@@ -1,7 +1,8 @@
 """Kubernetes Events, as `kubectl describe` shows them.
 
-An `Occurrence` is an Event to write and its object. Delivery is best effort: a bounded queue, a few
-writes a second. An Event that does not fit is counted and dropped.
+An `Occurrence` is an Event to write and its object. Delivery is best effort: Events wait in a
+bounded queue, and a few are written each second. An Event that does not fit into the queue is
+counted and dropped.
 """
 
 from __future__ import annotations
@@ -40,12 +41,10 @@ class About(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occurrence:
-    """An Event to write, at the LogCluster and at the object `about`, if any.
-
-    `key`: an Event with the same key is not written again within a minute, unless an Event that
-    names this key in `undoes` came between. `unclean`: the Event reports an elected leader that may
-    lack acknowledged records.
-    """
+    """An Event to write, about the LogCluster and about the object `about`, if any. `key`: an Event
+    with the same key is not written again within a minute, unless an Event with this key in its
+    `undoes` came in between. `unclean`: True if the Event reports an elected leader that may lack
+    acknowledged records."""
 
     key: str
     undoes: str = ""
@@ -86,10 +85,10 @@ class Events:
         self.dropped = 0
 
     def add(self, cluster: LogCluster, occurrence: Occurrence) -> None:
-        """Queue an Event at the LogCluster and at the object that it is about. Never blocks; drops
-        the Event if the queue is full. An Event with the key of one in the last minute is ignored,
-        unless that was undone meanwhile: a reader of "broker fenced" also sees "broker
-        unfenced"."""
+        """Queue an Event about the LogCluster and about the object that it names. Never blocks;
+        drops the Event if the queue is full. An Event with the same key as one of the last minute
+        is ignored, unless a later Event undid that one: a reader of "broker fenced" also sees
+        "broker unfenced"."""
         now = asyncio.get_running_loop().time()
         self._last = {k: at for k, at in self._last.items() if now - at < SAME_SECONDS}
         self._last.pop(occurrence.undoes, None)
@@ -125,7 +124,8 @@ class Events:
 
 
 def event(place: About, occurrence: Occurrence, identity: str, now_ms: int) -> dict[str, Any]:
-    """Return the manifest of an Event about the object `place`, in that object's namespace."""
+    """Return the manifest of an Event about the object `place`, in that object's namespace.
+    `identity`: the operator process that reports it."""
     namespace, name = place.namespace, place.name
     return EVENTS.manifest(
         {"name": f"{name}.{secrets.token_hex(8)}", "namespace": namespace},

@@ -31,8 +31,8 @@ _HEAD = f"# HELP {ISR_SIZE.name} {ISR_SIZE.text}\n# TYPE {ISR_SIZE.name} {ISR_SI
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """Metric lines of one cluster, and the immutable parts of the image from which they were
-    rendered."""
+    """Metric lines of one cluster, and the parts of the image from which they were made, to
+    recognise an unchanged image."""
 
     partitions: object
     topics: object
@@ -40,7 +40,7 @@ class _Lines:
 
 
 class IsrSizes:
-    """Renders the metric of each partition's ISR size, for the clusters that this operator leads.
+    """Formats the metric of each partition's ISR size, for the clusters that this operator leads.
     Lines of an unchanged image are reused."""
 
     def __init__(self) -> None:

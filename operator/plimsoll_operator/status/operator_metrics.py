@@ -53,8 +53,7 @@ class ShownHistory(Protocol):
 
 
 class Shown(Protocol):
-    """What the metrics are computed from: the known clusters and the controllers of this
-    process."""
+    """Source of the metrics: the known clusters and the controllers of this process."""
 
     @property
     def objects(self) -> Objects: ...
@@ -98,7 +97,7 @@ class Metrics:
         Gauge(up.name, up.text, registry=self.registry).set(1)
 
     def watch_loop(self, holds: LoopHolds) -> None:
-        """Also export for how long the process's event loop was blocked."""
+        """Export also for how long turns blocked the process's event loop, from `holds`."""
         self.registry.register(_Loop(holds))
 
     def watch(self, shown: Shown) -> None:
@@ -107,8 +106,8 @@ class Metrics:
         self.registry.register(_Led(shown, self._counted))
 
     async def prepare(self) -> None:
-        """Count the partitions of the led clusters for the next `render`, giving way to other
-        tasks. Without it, `render` counts them at once."""
+        """Count the partitions of the led clusters for the next `render`, while other tasks of the
+        event loop run in between. Without this call, `render` counts them in one turn."""
         for key, controller in self._shown.controllers() if self._shown is not None else ():
             if controller.active:
                 await self._counted.setdefault(key, CountedImage()).prepare(controller.image)
@@ -148,7 +147,7 @@ class _Led(Collector):
         self._counted = counted
 
     def describe(self) -> Iterator[Metric]:
-        """Return nothing, so that registering the collector does not collect."""
+        """Return nothing, so that registering the collector does not compute the metrics."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
@@ -217,7 +216,7 @@ that first appears with a value shows no increase."""
 
 
 def _refused(counts: Mapping[str, int]) -> Metric:
-    """Return the counter of rejected peers, with every reason from the start."""
+    """Return the counter of rejected peers, with a series for every possible reason."""
     values = {(reason,): float(counts.get(reason, 0)) for reason in PEER_REASONS}
     return TABLE.counters("plimsoll_controller_peers_refused", values)
 
@@ -228,8 +227,8 @@ def _failures(counts: Mapping[str, int]) -> Metric:
 
 
 def _blocked(found: Iterable[tuple[Key, Iterable[BlockedAction]]]) -> Iterator[Metric]:
-    """Yield the number of blocked actions, and when the first of them began to wait, by broker,
-    action and reason."""
+    """Yield the number of blocked actions, and the time at which the first of them began to wait,
+    by broker, action and reason."""
     rows: dict[tuple[str, ...], list[int]] = {}
     for key, blocked in found:
         for row in blocked:

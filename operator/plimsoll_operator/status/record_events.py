@@ -1,4 +1,4 @@
-"""Makes the Events that report committed records. Pure."""
+"""Makes the Kubernetes Events that report committed records. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Writer of object statuses: one patch per object, only on change, independent of commits.
+"""Writes the statuses of objects: one patch per object, only if it changed. Commits do not wait for
+it.
 
 Objects are marked, and rendered when their turn comes, so that a burst of changes costs one write
 per object. A change of a condition (first status, bad news, good news after it) is written at once,
@@ -61,7 +62,7 @@ earlier."""
 _UNDECLARED = re.compile(r"\.status\.(\w+): field not declared in schema")
 _REFUSED = re.compile(r"\bstatus\.(\w+)")
 INVALID = 422
-"""HTTP status for an object that does not fit its schema."""
+"""HTTP status of the API server's answer if an object does not satisfy its schema."""
 THROTTLED = 429
 THROTTLED_SECONDS = 1.0
 """Pause of a writing task after the API server throttled its write, in seconds."""
@@ -109,8 +110,8 @@ class WrittenStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldStatus:
-    """An object with a status that the API server rejected `tries` times in a row. It is not
-    written again before `until_s`, on the event loop's clock."""
+    """An object of which the API server rejected the status `tries` times in a row. The status is
+    not written again before `until_s`, on the event loop's clock."""
 
     uid: str
     tries: int
@@ -118,8 +119,8 @@ class HeldStatus:
 
 
 Render = Callable[[Target], StatusDraft | None]
-"""Returns the status to write for a target, or None if there is nothing to write or no such
-object."""
+"""Function that returns the status to write for a target, or None if there is nothing to write or
+no such object."""
 
 
 class StatusFailures(Protocol):
@@ -130,7 +131,7 @@ class StatusFailures(Protocol):
         if it concerns more than this object."""
 
     def over(self, target: Target) -> None:
-        """Note that the status was rendered and written without a bug."""
+        """Record that the status was rendered and written without a bug."""
 
 
 class Unconfined:
@@ -180,11 +181,9 @@ class StatusWriter:
         """Set if `_refreshes` may hold a target."""
 
     def mark(self, target: Target, *, urgent: bool = False) -> None:
-        """Have the object's status rendered again, and written if it differs.
-
-        With `urgent`, or if the object is not Ready, it is rendered at once, and written at once if
-        its conditions differ. Otherwise it waits for the refresh rate.
-        """
+        """Request that the object's status is rendered again, and written if it differs. With
+        `urgent`, or if the object is not Ready, it is rendered at once, and written at once if its
+        conditions differ. Otherwise it waits for the refresh rate."""
         if target in self._busy:
             self._busy[target] = urgent or bool(self._busy[target])
         elif urgent or (target not in self._ready and target not in self._refreshes):
@@ -321,8 +320,8 @@ class StatusWriter:
         return None
 
     def _hold(self, target: Target, uid: str, error: ApiError) -> None:
-        """Note that the API server rejected a status, which does not fit the CRD. It is retried
-        after an interval that doubles each time."""
+        """Record that the API server rejected a status because it does not fit the CRD. It is sent
+        again after an interval that doubles each time."""
         known = self._held.get(target)
         tries = known.tries + 1 if known is not None and known.uid == uid else 1
         ms = min(FAILED_MS, RETRY_MS * 2 ** min(tries, 10))

@@ -64,11 +64,9 @@ class UncleanRecovery:
         log: OpenedLog | None = None,
     ) -> None:
         """Restore the elections from the condition in `shown`, which an earlier term wrote, and add
-        those that were committed but never shown. Does nothing if elections are known already.
-
-        The latter are found in `log` as the term opened it, or by partitions that are still
-        recovering.
-        """
+        elections that were committed but never shown: those in `log`, as the term opened it, or
+        without a log those of partitions that are still recovering. Does nothing if elections are
+        known already."""
         if self._text:
             return
         for one in shown:
@@ -104,7 +102,8 @@ class UncleanRecovery:
         return condition(TYPE, False, "NothingLost", text)
 
     def elections(self, now_ms: int) -> UncleanElections:
-        """Return the elections for metrics, all 0 if the last one is more than a day old."""
+        """Return the number and time of the unclean elections, for metrics; all 0 if the last one
+        is more than a day old."""
         return self._known if now_ms < self._until_ms else UncleanElections()
 
     def _restore(self, shown: Condition, now_ms: int) -> None:
@@ -121,7 +120,7 @@ class UncleanRecovery:
 
     def _read(self, log: OpenedLog, now_ms: int) -> None:
         """Add the elections in the log that were committed after the last one shown. Times are
-        compared by the second, as the condition shows them."""
+        compared to the second, since the condition shows them so."""
         shown_ms, found, certain, last_ms, cause = self._known.last_ms, 0, 0, 0, ""
         for batch in log.batches:
             at_ms = batch.written_ms // 1_000 * 1_000

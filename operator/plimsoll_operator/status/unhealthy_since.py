@@ -1,7 +1,7 @@
-"""Since when each unhealthy partition of a cluster is unhealthy, as far as this term knows.
+"""Stores since when each unhealthy partition of a cluster is unhealthy, as far as this term knows.
 
-The metadata log holds no such times, since no decision depends on them. A new term starts counting
-anew.
+The metadata log holds no such times, since no decision depends on them. A new term starts without
+them.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def declare(
 
 
 class _Unstated(NamedTuple):
-    """Values that apply to the fields of a spec that the object does not state."""
+    """Values that apply to fields that a Topic's spec does not state."""
 
     partitions: int
     replication_factor: int
