@@ -1,4 +1,5 @@
-"""The chart's alerts and recording rules as a plain rules file, for a Prometheus without the CRD.
+"""Writes the chart's alerts and recording rules as a plain rules file, for a Prometheus without the
+Prometheus operator.
 
     python dev/alert_rules.py            # print them
     python dev/alert_rules.py --write    # into helm/prometheus-rules.yaml
@@ -24,7 +25,7 @@ HEAD = """\
 
 
 def plain_rules() -> str:
-    """The text of the file."""
+    """Return the text of the rules file, as the chart renders the rules with its default values."""
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     base = values["metrics"]["prometheusRule"]["runbookUrl"].rstrip("/")
     groups = [*_groups("alerts.yaml"), *_groups("recording.yaml")]

@@ -1,6 +1,8 @@
-"""The Kubernetes API over connections that stay: what `kubectl get -o json` and `kubectl apply
---server-side` do, for a hundredth of their processor time.  Called by `Cluster` in dev/kubectl.py.
-All else that it writes is namespaces; it asks for one token: for the operator's view."""
+"""A client of the Kubernetes API with persistent connections. It does what `kubectl get -o json`
+and `kubectl apply --server-side` do, with a hundredth of their processor time. Called by `Cluster`
+in dev/kubectl.py. Besides applied objects it writes only namespaces, and it requests a token only
+for the operator's view.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,8 @@ READ_SPARE_S = 10
 
 
 class ReadFailed(RuntimeError):
-    """The API server did not answer as it should; the message is what it said.  `status`: of HTTP,
-    0 without an answer; `body`: of its answer."""
+    """Raised if the API server did not answer as expected; the message is the API server's.
+    `status`: the HTTP status, 0 without an answer; `body`: the body of the answer."""
 
     def __init__(self, said: str, status: int = 0, body: str = "") -> None:
         super().__init__(said)
@@ -38,7 +40,7 @@ class ReadFailed(RuntimeError):
 
 
 def _sentence(failed: ReadFailed) -> str:
-    """The message of the Status that was answered."""
+    """Return the message of the Status object with which the API server answered."""
     try:
         return str(json.loads(failed.body)["message"])
     except (ValueError, KeyError, TypeError):
@@ -46,7 +48,8 @@ def _sentence(failed: ReadFailed) -> str:
 
 
 class ApiReader:
-    """Connections to the API server of a kubeconfig's current context; threads may share it."""
+    """Connections to the API server of the kubeconfig's current context. Several threads may share
+    it."""
 
     def __init__(self, kubeconfig: str | None) -> None:
         self._client = config.new_client_from_config(kubeconfig)
@@ -63,12 +66,13 @@ class ApiReader:
         accept: str = "application/json",
         headers: dict[str, str] | None = None,
     ) -> str | None:
-        """A response's body; None: there is no such thing."""
+        """Return the body of the response to a GET, or None if the object does not exist (404)."""
         return self._send("GET", path, timeout_s, {"Accept": accept, **(headers or {})})
 
     def changes(self, path: str, name: str, seen: str, timeout_s: int) -> Iterator[dict[str, Any]]:
-        """Each version of the object of this name in a collection that follows version `seen`, for
-        so long; the first one is the one that it has, where `seen` is empty."""
+        """Yield each version of the object `name` in the collection `path` after resourceVersion
+        `seen`, for at most `timeout_s` seconds. If `seen` is empty, begin with the present
+        version."""
         query = f"watch=1&fieldSelector=metadata.name%3D{name}&timeoutSeconds={timeout_s}"
         path = f"{path}?{query}" + (f"&resourceVersion={seen}" if seen else "")
         reply = self._call("GET", path, timeout_s + READ_SPARE_S, {"Accept": "application/json"})
@@ -80,20 +84,21 @@ class ApiReader:
             raise ReadFailed(f"{path}: {error}") from error
 
     def make_namespace(self, name: str, labels: dict[str, str], timeout_s: float) -> None:
-        """Fails where there is one."""
+        """Create a namespace with these labels. Raises ReadFailed if it exists."""
         meta = {"name": name, "labels": labels}
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
         headers = {"Accept": "application/json", "Content-Type": "application/json"}
         self._send("POST", "/api/v1/namespaces", timeout_s, headers, body)
 
     def delete_namespace(self, name: str, timeout_s: float) -> None:
-        """Does not wait until everything in it is gone; nothing happens where there is none."""
+        """Request the deletion of a namespace, without waiting for its end. Do nothing if it does
+        not exist."""
         headers = {"Accept": "application/json"}
         self._send("DELETE", f"/api/v1/namespaces/{name}", timeout_s, headers)
 
     def apply(self, body: dict[str, Any], namespace: str, timeout_s: float) -> None:
-        """Has an object become what is stated, of which there may be none; fields that are stated
-        no longer go.  A refusal's message is the API server's sentence."""
+        """Create or update an object by server-side apply. Fields that an earlier apply stated and
+        `body` lacks are removed. Raises ReadFailed with the API server's message if it refuses."""
         path = f"{self.path_of(body['kind'].lower(), namespace)}/{body['metadata']['name']}"
         version = body["apiVersion"]
         assert path.startswith(f"/apis/{version}/" if "/" in version else f"/api/{version}/"), path
@@ -106,8 +111,9 @@ class ApiReader:
             raise ReadFailed(f"{path}: there is no such place", NOT_FOUND)
 
     def view(self, path: str, namespace: str, timeout_s: float) -> str | None:
-        """A path of the operator's view, through the API server's proxy: with a token for it, where
-        the release that is installed has an account for that (since 0.2)."""
+        """Return the body at a path of the operator's HTTP view, read through the API server's
+        proxy, or None if it does not exist. A token is requested for it if the installed release
+        has an account for the view (since 0.2)."""
         known, until = self._view_headers.get(namespace, ({}, 0.0))
         if until < time.monotonic():
             token = self._view_token(namespace, timeout_s)
@@ -139,7 +145,7 @@ class ApiReader:
         headers: dict[str, str],
         body: dict[str, Any] | None = None,
     ) -> str | None:
-        """An answer's body; None: there is no such thing."""
+        """Send a request. Return the body of the answer, or None for the status 404."""
         try:
             reply = self._call(method, path, timeout_s, headers, body)
             return str(reply.read().decode())
@@ -158,7 +164,8 @@ class ApiReader:
         headers: dict[str, str],
         body: dict[str, Any] | None = None,
     ) -> RESTResponse:
-        """An answer that is no refusal, of which the body has not been read."""
+        """Send a request and return the response, of which the body has not been read. Raises
+        ReadFailed if the API server refuses."""
         call = self._client.param_serialize(
             method, path, header_params=headers, body=body, auth_settings=["BearerToken"]
         )
@@ -172,7 +179,8 @@ class ApiReader:
         return reply
 
     def path_of(self, kind: str, namespace: str) -> str:
-        """Return the path of a resource's collection; `kind` as kubectl takes it."""
+        """Return the URL path of a kind's collection in a namespace. `kind`: a name as kubectl
+        accepts it."""
         with self._discovering:
             # CRDs may have come since.
             if kind not in self._resources:

@@ -2,8 +2,8 @@
 
     python -m dev.commit_subjects [REPOSITORY]
 
-Commits up to BASE are older than the rules.  Where BASE is not in the history (an archive, a
-shallow clone) nothing is checked.
+Commits up to BASE are older than the rules and not checked. If BASE is not in the history (an
+archive, a shallow clone), nothing is checked.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SUBJECT_MAX = 72
 
 
 def fault(subject: str) -> str | None:
-    """Return why a subject breaks the rules, or None."""
+    """Return the rule that a commit's subject breaks, as text, or None if it breaks none."""
     if len(subject) > SUBJECT_MAX:
         return f"{len(subject)} characters, at most {SUBJECT_MAX}"
     if subject.endswith("."):

@@ -1,7 +1,7 @@
-"""`make conformance`: every unmodified client and application, long suites too, against Plimsoll
-and beside it Apache Kafka; what was seen becomes the table of docs/compatibility.md.
+"""`make conformance`: runs every unmodified client and application, long suites too, against
+Plimsoll and against Apache Kafka, and writes the results into the table of docs/compatibility.md.
 
-`python -m dev.conformance -k connect` runs a part; cells that it does not run stay as they are.
+`python -m dev.conformance -k connect` runs a part; cells of other parts stay unchanged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ TEST_S = 1800
 
 
 def main(words: list[str]) -> int:
-    """The exit code of pytest, after the table has been written."""
+    """Run the tests with these arguments of pytest, write the table, and return pytest's exit
+    code."""
     options = ["--full", "--beside-kafka", "--record", str(results.RESULTS)]
     options += ["-o", f"timeout={TEST_S}"]
     command = [sys.executable, "-m", "pytest", "-v", "--no-header", *options, *PATHS, *words]
@@ -37,7 +38,7 @@ def main(words: list[str]) -> int:
 
 
 def _go() -> Path:
-    """Go's command, installed if it was missing; and a C compiler."""
+    """Return the path of the command `go`. Install it, and a C compiler, if they are missing."""
     tools = [str(ROOT / "dev" / "conformance_tools.sh")]
     return Path(subprocess.run(tools, stdout=subprocess.PIPE, text=True, check=True).stdout.strip())
 

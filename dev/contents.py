@@ -1,9 +1,9 @@
-"""The contents of long documents, made of their headings.
+"""Writes the table of contents of long documents from their headings.
 
     python dev/contents.py            # print them
     python dev/contents.py --write    # between each document's marks
 
-A test compares the documents with what this prints, and asks for the marks where one is long.
+A test compares the documents with this output, and fails if a long document lacks the marks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def anchor(heading: str) -> str:
 
 
 def contents(text: str) -> str:
-    """A list of the document's chapters, their parts below them."""
+    """Return a Markdown list of the document's chapters, with their sections below them."""
     found = HEADING.findall(FENCE.sub("", text))
     return "\n".join(
         f"{'  ' if level == '###' else ''}- [{title}](#{anchor(title)})" for level, title in found
@@ -39,7 +39,7 @@ def shown(text: str) -> str | None:
 
 
 def with_contents(text: str) -> str:
-    """The document, with its contents between its marks."""
+    """Return the document with an up-to-date table of contents between its marks."""
     before, _, rest = text.partition(MARKS[0])
     after = rest.partition(MARKS[1])[2]
     return f"{before}{MARKS[0]}\n{contents(text)}\n{MARKS[1]}{after}"

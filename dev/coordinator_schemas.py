@@ -1,9 +1,11 @@
-"""`python dev/coordinator_schemas.py --write`: the records of Kafka's internal topics, as code.
+"""`python dev/coordinator_schemas.py --write`: generates code from the schemas of the records in
+Kafka's internal topics.
 
 kio has Kafka's requests and responses, but not the records inside `__consumer_offsets`: their
-schemas lie in the jar of Kafka's group coordinator.  This fetches the jar through the ordinary
-Maven client and writes `core/plimsoll_wire/coordinator_schema.py`: dataclasses in kio's shape, one
-for each version.  Without `--write` it compares; a test does where the jar is there.
+schemas lie in the jar of Kafka's group coordinator. This script fetches the jar with Maven and
+writes `core/plimsoll_wire/coordinator_schema.py`: dataclasses in kio's form, one for each version.
+Without `--write` it compares the file with what it would write. A test does that too, if the jar is
+present.
 """
 
 import json
@@ -43,11 +45,11 @@ from uuid import UUID'''
 
 
 class SchemasUnavailable(RuntimeError):
-    """Maven is missing, or it could not fetch the jars."""
+    """Raised if Maven is missing, or could not fetch the jars."""
 
 
 def jars() -> Path:
-    """Return the folder of the jars; fetch them if this checkout lacks them."""
+    """Return the folder of the jars. Fetch them with Maven if this checkout lacks them."""
     if JARS.is_dir():
         return JARS
     maven = shutil.which("mvn")
@@ -81,7 +83,7 @@ def jars() -> Path:
 
 
 def schemas(directory: Path) -> dict[str, Any]:
-    """Every schema in the jars, by its name."""
+    """Return every schema in the jars, by its name."""
     found = {}
     for jar in sorted(directory.glob("*.jar")):
         with zipfile.ZipFile(jar) as archive:
@@ -103,7 +105,7 @@ def covers(versions: str, version: int) -> bool:
 
 
 def snake(name: str) -> str:
-    """Kafka's field names as kio spells them."""
+    """Return a field name of Kafka in kio's spelling, which is snake case."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
@@ -119,7 +121,7 @@ class Message:
         return covers(self.schema["flexibleVersions"], self.version)
 
     def classes(self) -> list[str]:
-        """The structures, each behind those that it is made of."""
+        """Return the source of the classes of this version, each after the classes that it uses."""
         common = {one["name"]: one["fields"] for one in self.schema.get("commonStructs", ())}
         return self._structure(self.schema["name"], self.schema["fields"], common)
 
@@ -135,7 +137,7 @@ class Message:
                 parts += self._structure(kind, one.get("fields") or common[kind], common)
             lines += self._field(one, kind, is_array=one["type"].startswith("[]"))
         own = self.schema["name"]
-        part = f"Version {self.version}" if name == own else f"Of version {self.version}"
+        part = f"Version {self.version}" if name == own else f"A part of version {self.version}"
         head = [
             "@dataclass(frozen=True, slots=True, kw_only=True)",
             f"class {self._class(name)}:",
@@ -174,7 +176,8 @@ class Message:
 
 
 def classes_of(schema: dict[str, Any]) -> str:
-    """The source of one schema's classes, all versions; one that equals an earlier is its alias."""
+    """Return the source of one schema's classes in all versions. A version that equals an earlier
+    one becomes its alias."""
     first, _, last = schema["validVersions"].partition("-")
     found: dict[str, str] = {}
     names: dict[str, str] = {}
@@ -203,7 +206,7 @@ def _formatted(source: str) -> str:
 
 
 def generated(directory: Path) -> str:
-    """The source of the module."""
+    """Return the source text of the generated module."""
     found = schemas(directory)
     bodies = [classes_of(found[record + part]) for record in RECORDS for part in ("Key", "Value")]
     return _formatted("\n\n\n".join([HEAD, *bodies]) + "\n")

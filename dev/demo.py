@@ -1,9 +1,9 @@
 """`make demo`: a cluster on this machine, a broker killed in mid-write, and the verdict.
 
-`plimsoll local` runs the operator that ships, with `examples/` applied: three broker processes, and
-Spark as it runs in a Verification's pod.  Broker 0 is killed with SIGKILL while Spark writes.  Ends
-non-zero if anything fell short, and stops what it started; with --keep the cluster goes on running.
-Needs `make setup`; on loopback alone.
+`plimsoll local` runs the operator with `examples/` applied, three broker processes, and Spark as in
+a Verification's pod. Broker 0 is killed with SIGKILL while Spark writes. The demo ends with a
+non-zero exit code if a check failed, and stops what it started; with --keep the cluster goes on
+running. It needs `make setup`, and uses loopback only.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ DIRECTORY = ROOT / "build" / "demo"
 EXAMPLES = ("logcluster.yaml", "topic-orders.yaml", "verification.yaml")
 STEPS = 7
 START_S = 130
-"""`plimsoll local` gives up by itself before that, and says why."""
+"""Seconds that the demo waits for the start. `plimsoll local` gives up earlier by itself, and says
+why."""
 STOP_S = 60
 JARS_S = 560
 METADATA_S = 2
@@ -53,14 +54,16 @@ LINE_BYTES_MAX = 1 << 20
 NAMESPACE = "default"
 TOPICS_NAMED = 5
 LOG_FOLDER = re.compile(r"(.+)-\d+")
-"""A partition's, as Kafka names it; one that is set aside has a suffix."""
+"""Matches the folder of a partition's log, as Kafka names it. The folder of a log that was set
+aside has a suffix and does not match."""
 
 
 class LocalDemo:
-    """`DemoCluster`: one `plimsoll local` over `directory`."""
+    """The `DemoCluster` that `plimsoll local` runs in `directory`."""
 
     def __init__(self, directory: Path, *, keep: bool) -> None:
-        """`keep`: it may outlive this process."""
+        """Create a cluster that is not started yet. `keep`: True if the cluster may outlive this
+        process."""
         self.directory = directory
         self.ready: dict[str, Any] = {}
         self._keep = keep
@@ -73,7 +76,7 @@ class LocalDemo:
 
     @property
     def said(self) -> Path:
-        """The standard error of `plimsoll local`."""
+        """Return the path of the file with the standard error of `plimsoll local`."""
         return self.directory / "logs" / "plimsoll.log"
 
     @property
@@ -86,7 +89,8 @@ class LocalDemo:
         return [*ends_with_us, sys.executable, *local]
 
     def start(self, jars: Path) -> None:
-        """Start the cluster; wait until clients can connect. Raises GaveUp with its last words."""
+        """Start the cluster and wait until clients can connect. Raises GaveUp with the last lines
+        of its output."""
         self.said.parent.mkdir(parents=True)
         with tempfile.TemporaryFile() as announced, self.said.open("wb") as stderr:
             self._start(announced, stderr, jars)
@@ -95,7 +99,8 @@ class LocalDemo:
         self._admin = AdminClient(config)
 
     def _start(self, announced: IO[bytes], stderr: IO[bytes], jars: Path) -> None:
-        """`announced` gets the line of `plimsoll local`; it is of this run alone."""
+        """Start `plimsoll local`, and wait until it is ready. `announced`: the file to which it
+        writes its line when it is ready."""
         # In a session of its own: this process handles Ctrl-C.
         process = self._process = subprocess.Popen(
             self.command,
@@ -125,7 +130,8 @@ class LocalDemo:
         return self._process is not None and self._process.poll() is None
 
     def stop(self) -> None:
-        """A clean stop, as far as it goes; nothing of it runs afterwards."""
+        """Stop the cluster with SIGTERM, and kill what does not end in time. Nothing of it runs
+        afterwards."""
         process = self._process
         if process is None:
             return
@@ -139,7 +145,7 @@ class LocalDemo:
     # --- what is asked of it ----------------------------------------------------------------------
 
     def view(self) -> View | None:
-        """Return the metadata as a Kafka client sees them."""
+        """Return leaders and ISRs as a Kafka client sees them, or None if no broker answers."""
         assert self._admin is not None
         try:
             found = self._admin.list_topics(TOPIC, timeout=METADATA_S).topics[TOPIC].partitions
@@ -162,7 +168,8 @@ class LocalDemo:
         os.kill(self._killed, signal.SIGKILL)
 
     def broker_pid(self) -> int | None:
-        """The victim's; None while it is not running."""
+        """Return the process id of the broker that is to be killed, or None while it does not
+        run."""
         pids = json.loads((self.directory / "pids.json").read_text())
         found: int | None = pids.get(str(VICTIM))
         return found
@@ -176,7 +183,8 @@ class LocalDemo:
         return data
 
     def _get(self, path: str) -> dict[str, Any]:
-        """Empty when there is no such object, or no answer."""
+        """Return the object at a path of the local API server, or {} if it does not exist or the
+        server does not answer."""
         try:
             found: dict[str, Any] = LocalApi(self.directory).ask("GET", path)[1]
         except OSError:
@@ -199,7 +207,8 @@ def spark_jars() -> Path:
 
 
 def kept_before(directory: Path) -> int | None:
-    """The pid of a `plimsoll local` that an earlier demo left running over the directory."""
+    """Return the process id of a `plimsoll local` that an earlier demo left running over the
+    directory, or None."""
     try:
         pid = int(json.loads((directory / "pids.json").read_text())["controller"])
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -209,14 +218,14 @@ def kept_before(directory: Path) -> int | None:
 
 
 def own_topics(directory: Path) -> list[str]:
-    """Return the topics in the directory that no demo made, without Plimsoll's internal ones."""
+    """Return the topics in the directory that were not made by a demo, without internal topics."""
     found = {LOG_FOLDER.fullmatch(path.name) for path in directory.glob("broker-*/*")}
     names = {match[1] for match in found if match}
     return sorted(name for name in names if name != TOPIC and not name.startswith("__"))
 
 
 def check_nothing_is_lost(directory: Path) -> None:
-    """Raises GaveUp where `clear` would throw away what is not the demo's."""
+    """Raise GaveUp if `clear` would delete data in the directory that is not the demo's."""
     topics, pid = own_topics(directory), kept_before(directory)
     if not topics:
         return
@@ -230,8 +239,8 @@ def check_nothing_is_lost(directory: Path) -> None:
 
 
 def clear(directory: Path) -> None:
-    """A new cluster each time; one that was kept is stopped first.  `check_nothing_is_lost` was
-    called before."""
+    """Delete the directory's contents, so that each demo has a new cluster. Stop a cluster that an
+    earlier demo left running. Call `check_nothing_is_lost` before."""
     pid = kept_before(directory)
     if pid is not None:
         console.print(f"  stopping the cluster that an earlier demo has kept (pid {pid})")
@@ -241,14 +250,16 @@ def clear(directory: Path) -> None:
 
 
 def has_browser(environment: Mapping[str, str]) -> bool:
-    """Return True if a window can show a report: in a terminal it would take that over."""
+    """Return True if a report can be shown in a window. A browser in the terminal does not count,
+    since it would take over the terminal."""
     return sys.platform == "darwin" or bool(
         environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY")
     )
 
 
 def save_report(demo: LocalDemo) -> Path:
-    """Save Spark's report to a file; open it in a browser if there is one and a person watches."""
+    """Save Spark's report to a file and return its path. Open it in a browser if there is one and
+    the output is a terminal."""
     path = demo.directory / "report.html"
     path.write_text(demo.report().get("report.html", ""))
     if sys.stdout.isatty() and has_browser(os.environ):
@@ -257,7 +268,7 @@ def save_report(demo: LocalDemo) -> Path:
 
 
 def what_next(demo: LocalDemo, report: Path, *, keep: bool) -> list[str]:
-    """Lines for the user: how to go on."""
+    """Return lines for the user that say how to go on."""
     directory = demo.directory.relative_to(ROOT)
     files = [word for name in EXAMPLES for word in ("-f", f"examples/{name}")]
     first = str(demo.ready["bootstrap"]).partition(",")[0]
@@ -293,12 +304,12 @@ def what_next(demo: LocalDemo, report: Path, *, keep: bool) -> list[str]:
 
 
 def _whose(metrics: str) -> str:
-    """Return the name that `plimsoll local` gives this broker."""
+    """Return the name under which `plimsoll local` shows the broker with these metrics."""
     return f"broker {metrics}" if metrics.isdigit() else f"the {metrics}"
 
 
 def run(demo: LocalDemo, story: Story, *, keep: bool) -> None:
-    """The whole demo; the cluster runs afterwards.  Raises GaveUp."""
+    """Run the whole demo. The cluster still runs afterwards. Raises GaveUp."""
     check_nothing_is_lost(demo.directory)
     steps = Steps(STEPS)
     steps.say("Spark's Kafka connector, which spark/jars.sh fetches once, in half a minute", 1)
@@ -316,8 +327,8 @@ def run(demo: LocalDemo, story: Story, *, keep: bool) -> None:
 
 
 class Interrupts:
-    """SIGINT and SIGTERM: the first one ends the demo, and none ends its clean stop, which is
-    bounded."""
+    """Handles SIGINT and SIGTERM. The first signal ends the demo; no signal interrupts its clean
+    stop, which is bounded in time."""
 
     def __init__(self) -> None:
         # True while everything is being stopped.

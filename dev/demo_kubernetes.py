@@ -2,9 +2,9 @@
 
 Brings up the local node (or, with USE_CURRENT_CONTEXT=1, uses the current kubectl context), builds
 the images, installs the chart, applies `examples/`, kills broker 0 with SIGKILL while Spark writes,
-and prints what happened.  Clients log in over TLS and need rights; with OPEN=1 whoever reaches a
-broker may read and write.  Ends with 1 if anything fell short, with 2 if only something took too
-long; leaves the cluster up.
+and prints what happened. Clients log in over TLS and need rights; with OPEN=1 every client that
+reaches a broker may read and write. The exit code is 1 if a check failed, 2 if something only took
+too long. The cluster stays up.
 """
 
 import json
@@ -43,7 +43,7 @@ from dev.kubectl import (
 OPEN = os.environ.get("OPEN") == "1"
 ADMIN = "admin"
 CHECKER = "orders-check"
-"""The user that Spark logs in as."""
+"""Name of the user as which Spark logs in."""
 OPERATOR_NAMESPACE = "plimsoll-system"
 NAMESPACE = "kafka"
 
@@ -51,13 +51,14 @@ steps = Steps()
 
 
 class InKubernetes:
-    """Implements `DemoCluster`."""
+    """The `DemoCluster` on Kubernetes."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     def view(self) -> View | None:
-        """Ask the active operator; the standby knows nothing and says so."""
+        """Return leaders and ISRs as the active operator's view shows them, or None if no operator
+        answers."""
         path = f"/v1/clusters/{NAMESPACE}/{CLUSTER}/topics/{TOPIC}"
         try:
             view = self._cluster.operator_view(path, OPERATOR_NAMESPACE)
@@ -78,8 +79,8 @@ class InKubernetes:
         return (found or {}).get("status") or {}
 
     def kill_broker(self) -> None:
-        """SIGKILL to the broker's process, from inside its pod (its processes share one
-        namespace)."""
+        """Send SIGKILL to the broker's process, from inside its pod, whose containers share one
+        process namespace."""
         code = (
             "import os,signal,pathlib\n"
             "for d in pathlib.Path('/proc').iterdir():\n"
@@ -116,7 +117,8 @@ class InKubernetes:
 
 
 def bring_up() -> Cluster:
-    """A Kubernetes to use, with our images in it."""
+    """Return a Kubernetes cluster in which our images are available; start the local node if
+    necessary."""
     if os.environ.get("USE_CURRENT_CONTEXT") == "1":
         cluster = Cluster(dict(os.environ))
         context = cluster.kubectl("config", "current-context").strip()

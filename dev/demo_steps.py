@@ -29,9 +29,10 @@ STALL_LIMIT_MS = 2_000
 ISR_LIMIT_S = 30
 WRITING_ACKED = 1_000
 WRITING_S = 300
-"""Long enough for a busy machine; the JVM alone takes ten seconds of a processor."""
+"""Seconds to wait until Spark writes. They suffice on a busy machine; starting the JVM alone takes
+ten seconds of processor time."""
 SILENCE_S = 5.0
-"""A wait says how far it is at least so often."""
+"""Seconds after which a wait prints its progress again."""
 
 console = Console(highlight=False, width=110 if not sys.stdout.isatty() else None)
 
@@ -58,13 +59,13 @@ class DemoCluster(Protocol):
     """A running cluster of a demo."""
 
     def view(self) -> View | None:
-        """Return the metadata; None if no broker answers."""
+        """Return leaders and ISRs of all partitions; None if no broker answers."""
 
     def verification(self) -> dict[str, Any]:
-        """The Verification's status; empty before it has one."""
+        """Return the Verification's status; {} while it has none."""
 
     def kill_broker(self) -> None:
-        """SIGKILL to the process of the broker `VICTIM`."""
+        """Send SIGKILL to the process of the broker `VICTIM`."""
 
     def restarted_at(self, killed_at: float) -> float | None:
         """Return the time when the broker's process was restarted; None before that."""
@@ -97,14 +98,15 @@ class Story:
 
     @property
     def exit_code(self) -> int:
-        """0; 1: something is wrong; 2: all is right, but later than it may be."""
+        """Return the exit code: 0 if all checks passed, 1 if one failed, 2 if all passed but
+        something took longer than allowed."""
         if self.shortfalls == self.delays:
             return 2 if self.delays else 0
         return 1
 
 
 class Steps:
-    """Says what is being done, which step of how many that is, and how long it usually takes."""
+    """Prints the step that is being done, its number, and how long it usually takes."""
 
     def __init__(self, total: int | None = None) -> None:
         """`total`: the number of steps; None if neither their number nor their times are known."""
@@ -120,7 +122,7 @@ class Steps:
 
 
 def wait(what: str, probe: Callable[[], T | None], timeout_s: float, every_s: float = 0.5) -> T:
-    """Like `wait_for`, but prints a line every `SILENCE_S`."""
+    """Wait like `wait_for`, and print the progress every `SILENCE_S` seconds."""
     began = said = time.monotonic()
 
     def probe_and_say() -> T | None:
@@ -160,7 +162,7 @@ def wait_until_writing(cluster: DemoCluster, steps: Steps) -> None:
 
 
 def disabled(status: dict[str, Any]) -> str:
-    """Why no Verification runs here; empty when they do."""
+    """Return the reason why Verifications cannot run here; "" if they can."""
     shown = status.get("conditions") or ()
     return next((str(c["message"]) for c in shown if c["reason"] == "VerificationDisabled"), "")
 
@@ -194,7 +196,7 @@ def kill_and_watch(cluster: DemoCluster, story: Story, steps: Steps) -> None:
 
 
 def wait_for_verdict(cluster: DemoCluster, steps: Steps) -> dict[str, Any]:
-    """The Verification's status with its verdict."""
+    """Wait for the verdict. Return the Verification's status, which contains it."""
     steps.say("waiting for the verdict", 45)
     shown = ""
 
@@ -213,7 +215,7 @@ def wait_for_verdict(cluster: DemoCluster, steps: Steps) -> dict[str, Any]:
 
 
 def stalls_ms(report: dict[str, str]) -> dict[int, float]:
-    """Return how long writes to each partition stalled, from the job's own report."""
+    """Return for how many milliseconds writes to each partition stalled, from Spark's report."""
     timing = json.loads(report.get("verdict.json", "{}")).get("timing", {})
     found = timing.get("stallMillisecondsByPartition", {})
     return {int(partition): float(value) for partition, value in found.items()}

@@ -1,7 +1,8 @@
-"""`python dev/floors.py --write`: packages, floor by floor, drawn from imports into a document.
+"""`python dev/floors.py --write`: draws the modules of some packages in layers ("floors"), by their
+imports, into a document.
 
-A room stands above all that it imports, directly or by way of others, and as low as that allows.
-Without `--write` it prints the drawing; a test compares it with what the document shows.
+A module stands above all modules that it imports, directly or indirectly, and as low as that
+allows. Without `--write` the script prints the drawing. A test compares it with the document.
 """
 
 import sys
@@ -25,7 +26,8 @@ WIDTH = 96
 
 
 def below(graph: grimp.ImportGraph, package: str) -> dict[str, set[str]]:
-    """Each room of a package, and those of its siblings that it imports."""
+    """Return each module of a package, with those of its siblings that it imports, directly or
+    indirectly."""
     rooms = sorted(graph.find_children(package))
     return {
         room: {
@@ -38,7 +40,8 @@ def below(graph: grimp.ImportGraph, package: str) -> dict[str, set[str]]:
 
 
 def floors(imports: dict[str, set[str]]) -> list[list[str]]:
-    """Return the floors from the top. Raises ValueError for a circle."""
+    """Return the layers from top to bottom. `imports`: for each module, the modules that it
+    imports. Raises ValueError for a circle of imports."""
     left, built = dict(imports), []
     while left:
         floor = sorted(room for room, others in left.items() if not others & left.keys())
@@ -77,7 +80,7 @@ def graph_of_everything() -> grimp.ImportGraph:
 
 
 def shown() -> str:
-    """Return the drawing that the document has."""
+    """Return the drawing that the document contains now."""
     return DOCUMENT.read_text().partition(BEGIN)[2].partition(END)[0].strip()
 
 

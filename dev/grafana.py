@@ -1,4 +1,4 @@
-"""The chart's dashboards: Grafana's JSON, made from the descriptions in `dev/dashboards/`.
+"""Makes the chart's dashboards, as JSON for Grafana, from the descriptions in `dev/dashboards/`.
 
 `python -m dev.grafana` writes `helm/plimsoll/files/dashboards/`.  A description is a YAML file: its
 `title`, `about`, the labels whose values a reader chooses (`choose`), and rows of panels.  A panel
@@ -6,9 +6,9 @@ has a `kind` (see `Kind`), Grafana's `unit`, `about`, a `width` of 24 columns, a
 for each legend, which is also the name of a table's column.  `warn` and `bad` colour a number from
 that value on.
 
-In a query `NAMESPACE`, `CLUSTER`, `BROKER`, `TOPIC` and `GROUP` stand for matchers of what was
-chosen, `RATE` for the interval of a rate.  `tests/dev/test_grafana.py` compares what is written,
-and `tests/integration/test_prometheus.py` runs every query against a real Prometheus.
+In a query `NAMESPACE`, `CLUSTER`, `BROKER`, `TOPIC` and `GROUP` stand for matchers of the chosen
+label values, `RATE` for the interval of a rate. `tests/dev/test_grafana.py` compares the written
+files, and `tests/integration/test_prometheus.py` runs every query against a real Prometheus.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ DESCRIPTIONS = ROOT / "dev" / "dashboards"
 DASHBOARDS = ROOT / "helm" / "plimsoll" / "files" / "dashboards"
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 SCHEMA_VERSION = 39
-"""That of Grafana 11; newer ones migrate it when they load it."""
+"""Schema version of Grafana 11. Newer releases migrate a dashboard of this version when they load
+it."""
 COLUMNS = 24
 NUMBER_HEIGHT, HEIGHT = 4, 8
 MATCHER = re.compile(r"\b(NAMESPACE|CLUSTER|BROKER|TOPIC|GROUP)\b")
@@ -94,7 +95,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A place in Grafana's units: 24 columns, rows of 30 pixels."""
+    """Position and size of a panel in Grafana's units: 24 columns, rows of 30 pixels."""
 
     x: int
     y: int
@@ -141,8 +142,8 @@ def _panel(kind: str, width: int | None = None, **fields: Any) -> Panel:
 
 
 def query(text: str, chosen: tuple[str, ...]) -> str:
-    """PromQL with Grafana's variables in it.  Raises ValueError for a matcher of what the
-    dashboard does not let a reader choose."""
+    """Return the query in PromQL, with Grafana's variables in it. Raises ValueError if the query
+    matches a label whose values the dashboard does not let a reader choose."""
 
     def matchers(found: re.Match[str]) -> str:
         label = found[1].lower()
@@ -207,8 +208,8 @@ def _variable(name: str, dashboard: Dashboard) -> dict[str, Any]:
 
 
 def placed(dashboard: Dashboard) -> Iterator[tuple[Row, Panel | None, Place]]:
-    """Rows below each other, their panels from left to right as long as there is room; None is a
-    row's own heading."""
+    """Yield rows and panels with their places: rows one below the other, their panels from left to
+    right while they fit. The panel is None for a row's heading."""
     top = 0
     for row in dashboard.rows:
         yield row, None, Place(x=0, y=top, w=COLUMNS, h=1)
@@ -293,8 +294,9 @@ def _options(kind: Kind) -> dict[str, Any]:
 
 
 def _columns(panel: Panel) -> list[dict[str, Any]]:
-    """One row for the same labels, and the legends as names of the columns.  A table of one query
-    has a column `Value`, of several `Value #A`, `Value #B`."""
+    """Return the transformations that make a table of the panel's queries: one row for equal
+    labels, and the legends as names of the columns. Grafana calls the column of a single query
+    `Value`, those of several `Value #A`, `Value #B`."""
     single = len(panel.show) == 1
     names = {
         "Value" if single else f"Value #{chr(ord('A') + n)}": legend
@@ -305,7 +307,7 @@ def _columns(panel: Panel) -> list[dict[str, Any]]:
 
 
 def files() -> dict[str, str]:
-    """The content of each file of the chart, by its name."""
+    """Return the content of each dashboard file of the chart, by file name."""
     return {
         f"{one.name}.json": json.dumps(grafana(one), indent=1, ensure_ascii=False) + "\n"
         for one in dashboards()

@@ -1,7 +1,8 @@
-"""Prints what an image holds, as JSON: Debian packages, Python distributions, jars.
+"""Prints the contents of an image as JSON: Debian packages, Python distributions, jars.
 
-Runs inside of it (`docker run -i --entrypoint python3 IMAGE - <dev/image_inventory.py`); its rows
-become the components of the image's SBOM (`dev/sbom.py`).  Standard library only.
+The script runs inside the image (`docker run -i --entrypoint python3 IMAGE -
+<dev/image_inventory.py`). Its rows become the components of the image's SBOM (`dev/sbom.py`). It
+uses the standard library only.
 """
 
 import json
@@ -45,7 +46,8 @@ def python_distributions(path: list[str]) -> Iterator[Row]:
 
 
 def jars(folder: Path) -> Iterator[Row]:
-    """Every jar below a folder; its group is empty unless its own Maven properties state it."""
+    """Yield every jar below a folder. Its group is empty unless the jar's own Maven properties
+    state it."""
     for path in sorted(folder.rglob("*.jar")):
         fields = _maven_properties(path)
         named = NAME_AND_VERSION.match(path.stem)

@@ -1,8 +1,8 @@
 """kubectl as `make demo-kubernetes` and the end-to-end tests use it: run, read JSON, wait for a
 condition.
 
-Tests look many times a second and apply hundreds of objects: for both they take an `ApiReader`'s
-connection, not a process, which costs 0.2 to 0.4 s of a processor.
+Tests read many times a second and apply hundreds of objects. For both they use the connection of an
+`ApiReader`, since a kubectl process costs 0.2 to 0.4 s of processor time.
 """
 
 import json
@@ -25,22 +25,22 @@ NODE = ROOT / "dev" / "node.sh"
 READ_S = 20.0
 FIRST_PAUSE_S = 0.05
 UNCOLLECTED = {"GOGC": "off", "GOMEMLIMIT": "256MiB"}
-"""kubectl and helm are over before what they collect of their garbage is worth a third of their
-processor time."""
+"""Environment variables that limit garbage collection in kubectl and helm. Both end before the
+collected memory is worth its cost, a third of their processor time."""
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
-"""The label of a restricted namespace."""
+"""Label of a namespace in which Kubernetes enforces the Pod Security Standard "restricted"."""
 
 
 class CommandFailed(RuntimeError):
-    """A command ended non-zero; the message is what it printed."""
+    """Raised if a command ended with a non-zero exit code; the message is its output."""
 
 
 class GaveUp(RuntimeError):
-    """A condition was not met in time; the message says what was last seen."""
+    """Raised if a condition was not met in time; the message says what was last seen."""
 
 
 def local_environment() -> dict[str, str]:
-    """The environment that points kubectl and helm at the local node."""
+    """Return the environment variables with which kubectl and helm use the local node."""
     lines = subprocess.run(
         ["bash", "-c", f'eval "$("{NODE}" env)"; echo "$KUBECONFIG"; echo "$PATH"'],
         check=True,
@@ -57,7 +57,7 @@ class Cluster:
     environment: dict[str, str]
 
     def run(self, *command: str, stdin: str | None = None, timeout_s: int = 60) -> str:
-        """Run a command; its output, or `CommandFailed` with what it said."""
+        """Run a command and return its output. Raises CommandFailed with its output if it fails."""
         done = subprocess.run(
             command,
             env={**UNCOLLECTED, **self.environment},
@@ -77,7 +77,7 @@ class Cluster:
         return self.run("kubectl", *arguments, stdin=stdin, timeout_s=timeout_s)
 
     def get(self, kind: str, name: str, namespace: str) -> dict[str, Any] | None:
-        """An object, or None when there is none of that name."""
+        """Return an object as JSON, or None if it does not exist."""
         said = self._read(self._path(kind, namespace) + f"/{name}")
         return json.loads(said) if said else None
 
@@ -90,8 +90,8 @@ class Cluster:
     def changes(
         self, kind: str, name: str, namespace: str, seen: str, timeout_s: int
     ) -> Iterator[dict[str, Any]]:
-        """Each version of an object that follows version `seen` (empty: the one that it has
-        first), for so long."""
+        """Yield each version of an object after resourceVersion `seen`, for at most `timeout_s`
+        seconds. If `seen` is empty, begin with the present version."""
         reader = _reader(self.environment.get("KUBECONFIG"))
         return reader.changes(self._path(kind, namespace), name, seen, timeout_s)
 
@@ -102,7 +102,8 @@ class Cluster:
         return said
 
     def operator_view(self, path: str, namespace: str = "plimsoll-system") -> Any:
-        """A path of the active operator's view, as JSON; None: none of its pods answers it."""
+        """Return the JSON at a path of the active operator's view, or None if none of its pods
+        answers."""
         of = (self.environment.get("KUBECONFIG"), namespace)
         # Asked several times a second: the last to answer is asked first, and mostly alone.
         last = _answered.get(of)
@@ -116,7 +117,8 @@ class Cluster:
         return None
 
     def view_of(self, pod: str, path: str, namespace: str) -> str | None:
-        """The view of one of the operator's pods; None: it does not lead, or does not answer."""
+        """Return the body at a path of the view of one operator pod, or None if this pod does not
+        lead or does not answer."""
         proxied = f"/api/v1/namespaces/{namespace}/pods/{pod}:9100/proxy{path}"
         try:
             return _reader(self.environment.get("KUBECONFIG")).view(proxied, namespace, READ_S)
@@ -124,12 +126,12 @@ class Cluster:
             return None
 
     def apply(self, body: dict[str, Any], namespace: str = "") -> None:
-        """Apply an object as `kubectl apply --server-side` does; a refusal is the API server's
-        sentence."""
+        """Apply an object as `kubectl apply --server-side` does. Raises an error with the API
+        server's message if it refuses."""
         self._reading(lambda reader: reader.apply(body, namespace, READ_S))
 
     def kubectl_apply(self, namespace: str, *objects: dict[str, Any]) -> None:
-        """Apply objects by kubectl, as a person who reads its output does."""
+        """Apply objects by running kubectl, as a person does who reads its output."""
         for one in objects:
             self.kubectl("apply", "-n", namespace, "-f", "-", stdin=json.dumps(one))
 
@@ -137,7 +139,7 @@ class Cluster:
         self._reading(lambda reader: reader.make_namespace(name, labels or {}, READ_S))
 
     def delete_namespace(self, name: str) -> None:
-        """Does not wait until it is gone."""
+        """Request the deletion of a namespace, without waiting for its end."""
         self._reading(lambda reader: reader.delete_namespace(name, READ_S))
 
     def _path(self, kind: str, namespace: str) -> str:
@@ -154,7 +156,7 @@ class Cluster:
 
 
 _answered: dict[tuple[str | None, str], str] = {}
-"""The operator's pod that answered last, by kubeconfig and namespace."""
+"""The operator pod that answered last, by (kubeconfig, namespace)."""
 
 
 @cache
@@ -163,8 +165,9 @@ def _reader(kubeconfig: str | None) -> ApiReader:
 
 
 def wait_for(what: str, probe: Callable[[], T | None], timeout_s: float, every_s: float = 0.5) -> T:
-    """Poll until `probe` gives something, every `every_s` seconds, at first more often; a command
-    that fails meanwhile counts as "not yet"."""
+    """Call `probe` every `every_s` seconds, at first more often, until it returns something other
+    than None or False, and return that. A command that fails meanwhile counts as "not yet". Raises
+    GaveUp after `timeout_s` seconds. `what`: the condition, for the error."""
     deadline = time.monotonic() + timeout_s
     last, pause_s = "", FIRST_PAUSE_S
     while True:
@@ -180,7 +183,7 @@ def wait_for(what: str, probe: Callable[[], T | None], timeout_s: float, every_s
 
 
 def condition(thing: dict[str, Any] | None, kind: str) -> dict[str, Any] | None:
-    """One of an object's conditions, by type."""
+    """Return the condition of an object with the type `kind`, or None if it has none."""
     conditions = ((thing or {}).get("status") or {}).get("conditions") or []
     return next((one for one in conditions if one["type"] == kind), None)
 

@@ -1,4 +1,6 @@
-"""Requests to the API server of a local cluster, as its owner: with what is in the kubeconfig."""
+"""Sends requests to the API server of a local cluster as its owner, with the credentials in its
+kubeconfig.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ JSON = "application/json"
 
 
 class LocalApi:
-    """`directory`: of the local cluster, which has said that it is ready."""
+    """Client of the API server of a local cluster in `directory`. The cluster must have printed
+    that it is ready."""
 
     def __init__(self, directory: Path) -> None:
         config = yaml.safe_load((directory / "kubeconfig").read_text())
@@ -34,7 +37,8 @@ class LocalApi:
         media: str = JSON,
         timeout_s: float = 10,
     ) -> tuple[int, Any]:
-        """(status, JSON).  Raises urllib.error.HTTPError from status 400 on, OSError."""
+        """Send a request and return (status, decoded JSON). Raises urllib.error.HTTPError from
+        status 400 on, and OSError."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": media, "Authorization": f"Bearer {self.token}"}
         request = urllib.request.Request(self.url + path, data, headers, method=method)

@@ -1,9 +1,9 @@
-"""docs/observability.md's tables, made of the rows in which the code states its metrics.
+"""Makes the tables of docs/observability.md from the rows in which the code states its metrics.
 
     python dev/metrics_table.py            # print them
     python dev/metrics_table.py --write    # between the document's marks
 
-A test compares the document with what this prints, and what processes show with the rows.
+Tests compare the document with this output, and the metrics that processes export with the rows.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def _table(title: str, rows: Iterable[MetricRow]) -> str:
 
 
 def _series(row: MetricRow) -> str:
-    """Return labels and number of series, without what the page says of all rows."""
+    """Return labels and number of series of a metric as text, without what the page says of all
+    rows."""
     labels = row.labels[2:] if row.labels[:2] == operator.CLUSTER else row.labels
     shown = ", ".join(f"`{label}`" for label in labels)
     number = "" if row.series in ("1", operator.EACH_LED) else row.series
@@ -82,7 +83,7 @@ def _rules() -> list[dict[str, Any]]:
 
 
 def written(text: str) -> str:
-    """The document with the tables as they are now."""
+    """Return the document with up-to-date tables."""
     begin, end = MARKS
     before, rest = text.split(begin, 1)
     _, after = rest.split(end, 1)

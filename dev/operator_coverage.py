@@ -1,7 +1,9 @@
-"""`make coverage-operator`: which lines of the operator's deciding rooms simulated runs take.
+"""`make coverage-operator`: measures which lines of the operator's deciding modules are executed in
+simulated runs.
 
-Eighteen runs of the simulator, three of each profile that is about the operator and three of any.
-Ends non-zero when they take fewer lines than `LEAST_PERCENT`.
+It makes eighteen runs of the simulator: three of each profile that is about the operator, and three
+of any profile. The exit code is not 0 if they execute a smaller share of the lines than
+`LEAST_PERCENT`.
 """
 
 import logging

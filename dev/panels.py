@@ -1,6 +1,6 @@
-"""What a Prometheus answers to the queries of a dashboard's panels: tests look at it.
+"""Runs the queries of a dashboard's panels against a Prometheus and returns the results, for tests.
 
-Only `looked_up` asks.
+Only `looked_up` sends requests.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RATE_INTERVAL = "10s"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """The time that is shown, in Unix seconds."""
+    """The period that a dashboard shows, in Unix seconds."""
 
     begin_s: float
     end_s: float
@@ -37,7 +37,8 @@ class Found:
 
 
 def chosen(text: str, labels: Mapping[str, str]) -> str:
-    """Return a query with these values chosen, and all values of the other labels."""
+    """Return the query with the stated label values chosen, and with all values of the other
+    labels."""
     text = text.replace("$__rate_interval", RATE_INTERVAL)
     return re.sub(r"\$(\w+)", lambda found: labels.get(found[1], ".*"), text)
 

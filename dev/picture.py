@@ -1,8 +1,8 @@
-"""The README's pictures, made from a run of `make demo`: its output and Spark's report.
+"""Makes the README's pictures from a run of `make demo`: its output and Spark's report.
 
 `python -m dev.picture` runs the demo and writes `docs/pictures/demo.svg`, the end of its output,
-and `docs/pictures/report.svg`, the head and two plots of `build/demo/report.html`.  Nothing in them
-is drawn by hand; a demo that falls short leaves the pictures as they were.
+and `docs/pictures/report.svg`, the head and two plots of `build/demo/report.html`. Nothing in them
+is drawn by hand. If the demo fails, the pictures stay unchanged.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from rich.text import Text
 
 PICTURES = ROOT / "docs" / "pictures"
 COLUMNS = 110
-"""The width of the demo's output if it is not a terminal."""
+"""Width of the demo's output in characters, if it is not a terminal."""
 DEMO_S = 900
 LAST_STEP = "what to type next:"
 SHOWN = ("Throughput", "How long writes to each partition stood still")
-"""Plots of the report in which a stall of writes is seen, by the beginnings of their headings."""
+"""Plots of the report that show a stall of writes, by the beginnings of their headings."""
 WIDTH, MARGIN, PLOT_HEIGHT, HEAD_HEIGHT = 900, 20, 220, 110
-"""In pixels; a plot is 860 wide (`plimsoll_spark.svg`)."""
+"""Sizes in pixels. A plot is 860 pixels wide (`plimsoll_spark.svg`)."""
 PLOT = re.compile(r'<h2>(.*?)</h2><p class="about">(.*?)</p><svg\b[^>]*>(.*?)</svg>', re.DOTALL)
 FONTS_FROM_THE_NET = re.compile(r"@font-face \{.*?\}", re.DOTALL)
 
@@ -43,17 +43,16 @@ def end_of(output: str) -> str:
 
 
 def terminal(output: str) -> str:
-    """SVG of a terminal that shows `output`; it fetches nothing, not even its font."""
+    """Return an SVG image of a terminal that shows `output`. It fetches nothing, not even its
+    font."""
     console = Console(record=True, width=COLUMNS, file=StringIO(), force_terminal=True)
     console.print(Text.from_ansi(output))
     return FONTS_FROM_THE_NET.sub("", console.export_svg(title="make demo"))
 
 
 def plots(report: str) -> str:
-    """SVG of the report's head and of its plots in `SHOWN`, in the report's own style.
-
-    Raises ValueError when the report has no such parts.
-    """
+    """Return an SVG image of the report's head and of its plots in `SHOWN`, in the report's own
+    style. Raises ValueError if the report has no such parts."""
     (style,) = re.findall(r"<style>(.*?)</style>", report, re.DOTALL)
     head = [_found(rf"<{tag}[^>]*>(.*?)</", report) for tag in ("h1", 'p class="about"')]
     verdict = _found(r'<p class="verdict[^>]*>(.*?)</p>', report)
@@ -93,7 +92,8 @@ def _found(pattern: str, text: str) -> str:
 
 
 def _text(y: int, style: str, content: str) -> str:
-    """One line of text at `y`; `content` is HTML of which the words are taken."""
+    """Return one line of text at height `y` as SVG. `content`: HTML, of which only the text is
+    used."""
     words = unescape(re.sub(r"<[^>]*>", "", content)).replace("\xa0", " ")
     return f'<text x="{MARGIN}" y="{y}" class="{escape(style)}">{escape(words)}</text>'
 

@@ -1,4 +1,6 @@
-"""Whether this machine had too much to do while something ran, or waited: by /proc/stat."""
+"""Measures how busy this machine's processors were while something ran or waited, from
+/proc/stat.
+"""
 
 import os
 from pathlib import Path
@@ -8,14 +10,16 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def read() -> tuple[float, float, float]:
-    """Return the seconds of all processors that were busy, idle, and stolen by other machines."""
+    """Return the total seconds for which this machine's processors were busy, idle, and used by
+    other virtual machines."""
     words = STAT.read_text().split("\n", 1)[0].split()
     user, nice, system, idle, waiting, irq, softirq, stolen = (int(n) / TICKS for n in words[1:9])
     return user + nice + system + irq + softirq, idle + waiting, stolen
 
 
 class Busy:
-    """The processors of this machine from now on, with pods and all other programs."""
+    """Measures how busy this machine's processors are from its creation on, with pods and all other
+    programs."""
 
     def __init__(self) -> None:
         self._began = read()

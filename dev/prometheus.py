@@ -1,8 +1,8 @@
 """A real Prometheus with an Alertmanager, on loopback, for tests and pictures.
 
-`Prometheus` is a context: both programs run inside it, as `dev/prometheus.sh` fetches them, and end
-with it, or with this process.  Alertmanager tells every notification to a listener here at once, so
-`notifications` has what a person would have been told.
+`Prometheus` is a context manager. Both programs, which `dev/prometheus.sh` fetches, run until it is
+left or this process ends. Alertmanager sends every notification to a listener here at once, so
+`notifications` holds what a person would have received.
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Something to scrape: `host:port`, and the labels of what comes from there."""
+    """A target to scrape: `host:port`, and the labels that its series get."""
 
     address: str
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
 class Prometheus:
-    """`rules`: groups as in a rules file.  What is to be scraped, `watch` says; an answer that
-    takes longer than `interval_s` is none."""
+    """Prometheus and Alertmanager. `rules`: groups as in a rules file. `watch` sets the targets to
+    scrape. A scrape that takes longer than `interval_s` seconds fails."""
 
     def __init__(
         self, folder: Path, rules: Sequence[Mapping[str, Any]] = (), interval_s: int = INTERVAL_S
@@ -117,7 +117,8 @@ class Prometheus:
     # --- what it knows ----------------------------------------------------------------------------
 
     def query(self, text: str) -> list[Series]:
-        """Now.  Raises RuntimeError with Prometheus' sentence for a query that it refuses."""
+        """Run a query at the present time. Raises RuntimeError with Prometheus' message if it
+        refuses the query."""
         found = self._ask("query", {"query": text})
         if found["resultType"] == "scalar":
             return [_series({"metric": {}, "values": [found["result"]]})]
@@ -126,7 +127,8 @@ class Prometheus:
     def over_time(
         self, text: str, begin_s: float, end_s: float, step_s: float = 1.0
     ) -> list[Series]:
-        """Query from one Unix time to another. Raises RuntimeError."""
+        """Run a query over the period from `begin_s` to `end_s` (Unix seconds), with a value every
+        `step_s` seconds. Raises RuntimeError."""
         asked = {"query": text, "start": begin_s, "end": end_s, "step": step_s}
         return [_series(one) for one in self._ask("query_range", asked)["result"]]
 
@@ -229,7 +231,7 @@ class Prometheus:
         return begun.enter_context(HeldPorts()).pick()
 
     def _start(self, begun: ExitStack, port: int, program: str, *arguments: str) -> None:
-        """Start a program and wait until it is ready; its log is in the folder."""
+        """Start a program and wait until it is ready. Its log goes to the folder."""
         name = Path(program).name
         log = begun.enter_context((self.folder / f"{name}.log").open("ab"))
         command = [sys.executable, "-m", "plimsoll_process.parent", str(os.getpid()), program]

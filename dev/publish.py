@@ -1,12 +1,13 @@
-"""`make images VERSION=…` and `make chart VERSION=…`: what is installed elsewhere, with SBOMs.
+"""`make images VERSION=…` and `make chart VERSION=…`: build the images and the chart for
+installation elsewhere, with SBOMs.
 
 Images are named REGISTRY/plimsoll/NAME:VERSION, so that the chart's value `image.registry` finds
 all three, and pushed when a registry is given.  The chart is packaged into `dist/` with the tags of
 these images, and pushed when a registry (oci://…) is given.  Beside each artefact lies its SBOM in
 `dist/` (CycloneDX JSON).
 
-BUILDER is docker, podman or buildah, the first that is installed unless it is said; BUILD_FLAGS are
-given to its build, such as `--build-arg BASE=…`, or `--secret id=pip,src=pip.conf` for a package
+BUILDER is docker, podman or buildah; default is the first that is installed. BUILD_FLAGS are passed
+to its build command, such as `--build-arg BASE=…`, or `--secret id=pip,src=pip.conf` for a package
 index of your own.
 """
 
@@ -33,18 +34,22 @@ BUILDERS = ("docker", "podman", "buildah")
 IMAGES = ("operator", "broker", "spark")
 """Targets of the Dockerfile."""
 STEP_S = 3_600
-"""The limit of one command: Spark's image, without a cache, on a slow line."""
+"""Bound on the seconds of one command: building Spark's image without a cache, over a slow
+connection."""
 
 Run = Callable[[Sequence[str], str], str]
-"""Runs a command with a text as its standard input; its standard output."""
+"""Function that runs a command with a text as its standard input, and returns its standard
+output."""
 
 
 class CannotPublish(Exception):
-    """A sentence for the user."""
+    """Raised if images or chart cannot be built or pushed. The message is a sentence for the
+    user."""
 
 
 def run_command(command: Sequence[str], stdin: str = "") -> str:
-    """Raises CannotPublish when it fails or takes over `STEP_S`."""
+    """Run a command and return its standard output. Raises CannotPublish if it fails or takes
+    longer than `STEP_S` seconds."""
     print("+", shlex.join(command), file=sys.stderr, flush=True)
     try:
         done = subprocess.run(
@@ -59,12 +64,14 @@ def run_command(command: Sequence[str], stdin: str = "") -> str:
 
 
 def own_version() -> str:
-    """Return the version of the sources: the wheel's, which `plimsoll version` prints."""
+    """Return the version of the sources, which is the wheel's and which `plimsoll version`
+    prints."""
     return str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
 
 
 def checked_version(version: str, own: str) -> str:
-    """The release's number, MAJOR.MINOR.  Raises CannotPublish for a version of other sources."""
+    """Return the release (MAJOR.MINOR) of the stated version. Raises CannotPublish if the sources
+    are of another version."""
     if version != own and not re.fullmatch(re.escape(own) + r"-[0-9A-Za-z.-]+", version):
         raise CannotPublish(
             f"VERSION={version}, but these sources are {own} (pyproject.toml): give {own}, or"
@@ -75,16 +82,16 @@ def checked_version(version: str, own: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Artefacts:
-    """The artefacts to publish: version, registry, commands and target."""
+    """The images and the chart to build: their version, the registry, and the commands to use."""
 
     version: str
     registry: str
-    """Without a slash at its end; empty: nothing is pushed."""
+    """The registry, without a slash at its end; empty: nothing is pushed."""
     dist: Path
     run: Run
 
     def images(self, builder: str, flags: Sequence[str] = ()) -> list[str]:
-        """Build all three, then push them; their names."""
+        """Build all three images, then push them. Return their names."""
         self.dist.mkdir(parents=True, exist_ok=True)
         self.run([str(ROOT / "spark" / "jars.sh")], "")
         names = [self._built(name, builder, flags) for name in IMAGES]
@@ -104,7 +111,8 @@ class Artefacts:
         return tagged
 
     def chart(self, release: str) -> Path:
-        """Package it with the names of this version's images; its archive."""
+        """Package the chart with the names of this version's images. Return the path of the
+        archive."""
         source = self.dist / "chart" / CHART.name
         shutil.rmtree(source, ignore_errors=True)
         shutil.copytree(CHART, source)
@@ -137,10 +145,8 @@ def contents(image: str, builder: str, run: Run) -> str:
 
 
 def with_images(values: str, release: str, version: str) -> str:
-    """The chart's values with this version's tags.  Raises CannotPublish when a line is not there.
-
-    Lines are replaced, so that the comments stay, which say what each value is for.
-    """
+    """Return the chart's `values.yaml` with the tags of this version. Only single lines are
+    replaced, so that the comments stay. Raises CannotPublish if such a line is missing."""
     lines = {
         '  tag: ""\n': f'  tag: "{version}"\n',
         f'    "{release}": plimsoll/broker:{release}\n': (
@@ -156,7 +162,8 @@ def with_images(values: str, release: str, version: str) -> str:
 
 
 def builder_of(environment: Mapping[str, str]) -> str:
-    """Raises CannotPublish when none is installed."""
+    """Return the command that builds images: the environment's BUILDER, else the first installed
+    one. Raises CannotPublish if there is none."""
     wanted = environment.get("BUILDER")
     found = next(filter(shutil.which, [wanted] if wanted else BUILDERS), None)
     if found is None:

@@ -1,4 +1,5 @@
-"""`make quick`: what one runs before a commit, in 100 s of processor time on two processors.
+"""`make quick`: the tests to run before a commit, in about 100 s of processor time on two
+processors.
 
 The gates of `dev/check.sh` and a few simulated clusters run beside the unit tests, of which
 pytest-xdist runs two files at a time. Left out: unit tests with the mark `slow` (over half a second
@@ -13,7 +14,7 @@ from dev.tier_lanes import MARKED, ROOT, TIERS
 from dev.tiers import LOGS, PYTHON, environment
 
 LIMIT_S = 1_200
-"""The limit on a busy machine."""
+"""Bound on the seconds of a run, on a busy machine."""
 (UNIT,) = (tier.selection(long=False) for tier in TIERS if tier.name == "unit")
 # The gates run tests/test_tidy.py themselves.
 TESTS = [

@@ -1,9 +1,9 @@
-"""Prints what an image installs, one requirement a line: `requirements.py broker`.
+"""Prints the Python requirements of an image, one a line: `requirements.py broker`.
 
 `pyproject.toml` names the libraries of each image under [tool.plimsoll.images]; their versions
-stand once, among the requirements of the distribution.  Called while images are built, so that the
-libraries are a layer that does not change with our own sources.  `requirements.py build` prints
-what building the wheel needs.  Standard library only.
+stand once, among the requirements of the distribution. Called while images are built, so that the
+libraries are a layer that does not change with our own sources. `requirements.py build` prints the
+requirements for building the wheel. It uses the standard library only.
 """
 
 import re
@@ -16,7 +16,8 @@ NAME = re.compile(r"[\w.-]+")
 
 
 def requirements(pyproject: Path, image: str) -> list[str]:
-    """Raises KeyError for an unknown image, and for a library that nothing else requires."""
+    """Return the requirements of an image, with versions. Raises KeyError for an unknown image, and
+    for a library that is not among the requirements of the distribution."""
     content = tomllib.loads(pyproject.read_text())
     if image == "build":
         return list(content["build-system"]["requires"])

@@ -1,4 +1,4 @@
-"""Software bills of materials, CycloneDX 1.6 as JSON: of images and of the chart.
+"""Builds software bills of materials (SBOMs) of images and of the chart, as CycloneDX 1.6 in JSON.
 
 Called by `dev/publish.py`, which writes each beside its artefact.
 """
@@ -40,7 +40,8 @@ def _component(row: Mapping[str, str]) -> Component:
 
 
 def chart_components(images: Iterable[str]) -> list[Component]:
-    """The images that a chart names, as they are pulled."""
+    """Return a component for each image that the chart names, by the name under which it is
+    pulled."""
     found = []
     for image in sorted(images):
         name, _, tag = image.rpartition(":")
@@ -51,7 +52,8 @@ def chart_components(images: Iterable[str]) -> list[Component]:
 
 
 def write_sbom(path: Path, subject: Component, components: Iterable[Component]) -> None:
-    """`subject` is what is described."""
+    """Write an SBOM to a file. `subject`: the component that it describes; `components`: the
+    contents."""
     bom = Bom(components=components)
     bom.metadata.component = subject
     bom.register_dependency(subject, list(bom.components))

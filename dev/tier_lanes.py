@@ -1,9 +1,10 @@
-"""The tiers of `make test`, and the lanes that they run in.
+"""Lists the tiers of `make test`, and the lanes in which they run.
 
-`dev/tiers.py` runs them. On Kubernetes all tests share one release of the chart, in three stages:
-those that only use it; those that kill or restart one of its pods, after which another leads within
-seconds; then, one by one, those that upgrade it, stop all of its pods or cut them off, or must be
-the only ones that kill one. pytest-xdist runs two files of the first two stages at a time.
+`dev/tiers.py` runs the tiers. On Kubernetes all tests share one release of the chart, in three
+stages: tests that only use the release; tests that kill or restart one of its pods, after which
+another pod leads within seconds; then, one by one, tests that upgrade the release, stop or
+disconnect all its pods, or must be the only ones that kill a pod. pytest-xdist runs two files of
+the first two stages at a time.
 """
 
 import enum
@@ -13,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LONG = re.compile(r"(?<!\")pytest\.mark\.long\b")
-"""The mark, but in no string."""
+"""Matches the mark `long` in a test's source, but not within a string."""
 
 
 class Lane(enum.Enum):
@@ -33,7 +34,7 @@ PATIENT = frozenset({Lane.COMPUTING, Lane.SIMULATION})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:
-    """A set of tests that need the same things around them."""
+    """A set of tests that need the same environment."""
 
     name: str
     about: str

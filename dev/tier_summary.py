@@ -11,7 +11,8 @@ from pathlib import Path
 SLOWEST = 10
 FAILURES_TOLD = 10
 REASON_LINES = 3
-"""The lines of one failure; fewer when more failed, so that all take `FAILURES_LINES` at most."""
+"""Maximum lines printed of one failure. If more tests failed, fewer lines are printed of each, so
+that all take at most `FAILURES_LINES`."""
 FAILURES_LINES = 20
 LINE_WIDTH = 160
 LOG_TAIL_BYTES = 4000
@@ -20,7 +21,7 @@ PROGRESS_WIDTH = 100
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A test that failed, or a tier that came to no report."""
+    """A test that failed, or a tier that ended without a report."""
 
     name: str
     # The first lines are printed.
@@ -44,14 +45,15 @@ class Outcome:
     failures: list[Failure] = field(default_factory=list)
 
     def explain(self, log: Path) -> None:
-        """Explain a failure without a report of a test by the end of the output."""
+        """If the tier failed without a report about a test, explain that by the end of its
+        output."""
         if self.failed and not self.failures:
             lines = [self.note, *last_lines(log, REASON_LINES - bool(self.note))]
             self.failures.append(Failure(self.name, "\n".join(lines)))
 
 
 def last_lines(log: Path, count: int) -> list[str]:
-    """Return those that say something; none without a log."""
+    """Return the last `count` lines of a log that are not blank; [] without a log."""
     if not log.exists():
         return []
     with log.open("rb") as file:
@@ -66,7 +68,8 @@ def progress(log: Path) -> str:
 
 
 def judge(outcome: Outcome, code: int, report: Path, limit_s: int) -> None:
-    """Judge by pytest's own report; a tier without one did not get as far as testing."""
+    """Set the outcome by pytest's report. A tier without a report ended before its tests. `code`:
+    the exit code of pytest."""
     if code == 124:
         outcome.note = f"stopped at its limit of {limit_s} s"
     elif code != 0:
@@ -87,7 +90,7 @@ def judge(outcome: Outcome, code: int, report: Path, limit_s: int) -> None:
 
 
 def failures_of(case: ET.Element) -> list[Failure]:
-    """A test can fail, and the end of its fixtures after it."""
+    """Return the failures of a test: it can fail itself, and its fixtures after it."""
     name = f"{case.get('classname', '')}::{case.get('name', '')}"
     return [
         Failure(name, found.get("message") or found.text or "")
@@ -114,7 +117,8 @@ def told(outcomes: list[Outcome]) -> list[str]:
 
 
 def summary(outcomes: list[Outcome], seconds: float, where: str = "") -> int:
-    """Print it and return the exit code. `where`: what the machine's processors did meanwhile."""
+    """Print the summary of all tiers and return the exit code. `where`: a sentence on how busy the
+    machine was."""
     slow = sorted(
         ((took, name, one.name) for one in outcomes for took, name in one.tests), reverse=True
     )

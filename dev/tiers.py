@@ -1,9 +1,9 @@
 """`make test` and `make long`: every tier, in lanes beside each other, then one summary.
 
-`make long` (`--long`) runs the tests with the mark `long`, which `make test` leaves out. A real
-Kubernetes waits most of the time, and so do local clusters and their clients: each has lanes. What
-only computes runs beside all of it at the lowest priority. `dev/tier_lanes.py` says what runs in
-which lane.
+`make long` (`--long`) runs the tests with the mark `long`, which `make test` leaves out. Tests on
+Kubernetes wait most of the time, and so do tests of local clusters and their clients, so each kind
+has lanes of its own. Tests that only compute run at the same time, at the lowest priority.
+`dev/tier_lanes.py` assigns tiers to lanes.
 
 A failing tier does not stop the others. Each tier's output is in `.cache/tests/`; failures are
 printed. `python -m dev.tiers unit integration` runs just those, `e2e` all tiers with names that
@@ -33,21 +33,22 @@ FAILURE_LINES = 300
 TIMED_OUT = 124
 STEP_LIMIT_S = 1800
 LONG_LIMIT_S = 3 * 3600
-"""The limit of one tier of `make long`."""
+"""Bound on the seconds of one tier of `make long`."""
 PATIENCE_S = 3600
-"""The limit of one test that gets only the processor time that others leave."""
+"""Bound on the seconds of one test that gets only the processor time that others leave."""
 
 
 def environment() -> dict[str, str]:
-    """Return ours, but that Python keeps what it compiled. Many containers forbid it
-    (PYTHONDONTWRITEBYTECODE); then each of a thousand processes compiles what it imports, half of
-    what starting it costs."""
+    """Return this process's environment variables, changed so that Python keeps compiled files.
+    Many containers forbid that (PYTHONDONTWRITEBYTECODE); then each of a thousand processes
+    compiles what it imports, which is half the cost of starting it."""
     return {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 class Run:
-    """One call of this script: its children, each in a process group of its own, so that one that
-    hangs takes its children along; what has ended, and what is under way."""
+    """One run of this script: its child processes, each in a process group of its own, so that a
+    child that hangs can be killed with its own children; and the tiers that have ended or are
+    running."""
 
     def __init__(self, *, live: bool, long: bool = False) -> None:
         # True if the output of the only tier is shown as it comes.
@@ -66,8 +67,8 @@ class Run:
     def child(
         self, command: list[str], limit_s: float, output: TextIO | None, *, patient: bool = False
     ) -> tuple[int, float]:
-        """Return a child's exit code, and the seconds of a processor of it and of all that it
-        waited for."""
+        """Run a child process. Return its exit code, and the seconds of processor time that it and
+        its descendants used."""
         if self._ended:
             return 130, 0.0
         process = subprocess.Popen(
@@ -98,13 +99,14 @@ class Run:
         return code, used.ru_utime + used.ru_stime
 
     def end(self) -> None:
-        """End all children, and start no more."""
+        """Kill all child processes, and start no more."""
         self._ended = True
         for pid in list(self._children):
             os.killpg(pid, signal.SIGTERM)
 
     def step(self, name: str, about: str, *commands: list[str]) -> bool:
-        """Run commands that must succeed, one after another; they count as one test."""
+        """Run commands that must succeed, one after another. Together they count as one test in the
+        summary. Return True if all succeeded."""
         outcome = Outcome(name=name)
         with self._output(outcome, about) as output:
             good = True
@@ -118,7 +120,7 @@ class Run:
         return good
 
     def tiers(self, tiers: list[Tier]) -> None:
-        """Run tiers in turn."""
+        """Run tiers one after another."""
         for tier in tiers:
             self.tier(tier)
 
@@ -144,7 +146,8 @@ class Run:
 
     @contextmanager
     def _output(self, outcome: Outcome, about: str) -> Iterator[TextIO | None]:
-        """Yield the children's output, None for the terminal; then count and print the outcome."""
+        """Yield the file for the child processes' output, None for the terminal. Afterwards count
+        and print the outcome."""
         began, log = time.monotonic(), LOGS / f"{outcome.name}.log"
         self.say(f"{outcome.name}: {about}")
         with nullcontext() if self.live else log.open("w") as output:
@@ -177,7 +180,7 @@ class Run:
 
 
 def beside(run: Run, tiers: list[Tier], *, everything: bool) -> None:
-    """Run all lanes until the last is done."""
+    """Run all lanes at the same time, until the last has ended."""
     of = {lane: [tier for tier in tiers if tier.lane is lane] for lane in Lane}
 
     def computing() -> None:
@@ -200,7 +203,8 @@ def beside(run: Run, tiers: list[Tier], *, everything: bool) -> None:
 
 
 def on_kubernetes(run: Run, of: dict[Lane, list[Tier]]) -> None:
-    """Start Kubernetes and install the release, if tiers need them; build what others need."""
+    """Start Kubernetes and install the release if some tiers need them. Build what other tiers
+    need."""
     up, images = [NODE, "up", "images"], [str(ROOT / "dev" / "images.sh")]
     on_node = bool(of[Lane.RELEASE] or of[Lane.BARE_NODE])
     good = not on_node or run.step("kubernetes", "Kubernetes with our images", up, images)
@@ -218,7 +222,7 @@ def on_kubernetes(run: Run, of: dict[Lane, list[Tier]]) -> None:
 
 
 def install(run: Run, needed: bool) -> None:
-    """Build helm and promtool from their modules; the unit tier waits for them."""
+    """Build helm and promtool from their Go modules if `needed`; the unit tier waits for them."""
     try:
         if needed:
             run.step("tools", "helm, promtool", [NODE, "install"])

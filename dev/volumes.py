@@ -1,9 +1,9 @@
 """Provisions `local` volumes on the development node: a folder and a volume object per claim.
 
-Called by node.sh as a host process. Decides nothing about the product: it answers claims of any
-StorageClass whose provisioner is `plimsoll.dev/local`, and removes what is released. Kubernetes has
-a `local` volume type but nothing that makes such volumes on demand, and `hostPath` volumes, which
-need no provisioner, ignore `fsGroup`, so pods that are not root could not write to them.
+Called by node.sh as a host process. It creates volumes for claims of any StorageClass with the
+provisioner `plimsoll.dev/local`, and removes released ones. Kubernetes has a `local` volume type
+but no provisioner for it, and `hostPath` volumes, which need none, ignore `fsGroup`, so that pods
+that are not root could not write to them.
 
 Standard library only: it runs before any virtual environment exists.
 """
@@ -36,7 +36,7 @@ Json = dict[str, Any]
 
 
 class ApiRefusal(Exception):
-    """The API server answered, and not with success."""
+    """Raised if the API server answers with an error."""
 
     def __init__(self, status: int, body: str) -> None:
         super().__init__(f"HTTP {status}: {body[:500]}")
@@ -77,7 +77,7 @@ class Api:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provisioner:
-    """Turns one claim, or one released volume, into the calls that it asks for."""
+    """Creates the volume for one claim, or removes one released volume."""
 
     api: Api
     folder: Path
@@ -167,7 +167,8 @@ Work = queue.Queue[tuple[str, Json]]
 
 
 def follow(api: Api, path: str, work: Work, stopping: threading.Event) -> None:
-    """List, then watch, then list again: nothing is missed, and a dead API server is waited for."""
+    """List the objects at `path`, then watch them, then list again, until `stopping` is set. Put
+    each into `work`. No object is missed, and an API server that does not answer is waited for."""
     pause_s = 0.1
     while not stopping.is_set():
         try:
@@ -187,7 +188,8 @@ def follow(api: Api, path: str, work: Work, stopping: threading.Event) -> None:
 
 
 def serve(provisioner: Provisioner, work: Work, stopping: threading.Event) -> None:
-    """Do what the queue says; what the API server does not take comes back with the next list."""
+    """Handle the objects in the queue until `stopping` is set. If the API server refuses a request,
+    the next list brings the object again."""
     handlers = {CLAIMS: provisioner.on_claim, VOLUMES: provisioner.on_volume}
     while not stopping.is_set():
         try:

@@ -1,4 +1,4 @@
-"""HangWatch: ends a process whose event loop hangs, and leaves a process alone that only gets too
+"""HangWatch: ends a process with an event loop that hangs, and leaves a process alone that only gets too
 little processor time.
 
 Entry points start one in the event loop. It replaces a kubelet's liveness probe: a kubelet cannot

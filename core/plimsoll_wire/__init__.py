@@ -1,1 +1,3 @@
-"""Bytes and messages, without I/O: framing, Kafka messages, record batches, private messages."""
+"""Encodes and decodes what is sent and stored, without I/O: frames, Kafka messages, record batches,
+and the private messages between brokers and controller.
+"""

@@ -1,8 +1,9 @@
-"""The supported Kafka APIs and their versions, and what advertising them promises.
+"""The supported Kafka APIs and their versions.
 
-Called by the broker's dispatch (which advertises what it really has a handler for) and by the
-codecs.  Never decides what a handler does.  Source: the protocol's client-facing table and its
-negotiation rules; clients infer a broker's release from these maxima, so they move together.
+Called by the broker's dispatch, which advertises only APIs that have a handler, and by the codecs.
+This module does not decide what a handler does. Source: the protocol's client-facing table and its
+negotiation rules. Clients infer a broker's release from the highest versions, so these are raised
+together.
 """
 
 from __future__ import annotations

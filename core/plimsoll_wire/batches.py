@@ -1,8 +1,8 @@
 """Record batches (magic 2) as bytes: read the header, check the CRC, stamp offset and epoch.
 
-Called by the produce path, the followers and the log.  Never decompresses and never looks at a
-record: a batch is opaque but for its 61-byte header.  Base offset and leader epoch lie outside the
-CRC, so a leader stamps them without touching the rest.  Source: the protocol's RecordBatch v2.
+Called by the produce path, the followers and the log. This module never decompresses a batch and
+never looks at a record: only the 61-byte header is read. Base offset and leader epoch lie outside
+the CRC, so a leader stamps them without changing the rest. Source: the protocol's RecordBatch v2.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ Buffer = bytes | bytearray | memoryview
 
 HEADER_SIZE = 61
 LENGTH_END = 12
-"""The length field counts the bytes after itself; it ends here."""
+"""Position in a batch at which its length field ends. The length counts the bytes after this
+position."""
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _BASE_OFFSET = struct.Struct(">q")
@@ -29,7 +30,8 @@ _ATTRIBUTES = struct.Struct(">h")
 _MAX_TIMESTAMP = struct.Struct(">q")
 _PLACE = struct.Struct(">qiibI2xi")
 _STEP = struct.Struct(">qi11xi")
-"""Base offset, length and last offset delta: all that a walk over batches needs."""
+"""Layout of base offset, length and last offset delta, the fields that are needed to go from batch
+to batch."""
 
 _CRC_AT = 17
 _CRC_FROM = 21
@@ -43,7 +45,8 @@ LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
 DELETE_HORIZON = 0x40
-"""The base timestamp says from when on the batch's tombstones may go (KIP-534)."""
+"""Bit of the attributes: the base timestamp holds the time from which the batch's tombstones may be
+removed (KIP-534)."""
 CODEC_MAX = 4
 
 
@@ -61,7 +64,7 @@ class BadBatch(Enum):
 
 
 class BatchError(Exception):
-    """Bytes are not a valid batch; `position` is where the batch should start."""
+    """Raised if bytes are not a valid batch. `position`: where the batch should start."""
 
     def __init__(self, reason: BadBatch, position: int) -> None:
         super().__init__(f"{reason.value} (at byte {position})")
@@ -110,8 +113,8 @@ class BatchHeader(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """Return the offset after the batch: its last offset plus one. Not base offset plus record
-        count: compaction leaves holes."""
+        """Return the offset after the batch: its last offset plus one. It may be more than base
+        offset plus record count, since compaction removes records."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
@@ -128,8 +131,8 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """Return the time from which the batch's tombstones may be removed, or None if no cleaner
-        has seen one."""
+        """Return the time (milliseconds since 1970) from which the batch's tombstones may be
+        removed, or None if no cleaner has set it."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
     @property
@@ -142,8 +145,8 @@ class BatchHeader(NamedTuple):
 
 
 _made: Callable[[tuple[int, ...]], BatchHeader] = partial(tuple.__new__, BatchHeader)
-"""Builds a header from all fields. Called for every batch on every broker; calling the class with
-thirteen arguments takes three times as long."""
+"""Builds a header from a tuple of all fields. It is called for every batch on every broker, and
+calling the class with thirteen arguments takes three times as long."""
 
 
 def placed(header: BatchHeader, base_offset: int, leader_epoch: int) -> BatchHeader:
@@ -181,8 +184,8 @@ def peek_header(data: Buffer, position: int = 0) -> BatchHeader:
 
 
 def iter_headers(data: Buffer) -> Iterator[BatchHeader]:
-    """Yield the headers of the adjacent batches in `data`. Raises BatchError at the first that is
-    incomplete or invalid."""
+    """Yield the headers of the batches that follow one another in `data`. Raises BatchError at the
+    first that is incomplete or invalid."""
     position = 0
     end = len(data)
     while position < end:
@@ -272,13 +275,11 @@ def check_places(
     *,
     holes: bool,
 ) -> None:
-    """Check that whole batches read from a log are those written there. Raises BatchError.
-
-    Each batch must begin where the one before ends, the first at `base_offset`; have the leader
-    epoch that `epoch_at` returns for its offset; and have a matching CRC. `holes`: True if offsets
-    between batches may be unused. `position`: of the first batch in its file, for the error's
-    position.
-    """
+    """Check that whole batches read from a log are those that were written there. Raises
+    BatchError. Each batch must begin at the offset where the previous one ends, the first at
+    `base_offset`; it must have the leader epoch that `epoch_at` returns for its offset, and a
+    matching CRC. `holes`: True if offsets between batches may be unused. `position`: byte position
+    of the first batch in its file, to which the error's position is relative."""
     view = data if isinstance(data, memoryview) else memoryview(data)
     unpack, crc_of = _PLACE.unpack_from, crc32c
     at, size, term = 0, len(view), -1

@@ -18,10 +18,11 @@ from plimsoll_wire.records import BadRecords
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 CODECS = {"uncompressed": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
-"""Codecs by the values of `compression.type`, without `producer`."""
+"""Codecs by the values of the config `compression.type`; its value `producer` is left out."""
 
 OPENED_BYTES_MAX = 32 * 1024 * 1024
-"""Bound on one decompressed batch of a client; a Produce that exceeds it is refused."""
+"""Bound on the bytes of one decompressed batch of a client. A Produce that exceeds it is
+refused."""
 _GUESS_BYTES = 16 * 1024
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_SIZE = 16
@@ -29,16 +30,17 @@ _BLOCK = struct.Struct(">i")
 _XERIAL_HEADER = _XERIAL + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _LZ4_HEADER = bytes.fromhex("04224d18604082")
-"""Blocks of at most 64 KiB that do not refer to each other: the Java client reads no others."""
+"""Header of an LZ4 frame with independent blocks of at most 64 KiB, the only kind that the Java
+client reads."""
 _LZ4_BLOCK_BYTES = 64 * 1024
 _LZ4_BLOCK = struct.Struct("<I")
 _LZ4_STORED = 0x80000000
 _FULL = "failed to write whole buffer"
-"""cramjam's message for an output that exceeds the buffer."""
+"""Message of the library cramjam for an output that exceeds the buffer."""
 
 
 class TooLarge(BadRecords):
-    """The decompressed records exceed the limit."""
+    """Raised if the decompressed records exceed the limit."""
 
 
 def opened(codec: int, data: bytes | memoryview, limit: int) -> bytes:

@@ -1,11 +1,12 @@
 """The private messages between a broker and its controller, as bytes.
 
-Kafka's framing and request header (v1) with keys of our own, so that the same framer and the same
-tools see both; the body is MessagePack of `plimsoll_core.messages`.  The controller's server and
-the broker's controller client call it; it never does I/O and never decides.  Whatever does not
-decode is the peer's fault: `MalformedControlMessage`, and the connection is closed.
+They have Kafka's framing and request header (v1) with API keys of our own, so that the same framer
+and tools read both; the body is MessagePack of `plimsoll_core.messages`. The controller's server
+and the broker's controller client call this module, which does no I/O and decides nothing. Bytes
+that cannot be decoded are the peer's fault: they raise `MalformedControlMessage`, and the
+connection is closed.
 
-Why not Kafka's own requests: docs/design/003-broker-to-controller.md.
+The reason for not using Kafka's own requests: docs/design/003-broker-to-controller.md.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from plimsoll_core.messages.requests import Answer, BrokerRequest, Refused
 
 VERSION = 0
 REQUEST_BYTES_MAX = 16 * 1024 * 1024
-"""No request is larger: a proposal for 100,000 partitions fits."""
+"""Bound on the bytes of a request. A proposal for 100,000 partitions is smaller."""
 REPLY_BYTES_MAX = 256 * 1024 * 1024
-"""A compressed image of 100,000 partitions, with room."""
+"""Bound on the bytes of a reply. A compressed image of 100,000 partitions is smaller."""
 
 
 class ControlKey(IntEnum):
@@ -38,7 +39,7 @@ class ControlKey(IntEnum):
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
     """A broker's request to the controller of one cluster. `controller_epoch`: the highest that the
-    broker has seen."""
+    broker knows."""
 
     cluster_id: UUID
     controller_epoch: ControllerEpoch
@@ -46,14 +47,12 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommandReply(msgspec.Struct, frozen=True, kw_only=True):
-    """A controller's answer to a Command.
-
-    `unconfirmed`: True if the controller could not confirm that it still is the controller; the
-    answer then extends no lease. `metadata_end`: the number of metadata records committed when it
-    was sent. `session_timeout_ms`: after how long a silence a broker is fenced; 0 if not stated.
-    `log_output`: how the broker should write its log lines; None for no change. `topic_defaults`:
-    to tell clients; None if not stated.
-    """
+    """A controller's answer to a Command. `unconfirmed`: True if the process could not confirm that
+    it still is the controller; the answer then extends no lease. `metadata_end`: number of metadata
+    records committed when it was sent. `session_timeout_ms`: milliseconds without a heartbeat after
+    which a broker is fenced; 0 if not stated. `log_output`: how the broker should write its log
+    lines; None for no change. `topic_defaults`: the cluster's defaults for topics, for clients that
+    ask; None if not stated."""
 
     controller_epoch: ControllerEpoch
     unconfirmed: bool = False
@@ -81,7 +80,7 @@ class ControlRequest(NamedTuple):
 
 
 class MalformedControlMessage(Exception):
-    """Received bytes are not a valid control message; the connection must be closed."""
+    """Raised if received bytes are not a valid control message. The connection must be closed."""
 
 
 _HEADER = struct.Struct(">hhih")
@@ -102,7 +101,7 @@ def size_of(request: BrokerRequest) -> int:
 
 
 def encode_request(correlation_id: int, client_id: str, body: Command | FetchMetadata) -> bytes:
-    """Return a whole frame, with its length prefix."""
+    """Return the whole frame of a request, with its length prefix."""
     key = ControlKey.COMMAND if isinstance(body, Command) else ControlKey.FETCH_METADATA
     client = client_id.encode()
     payload = _encoder.encode(body)
@@ -141,7 +140,7 @@ def _decode_body(key: int, payload: memoryview) -> Command | FetchMetadata:
 
 
 def encode_reply(correlation_id: int, body: CommandReply | MetadataReply) -> bytes:
-    """Return a whole frame, with its length prefix."""
+    """Return the whole frame of a reply, with its length prefix."""
     payload = _encoder.encode(body)
     return _REPLY_HEADER.pack(_CORRELATION.size + len(payload), correlation_id) + payload
 

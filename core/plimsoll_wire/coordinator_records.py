@@ -1,9 +1,9 @@
-"""Records of `__consumer_offsets` as Kafka's own bytes: keys and values by its schemas.
+"""Encodes and decodes the records of `__consumer_offsets` in Kafka's own format.
 
-Called by the broker's group shards.  A key is a type of two bytes and its fields, a value a version
-of two bytes and its fields; no value is a tombstone.  So Kafka's tools decode what is written, and
-what Kafka wrote is read.  Source: `common/message` in Kafka's group coordinator
-(`coordinator_schema` is generated from it).
+Called by the broker's group shards. A key consists of a type (two bytes) and its fields, a value of
+a version (two bytes) and its fields; a record without a value is a tombstone. So Kafka's tools can
+decode what is written here, and records that Kafka wrote can be read. Source: `common/message` in
+Kafka's group coordinator (`coordinator_schema` is generated from it).
 """
 
 from __future__ import annotations
@@ -50,17 +50,18 @@ _GROUP_VALUES: tuple[type, ...] = (
 )
 _OFFSET_WRITTEN = 4
 _OFFSET_WITH_EXPIRY = 1
-"""The only version that has the field: for a commit with a retention of its own.  It lacks the
-leader epoch and the topic's id, which stand behind its fields: readers that do not know of them,
-Kafka too, do not look there.  The principal that a group is counted to stands at the end of every
-value of both types, as a string: behind these two, where they are."""
+"""Version of an offset's value with an expiry time, for a commit that states its own retention.
+This version lacks the leader epoch and the topic's id, so both are appended after its fields;
+readers that do not know of them, such as Kafka, ignore bytes after the fields. The principal to
+which a group is counted is appended, as a string, at the end of every value of both types, after
+these two if they are present."""
 _BEHIND_EXPIRY = struct.Struct(">i16s")
 _GROUP_WRITTEN = 3
 
 
 class UnknownGroupRecord(NamedTuple):
-    """A record with a key type or a value version that this release does not know; a newer one
-    wrote it."""
+    """A record with a key type or a value version that this release does not know, written by a
+    newer release."""
 
     record_type: int
     version: int | None
@@ -129,8 +130,8 @@ def _offset_value(record: OffsetCommitted) -> bytes:
 
 @lru_cache(maxsize=4_096)
 def _owner_written(owner: str) -> bytes:
-    """Return the owner in the form that is appended to a value's fields; nothing for a group
-    without one."""
+    """Return the group's owner (a principal) in the form in which it is appended to a value's
+    fields; b"" for a group without an owner."""
     if not owner:
         return b""
     data = owner.encode()
@@ -174,10 +175,10 @@ _VALUE_HEAD = struct.Struct(">hqiB")
 _VALUE_TAIL = struct.Struct(">qB")
 _WITH_TOPIC_ID = struct.Struct(">q3s16s")
 _WITHOUT_METADATA = struct.Struct(">hqiBq3s16s")
-"""The head of a value and its tail with a topic's id."""
+"""Layout of a value without metadata: its fields and the tagged field with the topic's id."""
 _PARTITION = struct.Struct(">i")
 _TOPIC_ID_TAG = b"\x01\0\x10"
-"""One tagged field: number 0, 16 bytes."""
+"""Start of a tag buffer with one field: number 0, of 16 bytes (the topic's id)."""
 
 
 @lru_cache(maxsize=4_096)
@@ -195,7 +196,7 @@ def _owner(raw: bytes) -> str:
 
 
 class _KeyHead(NamedTuple):
-    """The fields of an offset record's key before the partition."""
+    """The fields of an offset record's key that precede the partition."""
 
     group_id: str
     topic: str
@@ -284,12 +285,13 @@ def _number(data: bytes) -> int:
 
 
 def _read(entity: type, data: bytes) -> Any:
-    """Decode the structure after the two bytes of a key's type or a value's version."""
+    """Decode the structure that follows the first two bytes (the type of a key, the version of a
+    value)."""
     return _read_to(entity, data)[0]
 
 
 def _read_to(entity: type, data: bytes) -> tuple[Any, int]:
-    """Decode such a structure, and return it with the position where it ends."""
+    """Decode like `_read`. Return the structure, and the position where it ends in `data`."""
     flexible: bool = entity.__flexible__  # type: ignore[attr-defined]
     reader = BytesReader(data, flexible, _NUMBER.size)
     return decoder(entity).read(reader), reader.position

@@ -72,7 +72,7 @@ class GroupMetadataKeyV0:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMetadataValueMemberMetadataV0:
-    """Of version 0 of GroupMetadataValue."""
+    """A part of version 0 of GroupMetadataValue."""
 
     __flexible__: ClassVar[bool] = False
     member_id: str = field(metadata={"kafka_type": "string"})
@@ -97,7 +97,7 @@ class GroupMetadataValueV0:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMetadataValueMemberMetadataV1:
-    """Of version 1 of GroupMetadataValue."""
+    """A part of version 1 of GroupMetadataValue."""
 
     __flexible__: ClassVar[bool] = False
     member_id: str = field(metadata={"kafka_type": "string"})
@@ -139,7 +139,7 @@ class GroupMetadataValueV2:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMetadataValueMemberMetadataV3:
-    """Of version 3 of GroupMetadataValue."""
+    """A part of version 3 of GroupMetadataValue."""
 
     __flexible__: ClassVar[bool] = False
     member_id: str = field(metadata={"kafka_type": "string"})
@@ -167,7 +167,7 @@ class GroupMetadataValueV3:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMetadataValueMemberMetadataV4:
-    """Of version 4 of GroupMetadataValue."""
+    """A part of version 4 of GroupMetadataValue."""
 
     __flexible__: ClassVar[bool] = True
     member_id: str = field(metadata={"kafka_type": "string"})

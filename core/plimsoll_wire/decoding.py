@@ -1,15 +1,15 @@
-"""Bytes to messages by Kafka's schemas, as kio generates them, for every version alike.
+"""Decodes bytes into messages by Kafka's schemas, as kio generates them, in every version.
 
-Called by `messages`.  A decoder is compiled once per structure and version and makes kio's own
-typed values.  Any peer may have sent the bytes: no length is believed before it is seen to fit into
-the message, unknown tagged fields are stepped over (KIP-482), and whatever else is wrong is
-`MalformedMessage`.  (kio's native reader makes room for as many items as an array says it has, so
-that a few bytes could end the process, and it stops at unknown tags.)
+Called by `messages`. A decoder is compiled once per structure and version and makes kio's own typed
+values. Any peer may have sent the bytes, so each length is compared with the size of the message
+before memory is allocated. Unknown tagged fields are skipped (KIP-482); any other fault raises
+`MalformedMessage`. (kio's native reader allocates memory for as many items as an array claims to
+have, so that a few bytes could end the process, and it fails at unknown tags.)
 
-The imports from kio: its generated schemas and error codes. Where hypothesis can be imported, kio
-imports it to register its types with it: no less than all the rest that a broker imports, so it
-would double the time until a broker of a development environment serves. It is hidden while kio is
-imported, unless it is imported already: its importer may want the types (the tests).
+If the library hypothesis is installed, kio imports it, to register its types. That takes as long as
+all other imports of a broker together, and would double the start of a broker in a development
+environment. Hypothesis is therefore hidden while kio is imported, unless it is imported already, as
+in tests, which may want the types.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 NUMBERS_LIKE_ONE = 8
-"""A structure takes about as long to read as so many numbers or strings."""
+"""Time to decode a structure, in units of the time for a number or a string."""
 
 
 class Decode(NamedTuple):
-    """A function that reads one value, and the least number of bytes that such a value takes."""
+    """A function that reads one value, and the smallest number of bytes that such a value takes."""
 
     read: Callable[[BytesReader], Any]
     bytes_min: int
@@ -65,7 +65,7 @@ class Decode(NamedTuple):
 
 @cache
 def decoder(entity: type) -> Decode:
-    """Return the function that reads one structure."""
+    """Return the function that decodes one structure in one version, `entity`."""
     flexible: bool = entity.__flexible__  # type: ignore[attr-defined]
     plain: list[tuple[str, Callable[[BytesReader], Any]]] = []
     tagged: dict[int, tuple[str, Callable[[BytesReader], Any]]] = {}
@@ -145,9 +145,9 @@ def _error_code(value: int) -> ErrorCode:
 
 
 def _duration(value: int) -> timedelta:
-    """Decode a duration in milliseconds. Above 8.6e16 (2.7 million years), which no timedelta
-    holds, it is the longest timedelta: a client means "forever" by such a number, as by Kafka's
-    Long.MAX_VALUE."""
+    """Decode a duration in milliseconds. A value above 8.6e16 (2.7 million years), which no
+    timedelta can hold, becomes the longest timedelta: by such a number (Kafka's Long.MAX_VALUE) a
+    client means "forever"."""
     try:
         return timedelta(milliseconds=value)
     except OverflowError:
@@ -203,7 +203,7 @@ def _array(item: Decode, nullable: bool, *, entity: bool) -> Decode:
 
 
 def _nullable_entity(entity: Decode) -> Decode:
-    """Return a reader of a nullable structure: a byte before it says whether it is present
+    """Return a reader of a structure that may be null: a byte before it states if it is present
     (KIP-893)."""
 
     def read(reader: BytesReader) -> Any:

@@ -1,8 +1,8 @@
-"""Messages to bytes by Kafka's schemas, as kio generates them, for every version alike.
+"""Encodes messages into bytes by Kafka's schemas, as kio generates them, in every version.
 
-Called by `messages`.  An encoder is compiled once per structure and version; it takes plain
-mappings (numbers, strings, UUIDs, lists), leaves out what a version does not have, and fills in the
-schema's defaults.  Times and error codes are plain integers (milliseconds, Kafka's codes).
+Called by `messages`. An encoder is compiled once per structure and version; it takes plain mappings
+(numbers, strings, UUIDs, lists), leaves out fields that a version does not have, and fills in the
+schema's defaults. Times and error codes are plain integers (milliseconds, Kafka's codes).
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ FIXED = {
 }
 _ABSENT = object()
 _IMPLICIT = {"throttle_time": 0}
-"""We never throttle; everything else must be said."""
+"""Values of fields that callers may leave out although the schema has no default for them."""
 
 
 @cache
 def encoder(entity: type) -> Encode:
-    """Return the function that writes one structure, given its field values by name."""
+    """Return the function that encodes one structure in one version, `entity`, from its field
+    values by name."""
     flexible: bool = entity.__flexible__  # type: ignore[attr-defined]
     plain: list[tuple[str, Encode, Any]] = []
     tagged: list[tuple[int, str, Encode, Any]] = []
@@ -178,7 +179,7 @@ def _array(item: Encode, flexible: bool) -> Encode:
 
 
 def _nullable_entity(encode: Encode) -> Encode:
-    """Return a writer of a nullable structure: a byte before it says whether it is present
+    """Return a writer of a structure that may be null: a byte before it states if it is present
     (KIP-893)."""
 
     def write(out: bytearray, value: Values | None) -> None:

@@ -1,9 +1,10 @@
-"""Fetch, the leader's side: requests in, replies out, packed by hand because this is the hot path.
+"""The leader's side of Fetch: decodes requests and encodes replies, by hand because this is the hot
+path.
 
-Called by the fetch handler.  A reply is a list of buffers so that records are never copied; the
-follower's side is in `replication`.  What a session means is decided by the handler.
-Between brokers a request and its reply also carry the newest controller epoch that the sender has
-heard of, in a tagged field of our own: a receiver that does not know it steps over it (KIP-482).
+Called by the fetch handler. A reply is a list of buffers so that records are never copied; the
+follower's side is in `replication`. The handler decides what a fetch session means. Between brokers
+a request and its reply also carry the newest controller epoch that the sender has heard of, in a
+tagged field of our own: a receiver that does not know the field skips it (KIP-482).
 """
 
 from __future__ import annotations
@@ -53,20 +54,22 @@ CONTROLLER_EPOCH = struct.Struct(">q")
 _NO_READ_REPLICA = struct.pack(">i", -1)
 
 SMALL_HEAD = struct.Struct(">iiibii")
-"""Limits, isolation level, session."""
+"""Layout of the start of a follower's request: limits, isolation level, fetch session."""
 SMALL_PARTITION = struct.Struct(">B16sBiiqiqiBB")
-"""Number of topics (2: one), the topic's id, number of partitions (2: one), the partition's
-request, no tags."""
+"""Layout of a request's part about a single partition: number of topics (encoded as 2: one), the
+topic's id, number of partitions (2: one), the partition's request, no tags."""
 SMALL_TAIL = struct.Struct(">BBBBBiqBHBq")
-"""The end of a fetch that forgets nothing and states no rack, with two tagged fields: the replica's
-state and the controller's epoch."""
+"""Layout of the end of a follower's request that forgets no partitions and states no rack, with two
+tagged fields: the replica's state and the controller's epoch."""
 EPOCH_TAG = (CONTROLLER_EPOCH_TAG & 0x7F | 0x80) << 8 | CONTROLLER_EPOCH_TAG >> 7
-"""The field's number as it is written: two bytes."""
+"""Number of the tagged field with the controller's epoch, encoded in two bytes."""
 ONE_REPLIED = struct.Struct(">B16sBihqqqBi")
-"""A reply's number of topics (2: one), the topic's id, number of partitions (2: one), the
-partition's result, no aborted transactions, no replica to read from."""
+"""Layout of the start of a reply about a single partition: number of topics (encoded as 2: one),
+the topic's id, number of partitions (2: one), the partition's result, no aborted transactions, no
+preferred read replica."""
 ONE_ENDS = struct.Struct(">BBBHBq")
-"""No tags of the partition nor the topic; one of the reply, the controller's epoch."""
+"""Layout of the end of a reply about a single partition: no tags of the partition and of the topic,
+and one of the reply, the controller's epoch."""
 ONE_ENDS_WITH = (0, 0, 1, EPOCH_TAG, CONTROLLER_EPOCH.size)
 TAIL_BEGINS = (1, 1, 2, _REPLICA_STATE_TAG, _STATE.size + 1)
 TAIL_GOES_ON = (0, EPOCH_TAG, CONTROLLER_EPOCH.size)
@@ -77,7 +80,8 @@ _SMALL_SIZES = (
 
 
 class TooManyNamed(MalformedMessage):
-    """A request names more topics and partitions than allowed; the rest was not decoded."""
+    """Raised if a request names more topics and partitions than allowed. The rest of the request is
+    not decoded."""
 
 
 class FetchPartition(NamedTuple):
@@ -187,8 +191,8 @@ def decode_request(body: memoryview, version: int, named_max: int | None = None)
 
 
 def _followers(body: memoryview) -> FetchRequest | None:
-    """Decode a request in the form that our own followers send if at most one partition has
-    changed, as in most requests; return None for any other."""
+    """Decode a request in the form that this project's followers send if at most one partition has
+    changed, as in most requests. Return None for any other form."""
     wait_ms, min_bytes, max_bytes, isolation, session_id, epoch = SMALL_HEAD.unpack_from(body)
     at = len(body) - SMALL_TAIL.size
     tail = SMALL_TAIL.unpack_from(body, at)
@@ -277,7 +281,8 @@ def _known(value: int) -> int | None:
 
 
 Topic = tuple[str, UUID | None, Sequence[FetchedPartition]]
-"""Name, id and partitions; the version decides which of the two names is sent."""
+"""A topic in a reply: name, id and partitions. The version decides if the name or the id is
+sent."""
 
 
 def encode_response(
@@ -323,8 +328,8 @@ def encode_response(
 def _to_follower(
     version: int, topics: Sequence[Topic], code: int, session_id: int, controller_epoch: int | None
 ) -> list[Buffer] | None:
-    """Return a reply with one partition's records, the usual one to a follower; None if it has
-    another form."""
+    """Encode a reply with the records of one partition, the usual reply to a follower. Return None
+    if the reply has another form."""
     if version != REPLICA_STATE_VERSION or controller_epoch is None:
         return None
     if len(topics) != 1 or len(topics[0][2]) != 1:

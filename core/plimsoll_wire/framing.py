@@ -1,4 +1,4 @@
-"""Bytes from a socket to frames: an i32 length, then that many bytes.
+"""Splits bytes from a socket into frames: an i32 length, then that many bytes.
 
 Both servers and both clients have one `Framer` per connection. Sans-IO: pass received bytes to
 `receive`, or let the socket write into `get_buffer` and call `received` with their number; then
@@ -14,7 +14,7 @@ from contextlib import suppress
 
 _LENGTH = struct.Struct(">i")
 _BEGINNING = struct.Struct(">i4s")
-"""A length and a frame's first `BEGINNING_BYTES`."""
+"""Layout of a frame's length prefix and its first `BEGINNING_BYTES` bytes."""
 
 CHUNK_BYTES = 16 * 1024
 _CUT_OUT_MAX = CHUNK_BYTES - _LENGTH.size
@@ -22,23 +22,24 @@ GROWTH = 16
 STEP_BYTES = 1024 * 1024
 STEP_PART = 4
 STEP_BYTES_MAX = 4 * STEP_BYTES
-"""A large frame's memory grows with what really came, and not with what was announced: by the
-factor until it has `STEP_BYTES`, then by a `STEP_PART`-th of it, within the two bounds.
-Fresh memory costs about a millisecond for each 2 MiB, and the event loop waits for it."""
+"""Largest step in bytes by which a large frame's buffer grows. The buffer grows with the bytes that
+have arrived, whatever length was announced: it is multiplied by `GROWTH` until it has `STEP_BYTES`,
+then grows by a `STEP_PART`-th of its size, within the two bounds. Fresh memory costs about a
+millisecond for each 2 MiB, for which the event loop waits."""
 BEGINNING_BYTES = 4
-"""The first bytes of a request: its API key and version."""
+"""Number of a request's first bytes that hold its API key and version."""
 _ZEROS = memoryview(bytes(STEP_BYTES))
 
 
 class FrameTooLarge(Exception):
-    """The peer announced a frame with a negative length or above the limit."""
+    """Raised if the peer announced a frame with a negative length or one above the limit."""
 
 
 class Framer:
     """Splits the bytes of one connection into frames.
 
-    Small frames are copied out of a chunk that they share. A large one is received into a buffer of
-    its own, which grows as bytes arrive. A returned frame belongs to the caller, which may write
+    Small frames are copied out of a shared chunk of memory. A large frame is received into a buffer
+    of its own, which grows as bytes arrive. A returned frame belongs to the caller, which may write
     into it.
     """
 
@@ -58,7 +59,7 @@ class Framer:
         self.growth = 0
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
-        """Take received bytes; for callers that do not read into `get_buffer`."""
+        """Add received bytes; for callers that do not read into `get_buffer`."""
         view = memoryview(data)
         while view:
             room = self.get_buffer()
@@ -130,8 +131,9 @@ class Framer:
         self._chunk = bytearray()
 
     def received(self, count: int) -> bool:
-        """Note that `count` bytes were read into the last `get_buffer`. Return False if
-        `next_frame` has nothing to return yet, because they belong to an incomplete large frame."""
+        """Record that `count` bytes were read into the last `get_buffer`. Return False if
+        `next_frame` has nothing to return yet, because the bytes belong to an incomplete large
+        frame."""
         frame = self._frame
         if frame is not None and self._got < self._length:
             self._got = got = self._got + count
@@ -145,8 +147,8 @@ class Framer:
         return frame is not None or not (self._alike_bytes_max and self._begins_alike())
 
     def _begins_alike(self) -> bool:
-        """If the received bytes begin a large frame that `is_alike` allows, start to receive it
-        into a buffer of its own and return True. Otherwise return False."""
+        """If the received bytes begin a large frame that `is_alike` has allowed, start to receive
+        the frame into a buffer of its own and return True. Otherwise return False."""
         begin = self._begin
         came = self._end - begin - _LENGTH.size
         if came < BEGINNING_BYTES:
@@ -161,7 +163,7 @@ class Framer:
 
     @property
     def unfinished(self) -> bool:
-        """True if a part of a frame has arrived that `next_frame` has not returned."""
+        """Return True if a part of a frame has arrived that `next_frame` has not returned."""
         return self._frame is not None or self._begin < self._end
 
     def next_frame(self) -> bytearray | None:
@@ -188,18 +190,15 @@ class Framer:
         return None
 
     def take_back(self, frame: bytearray) -> None:
-        """Put back a frame that `next_frame` has just returned: it is returned again, before all
-        others."""
+        """Put back a frame that `next_frame` has just returned: the next call returns it again."""
         self._frame = frame
         self._length = self._got = len(frame)
 
     def limit_of(self, length: int, beginning: bytes) -> int | None:
-        """Return the size limit for a frame longer than `frame_bytes_max`, or None if more of its
-        first bytes are needed to tell. Subclasses override it.
-
-        `beginning`: those of the frame's first `BEGINNING_BYTES` that have arrived. The method may
-        call `is_alike` if the limit holds for later frames too.
-        """
+        """Return the size limit in bytes for a frame longer than `frame_bytes_max`, or None if more
+        of its first bytes are needed to decide. Subclasses override this. `beginning`: those of the
+        frame's first `BEGINNING_BYTES` that have arrived. The method may call `is_alike` if the
+        limit holds for later frames too."""
         return self._frame_bytes_max
 
     def is_alike(self, beginning: bytes, frame_bytes_max: int) -> None:

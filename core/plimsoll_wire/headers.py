@@ -1,7 +1,8 @@
-"""Request and response headers: what surrounds every body.
+"""Encodes and decodes the headers that precede the body of every request and response.
 
-Called by the broker's sessions.  A request's header tells its own layout only through the API's
-flexible version, so the caller says which APIs it knows.  Source: the protocol's framing rules.
+Called by the broker's sessions. The layout of a request's header depends on the version and the
+API, so it can be decoded only for known APIs (`api_versions`). Source: the protocol's framing
+rules.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from plimsoll_wire.primitives import EMPTY_TAGS, BytesReader, MalformedMessage
 
 _REQUEST = struct.Struct(">hhi")
 _REQUEST_AND_SIZE = struct.Struct(">hhih")
-"""The header's fields with the length of the client's id."""
+"""Layout of a request's length prefix and header fields, with the length of the client's id."""
 _RESPONSE = struct.Struct(">ii")
 _CORRELATION_SIZE = 4
 _API_VERSIONS = int(ApiKey.API_VERSIONS)

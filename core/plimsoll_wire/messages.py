@@ -1,8 +1,8 @@
-"""Requests and responses of every API that is not on the hot path.
+"""Encodes and decodes the requests and responses of every API that is not on the hot path.
 
-Called by the handlers (and by our own clients and tests).  Decoding gives kio's own typed values -
-fields that a version does not have are missing, so handlers ask with
-`getattr(request, name, default)` where versions differ.  Encoding takes plain mappings.
+Called by the handlers, and by this project's own clients and tests. Decoding returns kio's typed
+values. They lack the fields that a version does not have, so handlers use `getattr(request, name,
+default)` for fields that only some versions have. Encoding takes plain mappings.
 """
 
 from __future__ import annotations
@@ -60,13 +60,14 @@ def _decoder(entity: type, items_max: int | None = None) -> Decoder:
 
 
 def decode_request(key: int, version: int, body: bytes | bytearray | memoryview) -> Any:
-    """Return the request as kio's value. Raises MalformedMessage, also if it names more than
-    NAMED_MAX topics, partitions or the like: decoding it would delay other requests."""
+    """Decode a request into kio's typed value. Raises MalformedMessage, also if the request names
+    more than NAMED_MAX topics, partitions or similar items: decoding it would delay other
+    requests."""
     return _request_decoder(key, version)(body)
 
 
 def decode_response(key: int, version: int, body: bytes | bytearray | memoryview) -> Any:
-    """Return the response as kio's value. Raises MalformedMessage."""
+    """Decode a response into kio's typed value. Raises MalformedMessage."""
     return _response_decoder(key, version)(body)
 
 

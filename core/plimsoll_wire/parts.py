@@ -1,7 +1,7 @@
 """Splits the work on a long message into parts, between which its thread may let others run.
 
 Called by `decoding` and `encoding` for long arrays. A thread that works on a message of thousands
-of items sets `BETWEEN_PARTS` for its own context; by default nothing happens.
+of items sets `BETWEEN_PARTS`, a function, for its own context; the default does nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 PART = 100
-"""Items that are read or written without a break: about a millisecond."""
+"""Number of items that are read or written without a break, which takes about a millisecond."""
 
 
 def _go_on() -> None:

@@ -1,7 +1,8 @@
-"""The protocol's primitive types: a reader over a frame and a few writers.
+"""Reads and writes the protocol's primitive types.
 
-Called by the hot-path codecs (produce, fetch) and the request header; everything else goes through
-the schemas.  A field that does not fit is the peer's fault: `MalformedMessage`.
+Called by the codecs of the hot path (produce, fetch) and of the request header; other messages are
+decoded by schemas. A field that exceeds the message is the peer's fault and raises
+`MalformedMessage`.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ EMPTY_TAGS = b"\0"
 
 
 class MalformedMessage(Exception):
-    """Received bytes are not a valid message; the connection must be closed."""
+    """Raised if received bytes are not a valid message. The connection must be closed."""
 
 
 class BytesReader:
-    """Reads the fields of a message one after the other. `flexible`: True if the version has
-    compact lengths and tagged fields."""
+    """Reads the fields of a message one after another. `flexible`: True if the version has compact
+    lengths and tagged fields."""
 
     __slots__ = ("data", "flexible", "left", "position")
 
@@ -40,15 +41,15 @@ class BytesReader:
         self.left = items
 
     def spend(self, items: int) -> None:
-        """Subtract the items of an array, before it is read, from those allowed. Raises
-        MalformedMessage if that exceeds them."""
+        """Subtract the items of an array that is about to be read from the number still allowed.
+        Raises MalformedMessage if there are more than that."""
         if self.left is not None:
             self.left -= items
             if self.left < 0:
                 raise MalformedMessage("the message names more than may be asked for at once")
 
     def unpack(self, layout: struct.Struct) -> tuple[int, ...]:
-        """Read several fixed-size fields at once."""
+        """Read several fixed-size fields at once, by a `struct` layout."""
         try:
             values = layout.unpack_from(self.data, self.position)
         except struct.error as error:
@@ -181,7 +182,7 @@ MESSAGE_CHARS_MAX = 1_000
 
 
 def nullable_message(value: str | None, flexible: bool) -> bytes:
-    """Encode an error message. It is cut if it is too long: it may quote names from the request,
+    """Encode an error message, or null. A long message is cut: it may quote names from the request,
     and in a version that is not flexible a string has at most 32,767 bytes."""
     if value is not None and len(value) > MESSAGE_CHARS_MAX:
         value = value[: MESSAGE_CHARS_MAX - 3] + "..."

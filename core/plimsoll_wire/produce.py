@@ -1,7 +1,7 @@
-"""Produce: requests in, replies out, packed by hand because this is the hot path.
+"""Decodes Produce requests and encodes their replies, by hand because this is the hot path.
 
-Called by the produce handler.  A request's records are views into the frame, which its handler may
-stamp in place; nothing is copied.  Which versions exist is `api_versions`' business.
+Called by the produce handler. A request's records are views into the frame, which the handler may
+stamp in place; nothing is copied. `api_versions` states the supported versions.
 """
 
 from __future__ import annotations
@@ -18,27 +18,31 @@ _FLEXIBLE = SUPPORTED[ApiKey.PRODUCE].flexible
 _ACKS_TIMEOUT = struct.Struct(">hi")
 _HEAD = struct.Struct(">hhiih")
 _HEAD_FLEXIBLE = struct.Struct(">BhiBB")
-"""Transactional id, acks, timeout, how many topics, the length of the first one's name."""
+"""Layout of a request's start in flexible versions: transactional id, acks, timeout, number of
+topics, length of the first topic's name."""
 _BATCH = struct.Struct(">iii")
-"""Number of partitions, partition, bytes."""
+"""Layout of a topic's part: number of partitions, partition index, number of bytes of records."""
 _PARTITION_V2 = struct.Struct(">ihqq")
 _PARTITION_V5 = struct.Struct(">ihqqq")
 _ONE_TOPIC = struct.Struct(">ih")
-"""Number of topics, length of the name."""
+"""Layout of a reply's start: number of topics, length of the first topic's name."""
 _ONE_V5 = struct.Struct(">iihqqqi")
 _ONE_V8 = struct.Struct(">iihqqqihi")
 _ONE_FLEXIBLE = struct.Struct(">BihqqqBBBBiB")
-"""Number of partitions, the partition, the ends of it and its topic, the throttle time, the end."""
+"""Layout of a reply about one partition in flexible versions: number of partitions, the partition,
+the ends of partition and topic, the throttle time, the end."""
 _I32 = struct.Struct(">i")
 _LEADER = struct.Struct(">iiB")
 _NODE = struct.Struct(">i")
 
 _NOTHING_MORE = bytes(4) + b"\xff\xff"
 _NOTHING_MORE_FLEXIBLE = b"\1\0\0"
-"""No bad records, no message (and no tagged fields)."""
+"""Encoding of a partition's reply without bad records, message and tagged fields, in flexible
+versions."""
 
 NAMED_MAX = 10_000
-"""Topics and partitions of one Produce: reading their names must not hold up others."""
+"""Bound on the topics and partitions named in one Produce, so that decoding it does not delay other
+requests."""
 CURRENT_LEADER_TAG = 0
 NODE_ENDPOINTS_TAG = 0
 
@@ -63,11 +67,9 @@ class ProduceRequest(NamedTuple):
 
 
 class ProducedPartition(NamedTuple):
-    """One partition in the reply.
-
-    `leader`: (broker id, leader epoch), with errors that send the client to another broker (from
-    v10). `bad_records`: indexes of the records in the batch for which it was refused (from v8).
-    """
+    """One partition in the reply. `leader`: (broker id, leader epoch), for errors that send the
+    client to another broker (from v10). `bad_records`: indexes in the batch of the records because
+    of which it was refused (from v8)."""
 
     partition: int
     code: int = 0
@@ -97,7 +99,7 @@ def decode_request(body: memoryview, version: int) -> ProduceRequest:
 
 def _one_batch(body: memoryview) -> ProduceRequest | None:
     """Decode a request with one partition and no transaction in a version that is not flexible, as
-    most producers send it; return None for any other."""
+    most producers send it. Return None for a request of any other form."""
     try:
         no_id, acks, timeout_ms, topics, size = _HEAD.unpack_from(body)
         at = _HEAD.size + size
@@ -114,7 +116,8 @@ def _one_batch(body: memoryview) -> ProduceRequest | None:
 
 
 def _one_batch_flexible(body: memoryview) -> ProduceRequest | None:
-    """Decode like `_one_batch`, in flexible versions."""
+    """Decode a request with one partition and no transaction in a flexible version. Return None for
+    a request of any other form."""
     if len(body) < _HEAD_FLEXIBLE.size:
         return None
     no_id, acks, timeout_ms, topics, size = _HEAD_FLEXIBLE.unpack_from(body)
@@ -191,8 +194,8 @@ def encode_response(
 def _of_one_partition(
     version: int, topics: Sequence[tuple[str, Sequence[ProducedPartition]]], throttle_ms: int
 ) -> bytes | None:
-    """Encode the reply about one partition that consists of numbers only, the usual one, from
-    version 5 on; return None for any other."""
+    """Encode the usual reply, from version 5 on: about one partition, and only of numbers. Return
+    None for any other reply."""
     if len(topics) != 1 or len(topics[0][1]) != 1:
         return None
     text, ((index, code, base_offset, time_ms, log_start, message, leader, bad),) = topics[0]

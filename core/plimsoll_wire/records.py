@@ -1,8 +1,8 @@
-"""The records inside a batch, as far as a broker ever looks: their times, offsets and lengths.
+"""Reads the times, offsets and lengths of the records inside a batch.
 
-Called where a timestamp has to become an offset, off the event loop, and for every batch that a
-client sends.  Keys, values and headers are skipped over, never read: `record_sets` reads them.
-Source: the protocol's RecordBatch v2 (zigzag varints throughout).
+Called, off the event loop, to find the offset for a timestamp, and to check every batch that a
+client sends. Keys, values and headers are skipped; `record_sets` reads them. Source: the protocol's
+RecordBatch v2 (zigzag varints throughout).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ _TIME_MIN, _TIME_MAX = -(2**63), 2**63 - 1
 
 
 class BadRecords(Exception):
-    """The records of a batch are malformed, or not as many as its header says. `indexes`: of the
-    bad records, at least the first."""
+    """Raised if the records of a batch are malformed, or not as many as its header states.
+    `indexes`: of the bad records, at least of the first."""
 
     def __init__(self, sentence: str, index: int = 0, *more: int) -> None:
         super().__init__(sentence)
@@ -102,27 +102,27 @@ FIRST_STEP = [
     _TOO_FAR if byte & 1 else 1 + (byte >> 1) if byte < 0x80 else 2 + ((byte & 0x7F) >> 1)
     for byte in range(256)
 ]
-"""The distance to the next record, by the first byte of a length; if a second byte follows, it adds
-its own. A negative length, which is odd, and a length of three bytes lead out of any batch."""
+"""Distance in bytes to the next record, by the first byte of a record's length. If a second byte
+follows, it adds its own distance (`SECOND_STEP`). A negative length, which is odd, and a length of
+three bytes give a distance beyond the end of any batch."""
 SECOND_STEP = [byte << 6 if byte < 0x80 else _TOO_FAR for byte in range(256)]
 
 
 GROUP, _GROUP_MAX = 1, 64
-"""Records that are followed one by one before it is tried whether the next are of one size, too: at
-first, and after attempts in vain."""
+"""Number of records that are read one by one before a run of records of equal size is looked for:
+at first, and at most, after looks that found none."""
 _OF_ONE_BYTE = [bytes((byte,)) for byte in range(256)]
 _RUN_FIRST, _RUN_MIN = 64, 16
-"""How many places are tried first; and the least run after which another attempt is worthwhile."""
+"""Number of records at which a look for a run of equal sizes begins, and the shortest run after
+which another look is worthwhile."""
 
 
 def check_records(records: bytes | memoryview, count: int) -> None:
-    """Check that the bytes are `count` records, at least one: follow the length of each to the
-    next, and check that the last ends where the data does.
-
-    Raises BadRecords with the index of the bad record. Runs for every produced batch, so it checks
-    nothing else. It costs about 0.1 µs a record, and less for runs of records of one size, which
-    are compared in one slice, without a loop.
-    """
+    """Check that the bytes are `count` records, at least one: go from record to record by their
+    lengths, and check that the last one ends where the data ends. Raises BadRecords with the index
+    of the bad record. Since it runs for every produced batch, it checks nothing else. It costs
+    about 0.1 µs a record, and less for runs of records of one size, which are compared in one
+    slice, without a loop."""
     first, second = FIRST_STEP, SECOND_STEP
     position, left, group, run = 0, count - 1, GROUP, _RUN_FIRST
     try:
@@ -152,8 +152,8 @@ def check_records(records: bytes | memoryview, count: int) -> None:
 
 
 def next_group(group: int, same: int) -> int:
-    """Return how many records to read one by one before looking for a run of equal sizes again.
-    `same`: how many records the last look found."""
+    """Return how many records to read one by one before the next look for a run of records of equal
+    size. `group`: that number before the last look; `same`: how many such records it found."""
     return GROUP if same >= _RUN_MIN else min(4 * group, _GROUP_MAX)
 
 
@@ -238,9 +238,9 @@ def _follow(records: bytes | memoryview, count: int) -> int:
 
 
 def _is_last(records: bytes | memoryview, position: int, index: int) -> bool:
-    """Return True if the bytes at `position` are a valid last record, with the offset delta
-    `index`, in the usual form: length and offset in one or two bytes, timestamp in one. If False,
-    `_check_last` decides; this takes half its time."""
+    """Return True if the bytes at `position` are a valid last record with the offset delta `index`
+    in the usual form: length and offset take one or two bytes, the timestamp one. If this returns
+    False, `_check_last` decides. This check takes half its time."""
     size = len(records)
     if position + 6 > size:
         return False

@@ -1,7 +1,9 @@
-"""A follower's side of Kafka's Fetch (v15) and ListOffsets (v5): requests out, replies in.
+"""A follower's side of Kafka's Fetch (v15) and ListOffsets (v5): encodes requests and decodes
+replies.
 
-Called by the broker's fetcher.  Sans-IO; records stay views into the reply's buffer.  Whatever does
-not decode is the peer's fault: `MalformedReply`, and the connection is closed.  KIP-595, KIP-903.
+Called by the broker's fetcher. The module does no I/O; records stay views into the reply's buffer.
+Bytes that cannot be decoded are the peer's fault: they raise `MalformedReply`, and the connection
+is closed. KIP-595, KIP-903.
 """
 
 from __future__ import annotations
@@ -46,9 +48,9 @@ class FetchSessionKey(NamedTuple):
     """The fetch session that a request belongs to (KIP-227)."""
 
     session_id: int
-    """0 if the leader has not opened a session yet."""
+    """Id of the session; 0 if the leader has not opened one yet."""
     epoch: int
-    """The request's number within the session; -1: no session is wanted."""
+    """Number of the request within the session; -1 if no session is wanted."""
 
 
 SESSIONLESS = FetchSessionKey(0, -1)
@@ -56,7 +58,8 @@ NEW_SESSION = FetchSessionKey(0, 0)
 
 
 class MalformedReply(Exception):
-    """Received bytes are not a valid reply to the request; the connection must be closed."""
+    """Raised if received bytes are not a valid reply to the request. The connection must be
+    closed."""
 
 
 class PartitionFetch(NamedTuple):
@@ -79,7 +82,7 @@ class FetchSender(NamedTuple):
 
 
 class FetchLimits(NamedTuple):
-    """Bounds of a fetch: how long the leader may wait, and how many bytes it may return."""
+    """Bounds of a fetch: milliseconds that the leader may wait, and bytes that it may return."""
 
     wait_ms_max: int
     bytes_max: int
@@ -262,7 +265,7 @@ def encode_list_offsets(
     leader_epoch: int,
     timestamp: int,
 ) -> bytes:
-    """Return a whole request frame for one partition."""
+    """Return the whole frame of a ListOffsets request about one partition."""
     name = topic.encode()
     body = b"".join(
         (

@@ -1,4 +1,5 @@
-"""`python -m plimsoll_sim --seed N`: one run, or many; prints what a failure needs to be repeated.
+"""`python -m plimsoll_sim --seed N`: simulates one run, or many, and prints what is needed to
+repeat a failure.
 
     python -m plimsoll_sim --seed 7                 one run, with what was drawn
     python -m plimsoll_sim --seed 7 --events        and every event
@@ -66,7 +67,7 @@ def main() -> int:
 
 
 def show(result: Result, *, events: bool) -> None:
-    """Print one run, for people."""
+    """Print the result of one run, for people. `events`: print every event too."""
     print(f"seed {result.seed}")
     print("\n".join(result.options))
     shown = result.events if events else result.events[-40:] if result.sentence else []

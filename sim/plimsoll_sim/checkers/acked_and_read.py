@@ -1,6 +1,6 @@
 """Checks the clients' answers against the committed logs: I6, I17 and I18 of the protocol.
 
-I16 is `oracle.acked_not_lost`; it is checked here again for late acknowledgements.
+I16 is checked in `oracle.acked_not_lost`, and here again for late acknowledgements.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from plimsoll_sim.oracle.partition_ghost import PartitionGhost, Violation
 
 
 class ClientChecker:
-    """Implements `plimsoll_sim.hosts.clients.Witness`."""
+    """Checks clients' answers. Implements `plimsoll_sim.hosts.clients.Witness`."""
 
     def __init__(self, ghost: MetadataGhost) -> None:
         self._ghost = ghost
@@ -27,7 +27,8 @@ class ClientChecker:
         self.sent_batches += 1
 
     def acked(self, at: TopicPartition, ident: bytes, offset: int, acks: int) -> None:
-        """I17: acknowledged is committed, at the offset that was told."""
+        """Check I17: an acknowledged record is committed, at the offset that the client was
+        told."""
         self.acked_batches += 1
         ghost = self._find(at)
         if acks != -1 or ghost is None or self._ghost.topics_recreated:
@@ -47,7 +48,8 @@ class ClientChecker:
         ghost.acked[ident] = offset
 
     def consumed(self, at: TopicPartition, offset: int, ident: bytes) -> None:
-        """I18: what was read is what was committed, unless an unclean election cut it since."""
+        """Check I18: a record that was read is the committed one at its offset, unless an unclean
+        election removed it since."""
         self.consumed_batches += 1
         ghost = self._find(at)
         if ghost is None or self._ghost.topics_recreated:
@@ -60,11 +62,9 @@ class ClientChecker:
         )
 
     def latest(self, at: TopicPartition, offset: int, epoch: int = -1, who: str = "") -> None:
-        """I6: no client is told an end above the committed one, or below an earlier answer.
-
-        `epoch`: the leader epoch of the answer; `who`: the client, which asks again only after an
-        answer.
-        """
+        """Check I6: the log end that a client is told is neither above the committed end nor below
+        an earlier answer. `epoch`: the leader epoch of the answer; `who`: the client, which sends
+        its next request only after an answer."""
         ghost = self._find(at)
         if ghost is None or ghost.unclean_epoch >= 0 or self._ghost.topics_recreated:
             return

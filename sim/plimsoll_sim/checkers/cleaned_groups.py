@@ -1,7 +1,8 @@
-"""Cleaned logs of groups: a replay gives what coordinators wrote (G10, CompactedSame).
+"""Checks cleaned logs of groups: a replay gives the state that coordinators wrote (G10,
+CompactedSame).
 
-`GroupChecker` reports every record that it reads in a leader's log, so that each is known as it
-was written. The replica checker calls `check` for every log of which a cleaner replaced segments.
+`GroupChecker` reports every record that it reads in a leader's log, before a cleaner can remove it.
+The replica checker calls `check` for every log of which a cleaner replaced segments.
 """
 
 from __future__ import annotations
@@ -47,20 +48,21 @@ def group_records(log: Log, start: int, end: int) -> Iterator[tuple[LogPlaceOfRe
 
 
 class UncleanedRecords:
-    """The coordinators' records as written, including those that a cleaner removed since."""
+    """The coordinators' records as they were written, including those that a cleaner has removed
+    since."""
 
     def __init__(self) -> None:
         self._records: dict[PartitionKey, dict[LogPlaceOfRecord, GroupRecord]] = {}
 
     def saw(self, key: PartitionKey, place: LogPlaceOfRecord, record: GroupRecord) -> None:
-        """Store one record of a leader's log; each is seen there as soon as it is written."""
+        """Store one record of a leader's log. Called for each record as soon as it is written."""
         known = self._records.setdefault(key, {}).setdefault(place, record)
         if known != record:
             raise Violation("CompactedSame", f"{key}: {place} is {record}, written was {known}")
 
     def check(self, ghost: PartitionGhost, copy: Copy, hosted: Hosted) -> None:
-        """G10: each group's state in the log is as if nothing had been cleaned, unless a half
-        copied log was elected uncleanly (10.4)."""
+        """Check G10: each group's state in the log is the same as if no record had been cleaned,
+        unless a partially copied log was elected uncleanly (10.4)."""
         if hosted.name != GROUP_OFFSETS or not copy.is_cleaned or ghost.unclean_epoch >= 0:
             return
         log, written = hosted.log, self._records.get(ghost.key, {})

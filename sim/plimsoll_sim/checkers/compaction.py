@@ -1,8 +1,8 @@
-"""Compacted logs: what a cleaner took of one, and whether it might (K1, K2, K5).
+"""Checks compacted logs: a cleaner removed only records that it may remove (K1, K2, K5).
 
-Called where logs are read.  The batches that a cleaner took are put back as they were committed, so
-that every other predicate looks at a compacted log as at any other; what they say of its holes is
-said here.
+Called where logs are read. The batches that a cleaner removed are restored as they were committed,
+so that all other predicates can check a compacted log like any other. The removed batches
+themselves are checked here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from plimsoll_sim.oracle.partition_ghost import CommittedBatch, Copy, PartitionG
 
 
 class BatchesLeft(NamedTuple):
-    """Batches as they are in a log, and how many records each has left."""
+    """Batches as they are in a log now, and the number of records that each still has."""
 
     batches: list[CommittedBatch]
     counts: list[int]
@@ -27,7 +27,8 @@ class BatchesLeft(NamedTuple):
 def uncleaned(
     ghost: PartitionGhost, copy: Copy, found: BatchesLeft, start: int
 ) -> list[CommittedBatch]:
-    """Restore the batches that a cleaner removed or shrank; K2: each of them was committed."""
+    """Return the log's batches as they were committed, with those that a cleaner removed or shrank
+    from `start` on. Check K2: each of them was committed."""
     whole: list[CommittedBatch] = []
     expected = start
     for batch, count in zip(found.batches, found.counts, strict=True):
@@ -50,7 +51,7 @@ def uncleaned(
 
 
 def _same(known: CommittedBatch, batch: CommittedBatch) -> bool:
-    """Return True if both are equal in all that a cleaner leaves as it is."""
+    """Return True if the two batches are equal in everything that a cleaner does not change."""
     return (
         known.last == batch.last
         and known.epoch == batch.epoch
@@ -60,7 +61,8 @@ def _same(known: CommittedBatch, batch: CommittedBatch) -> bool:
 
 
 def _base_of(ghost: PartitionGhost, start: int) -> int:
-    """A log may begin within a batch, and its cleaner may have taken that batch: the base of it."""
+    """Return the base offset of the batch that contains `start`. A log may begin within a batch
+    that its cleaner has removed."""
     if start in ghost.ever:
         return start
     around = (
@@ -74,7 +76,8 @@ def _base_of(ghost: PartitionGhost, start: int) -> int:
 def _between(
     ghost: PartitionGhost, start: int, following: CommittedBatch
 ) -> Iterator[CommittedBatch]:
-    """Yield the committed batches of a hole, from the history that the next batch belongs to."""
+    """Yield the committed batches from `start` to the batch `following`, which a cleaner removed,
+    from the history to which `following` belongs."""
     end = following.base
     if start < end:
         start = _base_of(ghost, start)
@@ -90,10 +93,8 @@ def _between(
 
 
 def _values(batches: Iterable[CommittedBatch], copy: Copy | None = None) -> dict[bytes, object]:
-    """Return the last record of each key. With `copy`: of what a cleaner left in these batches.
-
-    A client's batch has one key and one value, its ident.
-    """
+    """Return the last record of each key in these batches. With `copy`, only of the records that a
+    cleaner left in it. A client's batch has one key and one value, its ident."""
     values: dict[bytes, object] = {}
     for each in batches:
         if copy is not None and each.base in copy.emptied:
@@ -108,8 +109,9 @@ def _values(batches: Iterable[CommittedBatch], copy: Copy | None = None) -> dict
 
 
 def check_keys(ghost: PartitionGhost, broker_id: int, copy: Copy) -> None:
-    """K1: of all that is committed the last record of each key is there (no run is so long that a
-    tombstone goes); I22: so is what tells each producer's last sequence."""
+    """Check K1: of each key the last committed record is in the copy (no run is so long that a
+    tombstone may be removed). Check I22: so are the batches that hold each producer's last
+    sequence."""
     if ghost.keys_due:
         ghost.keys_due = False
         _elected(ghost, broker_id, copy)
@@ -143,9 +145,9 @@ def _lacking(ghost: PartitionGhost, copy: Copy) -> dict[bytes, tuple[object, obj
 
 
 def _elected(ghost: PartitionGhost, broker_id: int, copy: Copy) -> None:
-    """Check the keys after an unclean election: the part of the log that the new leader kept is
-    the committed one, and its keys are compared with that. If more was lost than allowed, the
-    missing keys count as lost."""
+    """Handle an unclean election: the part of the log that the new leader kept becomes the
+    committed one, and its keys are compared with that. If more was lost than allowed, the missing
+    keys count as lost."""
     lacking = _lacking(ghost, copy) if copy.is_cleaned else {}
     if not ghost.excused and any(key not in ghost.lost_keys for key in lacking):
         raise Violation(
@@ -157,8 +159,8 @@ def _elected(ghost: PartitionGhost, broker_id: int, copy: Copy) -> None:
 
 
 def check_agreement(ghosts: MetadataGhost, hosts: dict[int, BrokerHost]) -> None:
-    """K5: all replicas that the run ends with have the same value of every key, from where all of
-    them begin: a replica's retention may have gone further."""
+    """Check K5: all replicas at the end of a run have the same value for every key, from the
+    greatest of their log starts on, since one replica's retention may have removed more."""
     for key, partition in ghosts.image.partitions.items():
         ghost = ghosts.partitions[key]
         if not any(copy.is_cleaned for copy in ghost.copies.values()):

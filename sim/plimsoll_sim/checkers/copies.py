@@ -1,4 +1,4 @@
-"""A replica's log as the predicates see it: its batches, read once and kept as a `Copy`.
+"""Reads a replica's log once and keeps its batches as a `Copy`, which the predicates check.
 
 Called by `replicas`.  Predicates I4, I19 and I20 of the protocol hold for every batch that is read.
 """
@@ -15,8 +15,9 @@ READ_BYTES = 2**30
 
 
 def read(ghost: PartitionGhost, copy: Copy, hosted: Hosted, start: int) -> list[CommittedBatch]:
-    """The batches from the one that holds `start` on; I20: the log ends on the boundary of one.  Of
-    a compacted log also those that a cleaner took, as they were."""
+    """Read the batches of a replica's log, from the one that contains offset `start` on. For a
+    compacted log, include the batches that a cleaner removed, as they were committed. Check I20:
+    the log ends at the end of a batch."""
     log = hosted.log
     found: list[CommittedBatch] = []
     counts: list[int] = []
@@ -52,14 +53,14 @@ def read(ghost: PartitionGhost, copy: Copy, hosted: Hosted, start: int) -> list[
 
 
 def reread(ghost: PartitionGhost, copy: Copy, hosted: Hosted) -> None:
-    """Read the whole log again."""
+    """Replace the copy by the whole log, read again."""
     copy.cut(0)
     extend(ghost, copy, read(ghost, copy, hosted, hosted.log.log_start_offset))
 
 
 def extend(ghost: PartitionGhost, copy: Copy, batches: list[CommittedBatch]) -> None:
-    """I4: an offset and a leader epoch name one batch and one history; I19: no producer's batch
-    twice."""
+    """Add batches to the copy. Check I4: an offset and a leader epoch identify one batch and one
+    history. Check I19: no batch of a producer is in the log twice."""
     for batch in batches:
         before = copy.batches[-1] if copy.batches else None
         place = (batch.base, batch.epoch)
@@ -87,7 +88,7 @@ def extend(ghost: PartitionGhost, copy: Copy, batches: list[CommittedBatch]) -> 
 
 
 def compare(ghost: PartitionGhost, copy: Copy) -> None:
-    """Advance `copy.same`, the number of its batches that equal the committed ones."""
+    """Advance `copy.same`, the number of the copy's first batches that equal the committed ones."""
     committed, batches = ghost.committed, copy.batches
     same = copy.same
     shift = ghost.shift(copy)

@@ -1,6 +1,6 @@
-"""Checks what is stored beside a log: leader epochs, producers, and the order of their batches.
+"""Checks the leader epochs and producers stored with a log, and the order of producers' batches.
 
-Called by the replica checker for what changed.  I19, I21 and I22 of the protocol.
+Called by the replica checker for each log that changed. I19, I21 and I22 of the protocol.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def _agree(entries: list[tuple[int, int]], expected: list[tuple[int, int]], copy
 
 
 def check_producers(ghost: PartitionGhost, copy: Copy, hosted: Hosted) -> None:
-    """I22: as if the log had been replayed, at least as far as the newest batch of each goes."""
+    """Check I22: the state of producers is what a replay of the log would give, at least for the
+    newest batch of each producer."""
     newest: dict[int, tuple[int, int]] = {}
     for batch in copy.batches:
         producer_id, epoch, first = batch.producer
@@ -71,11 +72,9 @@ def check_producers(ghost: PartitionGhost, copy: Copy, hosted: Hosted) -> None:
 
 
 def check_order(ghost: PartitionGhost, batch: CommittedBatch) -> None:
-    """I19: each producer's batches commit in order, without a gap.
-
-    A topic that was made again, or that lost data, may not know a producer that goes on; nor may
-    one that let go of all that it had of it.
-    """
+    """Check I19: each producer's batches are committed in order, without a gap. A gap is allowed in
+    a topic that was created again, that lost data, or that has removed all records of the producer:
+    such a log does not know the producer."""
     producer_id, epoch, first = batch.producer
     if producer_id < 0:
         return
@@ -94,8 +93,8 @@ def check_order(ghost: PartitionGhost, batch: CommittedBatch) -> None:
 
 
 def check_once(ghost: PartitionGhost, batch: CommittedBatch) -> None:
-    """I19, whatever the client does when it is refused: nothing of an idempotent one is twice, but
-    for what was let go of before it was sent again."""
+    """Check I19 for idempotent producers, even after refused requests: no batch is committed twice,
+    unless the first one was removed by retention before it was sent again."""
     if batch.producer[0] < 0 or ghost.idents.get(batch.ident, -1) < ghost.start:
         return
     if batch.ident in ghost.idents:

@@ -1,9 +1,10 @@
-"""Expiry of committed offsets: none goes before its time, nor while its group has members.
+"""Checks the expiry of committed offsets: none is removed before its time, nor while its group has
+members.
 
-Fed by `GroupChecker` with every record that it replays in a log that is led.  It goes by when it
-saw a record first, and not by the times in the records, which are those of the brokers' wall
-clocks.  A step that is too small for brokers to notice (`WallClock`) would let offsets go too
-early: in runs that draw a retention of offsets no clock makes one.
+`GroupChecker` passes every record that it replays in a leader's log. This module uses the time at
+which it first saw a record, not the times in the records, which come from the brokers' wall clocks.
+A step of a clock that is too small for brokers to notice (`WallClock`) would remove offsets too
+early; in runs that test the retention of offsets, clocks do not make such steps.
 """
 
 from __future__ import annotations
@@ -24,13 +25,15 @@ from plimsoll_sim.oracle.committed import MetadataGhost
 from plimsoll_sim.oracle.partition_ghost import Violation
 
 _Said = tuple[str, tuple[str, int] | None, int]
-"""A group with either a partition and its offset, or the number of its generation."""
+"""A group, with either a partition and its committed offset, or (None and) the number of its
+generation."""
 
 
 class OffsetsKept(NamedTuple):
-    """How long brokers keep offsets that are not committed again. `drawn`: the run tests expiry,
-    so the time of every tombstone is checked. `turn_ms`: the longest time between a decision and
-    the step after which its record is seen, which is the longest turn of a broker's loop."""
+    """How long brokers keep offsets that are not committed again. `drawn`: True if the run tests
+    expiry, so that the time of every tombstone is checked. `turn_ms`: the longest time between a
+    decision and the step after which its record is seen, which is the longest turn of a broker's
+    event loop."""
 
     ms: int
     drawn: bool
@@ -38,7 +41,8 @@ class OffsetsKept(NamedTuple):
 
 
 class ExpiryChecker:
-    """`expired`: the number of offsets that expired."""
+    """Checks the tombstones that no client requested. `expired`: number of offsets that have
+    expired."""
 
     def __init__(self, ghost: MetadataGhost, now_us: Callable[[], int], kept: OffsetsKept) -> None:
         self._ghost = ghost
@@ -52,7 +56,8 @@ class ExpiryChecker:
         self.expired = 0
 
     def saw(self, key: PartitionKey, place: LogPlaceOfRecord, record: GroupRecord) -> None:
-        """Note any record but a tombstone that no client asked for."""
+        """Record when a stored offset or generation was first seen. Not called for tombstones that
+        no client requested."""
         if not self._kept.drawn or (key, place) in self._seen:
             return
         self._seen[key, place] = None
@@ -72,7 +77,8 @@ class ExpiryChecker:
         state: GroupsState,
         record: OffsetForgotten,
     ) -> None:
-        """No client asked for this tombstone; `state`: of the log's records below it."""
+        """Check that an offset may expire now: this tombstone for it was requested by no client.
+        `state`: the groups as of the log's records below it."""
         group = state.groups.get(record.group_id)
         if not self._kept.drawn or group is None or (key, place) in self._seen:
             return

@@ -1,11 +1,12 @@
-"""Groups held against the committed logs: what is told is committed, and never goes back.
+"""Compares groups with the committed logs: every answer about a group is committed, and never goes
+back.
 
-`GroupChecker.look` is called with each broker that did something in a step.  It replays the logs of
-led partitions of `__consumer_offsets` by itself and compares (StateIsLog), and hears what their
-coordinators tell from memory (ReadUnderLease); committers tell it what they were told (CommitKept,
-OffsetForward, NothingUncommitted).  G1, G2, G7, G8 and G9 of the protocol; what was written is
-kept for G10 (`cleaned_groups`). `GenerationChecker` checks the generations of classic groups (G3
-to G6).
+`GroupChecker.look` is called with each broker that did something in a step. It replays the leaders'
+logs of `__consumer_offsets` independently and compares the result with the coordinators' state
+(StateIsLog), and checks answers that coordinators give from memory (ReadUnderLease). Committers
+report the answers that they get (CommitKept, OffsetForward, NothingUncommitted). G1, G2, G7, G8 and
+G9 of the protocol; written records are stored for G10 (`cleaned_groups`). `GenerationChecker`
+checks the generations of classic groups (G3 to G6).
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _Parts = dict[str, bytes]
 
 
 def generation_in(commit: OffsetCommitted) -> int | None:
-    """Return the generation that a member wrote into its commit, if any."""
+    """Return the generation that a member wrote into the metadata of its commit, or None."""
     return int(commit.metadata[1:]) if commit.metadata.startswith("@") else None
 
 
@@ -69,7 +70,8 @@ def _violation(sentence: str) -> Violation:
 
 
 class GenerationChecker:
-    """`holder`: returns the partition that holds a group; None if its state cannot be known."""
+    """Checks the generations of classic groups (G3 to G6). `holder`: returns the partition that
+    holds a group, or None if its state cannot be known."""
 
     def __init__(self, holder: Callable[[str], PartitionGhost | None]) -> None:
         self._holder = holder
@@ -79,7 +81,7 @@ class GenerationChecker:
         self.syncs = 0
 
     def saw(self, record: GroupRecord, place: int) -> None:
-        """A record of some broker's log."""
+        """Store the memberships in a record of some broker's log, at offset `place`."""
         if isinstance(record, GroupForgotten):
             self._told.forgotten(record.group_id)
         elif isinstance(record, GroupStored) and record.members:
@@ -91,8 +93,9 @@ class GenerationChecker:
                 seen.append((place, parts))
 
     def synced(self, group: str, generation: int, seat: str, part: bytes) -> None:
-        """Check OneGeneration and OneOwner: the answer is stored; NothingUncommitted: and
-        committed."""
+        """Check a member's answer to SyncGroup: it is stored (OneGeneration and OneOwner) and
+        committed (NothingUncommitted). `seat`: the member's instance id or member id; `part`: its
+        assignment."""
         self.syncs += 1
         ghost = self._holder(group)
         if ghost is None:
@@ -115,7 +118,7 @@ class GenerationChecker:
 
 @dataclass(slots=True)
 class _Watched:
-    """One shard, and an independent replay of its log."""
+    """One shard of a coordinator, and an independent replay of its log."""
 
     shard: GroupShard
     replay: GroupsState = field(default_factory=GroupsState)
@@ -124,12 +127,9 @@ class _Watched:
 
 
 class AskedOffset(NamedTuple):
-    """The state when an OffsetFetch was sent.
-
-    `least`: the answer must not be below this offset. `dead`: all offsets up to this one were
-    deleted. `gone`: the place of the newest committed tombstone. `deposed`: the broker that was
-    asked does not lead.
-    """
+    """State at the time when an OffsetFetch was sent. `least`: the answer must not be below this
+    offset. `dead`: all offsets up to this one were deleted. `gone`: log offset of the newest
+    committed tombstone. `deposed`: True if the broker that was asked does not lead."""
 
     least: int
     dead: int
@@ -139,7 +139,7 @@ class AskedOffset(NamedTuple):
 
 @dataclass(slots=True)
 class _ToldGroup:
-    """About one group: what its only client sent and was told."""
+    """The requests and answers of a group's only client."""
 
     tried: int = NOTHING
     least: int = NOTHING
@@ -152,7 +152,7 @@ class _ToldGroup:
 
 
 class GroupChecker:
-    """Implements `plimsoll_sim.hosts.committers.GroupWitness`."""
+    """Checks committed offsets. Implements `plimsoll_sim.hosts.committers.GroupWitness`."""
 
     def __init__(self, ghost: MetadataGhost, now_us: Callable[[], int], kept: OffsetsKept) -> None:
         self._ghost = ghost
@@ -201,8 +201,8 @@ class GroupChecker:
         self.unloaded_most = max(self.unloaded_most, unloaded)
 
     def _compare(self, watched: _Watched) -> None:
-        """G8: an active shard equals an independent replay of its log, once it has written what it
-        decided in this turn."""
+        """Check G8: an active shard equals an independent replay of its log, once it has written
+        everything that it decided in this turn."""
         shard, replay = watched.shard, watched.replay
         log = shard.hosted.log
         if not shard.leads:
@@ -225,7 +225,8 @@ class GroupChecker:
                 )
 
     def _replay(self, watched: _Watched, end: int) -> dict[str, None]:
-        """The groups of the records that came since."""
+        """Replay the records that were added to the log since the last call, up to offset `end`.
+        Return the groups that they are about, as keys."""
         hosted, replay = watched.shard.hosted, watched.replay
         start = max(replay.end, hosted.log.log_start_offset)
         touched: dict[str, None] = {}
@@ -242,8 +243,8 @@ class GroupChecker:
         return touched
 
     def _may_delete(self, group: str) -> bool:
-        """Return True if its client may have asked for a tombstone, and not committed anew
-        since."""
+        """Return True if the group's client may have requested a tombstone, and has committed
+        nothing since."""
         told = self._told.get(group)
         return told is not None and told.least == NOTHING
 
@@ -255,7 +256,8 @@ class GroupChecker:
             places.setdefault(place, self._now_us())
 
     def _has_expired(self, told: _ToldGroup, ghost: PartitionGhost) -> bool:
-        """True if a committed tombstone came once the newest commit below it was old enough."""
+        """Return True if a committed tombstone was written when the newest commit below it was old
+        enough to expire."""
         commits = {
             place: at_us
             for offset, places in told.places.items()
@@ -282,7 +284,8 @@ class GroupChecker:
         shard.may_tell = heard  # type: ignore[method-assign]
 
     def _check_reader(self, broker_id: int, shard: GroupShard) -> None:
-        """G9: what is only remembered is not told once another has led for longer than a lease."""
+        """Check G9: a shard that answers from memory was not replaced as leader for longer than a
+        lease lasts."""
         ghost = self._ghost.partitions.get(shard.hosted.key)
         if ghost is None or self._ghost.restored or ghost.unclean_epoch > shard.leader.epoch:
             return
@@ -324,7 +327,8 @@ class GroupChecker:
             told.tried = max(told.tried, offset)
 
     def committed(self, group: str, offset: int | None) -> None:
-        """G7: what was acknowledged is committed."""
+        """Check G7: an offset whose commit was acknowledged is committed. `offset` None: a
+        tombstone."""
         self.commits += 1
         told = self._of(group)
         if offset is None:
@@ -351,8 +355,8 @@ class GroupChecker:
         return partition is not None and f"broker-{partition.leader}" == host
 
     def fetched(self, group: str, asked: object, offset: int) -> None:
-        """G1 and G2: a leader's answer is not below what was told before the request, and never
-        more than was sent; G7: it is committed."""
+        """Check an answer to OffsetFetch. G1 and G2: a leader's answer is not below what the client
+        knew before its request, and not above what it has sent. G7: the answer is committed."""
         self.fetches += 1
         assert isinstance(asked, AskedOffset)
         told, ghost = self._of(group), self._partition(group)
@@ -388,7 +392,8 @@ class GroupChecker:
             raise Violation("OffsetForward", f"{group}: {offset} is told, which had expired")
 
     def _check_nothing(self, group: str, ghost: PartitionGhost) -> None:
-        """G7: that nothing is committed is told once the tombstone is."""
+        """Check G7: an answer that nothing is committed is given only once the tombstone is
+        committed."""
         newest = {NOTHING: NOTHING}
         newest |= {each: self._newest_place(group, each) for each in self._of(group).places}
         gone = newest.pop(NOTHING)
@@ -399,7 +404,8 @@ class GroupChecker:
             )
 
     def _check_place(self, group: str, offset: int, what: str) -> None:
-        """G7: nothing is told that is not below the true high watermark."""
+        """Check G7: an answer only reflects records below the true high watermark. `what`: the
+        answer, for the violation."""
         ghost, places = self._partition(group), self._of(group).places.get(offset, {})
         if ghost is None or not places:
             return
@@ -412,7 +418,7 @@ class GroupChecker:
 
 
 def _is_committed(ghost: PartitionGhost, place: int, epoch: int) -> bool:
-    """Return True if the record of this leader epoch at this place is below the true high
+    """Return True if a record with this leader epoch at offset `place` is below the true high
     watermark."""
     at = bisect_left(ghost.committed, place, key=lambda batch: batch.last)
     if at == len(ghost.committed):

@@ -27,15 +27,13 @@ from plimsoll_sim.oracle.committed import MetadataGhost
 from plimsoll_sim.oracle.partition_ghost import Violation
 
 Issuer = Callable[[str], str]
-"""Maps a certificate's fingerprint to the authority that signed it."""
+"""Function that returns the authority that signed the certificate with this fingerprint."""
 
 
 class InsideChecker:
-    """One for all brokers of a world.
-
-    `calm`: only rotations and operators may cut a broker off its peers, so they caused every
-    departure from an ISR. `stays_open`: certificates are not requested.
-    """
+    """Checks all brokers of a world. `calm`: True if the run has no faults that cut a broker off
+    its peers, so that rotations or operators caused every departure from an ISR. `stays_open`: True
+    if the cluster does not ask for certificates."""
 
     def __init__(
         self,
@@ -65,7 +63,7 @@ class InsideChecker:
     # --- a broker's connections -------------------------------------------------------------------
 
     def look(self, host: BrokerHost) -> None:
-        """Check a broker after a step in which it ran."""
+        """Check the connections of a broker after a step in which the broker ran."""
         manager = host.manager
         image = None if manager is None else manager.image
         if image is None or host.node is None or host.node._serving is None:
@@ -92,7 +90,7 @@ class InsideChecker:
     # --- what is committed ------------------------------------------------------------------------
 
     def committed(self) -> None:
-        """Check the newest committed image against the one before."""
+        """Compare the newest committed image with the previous one."""
         before, self._image = self._image, self._ghost.image
         after = self._image
         if after.brokers is not before.brokers:
@@ -107,8 +105,8 @@ class InsideChecker:
             self._check_isrs(before, after)
 
     def _check_mode(self, before: ClusterImage, after: ClusterImage) -> None:
-        """While a run lasts, the goal is Required, and each step moves towards it. A cluster that
-        did not ask for certificates stays without."""
+        """Check the mode of TLS: each change moves towards Required, the goal of a run. A cluster
+        that did not ask for certificates stays without."""
         if self.stays_open and after.inside.mode is not InsideMode.OFF:
             text = f"{after.inside.mode.value}, and no request for it was made"
             raise Violation("PhaseMonotone", text)
@@ -118,7 +116,8 @@ class InsideChecker:
             raise Violation("PhaseMonotone", text)
 
     def _check_shown(self, after: ClusterImage) -> None:
-        """Check that an active broker's certificate stays allowed until it has another."""
+        """Check that an active broker's certificate stays allowed until the broker shows another
+        one."""
         if after.inside.mode is InsideMode.OFF:
             return
         for broker_id in [one.id for one in after.brokers.values() if not one.fenced]:
@@ -146,7 +145,7 @@ class InsideChecker:
     # --- authorities ------------------------------------------------------------------------------
 
     def stored(self, change: ObjectChange) -> None:
-        """Check a write to the API server; raises a violation that a rotation must not cause."""
+        """Check a write to the API server. Raises a Violation if a rotation went wrong."""
         body = change.after.body
         if change.resource.kind != SECRETS or body["metadata"]["name"] != self._authority:
             return
@@ -163,7 +162,8 @@ class InsideChecker:
         self._steady = {one.id: int(one.broker_epoch) for one in brokers.values() if not one.fenced}
 
     def _check_trusted(self, sha256: str) -> None:
-        """Check that every active broker trusts the authority that signs from now on."""
+        """Check that every active broker trusts the authority that signs from now on. `sha256`: its
+        fingerprint."""
         for broker_id in self._steady:
             host = self._brokers[int(broker_id)]
             if host.running and host.node is not None:
@@ -173,7 +173,8 @@ class InsideChecker:
                     raise Violation("TrustOnlyCommitted", text)
 
     def _check_renewed(self, sha256: str) -> None:
-        """Check that no active broker's certificate is of the previous authority any more."""
+        """Check that no active broker still shows a certificate of the previous authority.
+        `sha256`: that authority's fingerprint."""
         for broker_id in self._steady:
             host = self._brokers[int(broker_id)]
             if host.running and host.node is not None:

@@ -1,4 +1,4 @@
-"""The protocol's liveness: lists what has not come about once faults have stopped."""
+"""Checks the protocol's liveness: lists everything that is unfinished once faults have stopped."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Unfinished(Protocol):
 
 
 class Healed(Protocol):
-    """The parts of a simulated cluster that are checked for liveness."""
+    """The parts of a simulated cluster of which the liveness is checked."""
 
     ghost: MetadataGhost
     objects: AppliedObjects
@@ -43,7 +43,7 @@ class Healed(Protocol):
 
     @property
     def secured(self) -> Unfinished | None:
-        """None if certificates are not in use."""
+        """Return the parts of a cluster with certificates or logins; None if neither is in use."""
 
 
 def unfinished(world: Healed) -> list[str]:
@@ -52,8 +52,7 @@ def unfinished(world: Healed) -> list[str]:
 
 
 def is_finished(world: Healed) -> bool:
-    """Return True if nothing is unfinished: the first thing that is says so, and no other is looked
-    at."""
+    """Return True if nothing is unfinished. Stops at the first unfinished thing."""
     if next(_left(world), None) is not None:
         return False
     return next(unshown(world.objects, world.ghost.image), None) is None
@@ -82,7 +81,8 @@ def _left(world: Healed) -> Iterator[str]:
 
 
 def _brokers(world: Healed) -> Iterator[str]:
-    """Every member serves, and knows all that is committed."""
+    """Yield a sentence for each member that does not serve, or has not applied all committed
+    metadata."""
     image = world.ghost.image
     for host in world.brokers.values():
         broker = image.brokers.get(BrokerId(host.id))
@@ -95,7 +95,7 @@ def _brokers(world: Healed) -> Iterator[str]:
 
 
 def _image_tags(world: Healed) -> Iterator[str]:
-    """Every pod is of the image that is asked for."""
+    """Yield a sentence for each pod that does not run the wanted image."""
     tag = world.objects.image_tag
     for host in world.brokers.values():
         if host.running and host.tag != tag:
@@ -112,7 +112,8 @@ def _is_current(ghost: MetadataGhost, shown: ClusterImage | None) -> bool:
 
 
 def _moves(world: Healed) -> Iterator[str]:
-    """Every reassignment ends, and no broker hosts a dropped replica."""
+    """Yield a sentence for each reassignment that has not ended, and for each broker that still
+    hosts a dropped replica."""
     image = world.ghost.image
     for key, moved in image.partitions.items():
         if moved.moving:
@@ -167,7 +168,8 @@ def _partitions(world: Healed) -> Iterator[str]:
 
 
 def _members(world: Healed) -> Iterator[str]:
-    """A drain ends, and what it emptied is gone."""
+    """Yield a sentence for each drain that has not ended, and for each emptied broker that still
+    exists."""
     image = world.ghost.image
     members = world.objects.members
     if image.members != members:
@@ -181,7 +183,8 @@ def _members(world: Healed) -> Iterator[str]:
 
 
 def _rebalances(world: Healed) -> Iterator[str]:
-    """Yield Rebalances that have not ended, and deleted ones that are still remembered."""
+    """Yield a sentence for each Rebalance that has not ended, and for each deleted one that is
+    still committed."""
     image, objects = world.ghost.image, world.objects
     for name, found in objects.rebalances.items():
         row = image.rebalances.get(found.metadata.uid)
@@ -196,7 +199,7 @@ FINAL = frozenset({"Completed", "Cancelled", "Failed", "NothingToDo"})
 
 
 def unshown(objects: AppliedObjects, image: ClusterImage) -> Iterator[str]:
-    """Return sentences about wrong statuses; none if all are right."""
+    """Yield a sentence for each object with a status that does not show the committed state."""
     for kind in (LOG_CLUSTERS, TOPICS):
         for name in objects.names(kind):
             yield from _ready(kind, objects.body(kind, name))
@@ -219,7 +222,8 @@ def unshown(objects: AppliedObjects, image: ClusterImage) -> Iterator[str]:
 
 
 def _broker_statuses(objects: AppliedObjects, image: ClusterImage) -> Iterator[str]:
-    """One object for each member, which says that it serves and lacks nothing for long."""
+    """Yield a sentence for each member whose LogBroker is missing, does not show it as serving, or
+    shows an old backlog."""
     wanted = {labels.log_broker(objects.name, broker_id) for broker_id in image.members}
     if (there := set(objects.names(LOG_BROKERS))) != wanted:
         yield f"there are the LogBrokers {sorted(there)}, not {sorted(wanted)}"

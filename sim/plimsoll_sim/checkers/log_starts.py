@@ -1,11 +1,11 @@
 """Checks log starts: a record disappears only by retention, or by a client's request, in a log
 that held it. Records that a client was told are deleted do not come back with another leader.
 
-Called by the replica checker for each change. A log start is allowed if everything below was
-removed in a log that held it: by age or size, by its broker's configs and wall clock, or by a
-DeleteRecords request. It is also allowed if another log validly begins there. A log that was
-truncated below its own start may rely only on where the others begin. The marker of a clean stop
-is checked here, too (I25).
+Called by the replica checker for each change. A log start is allowed if all records below it were
+removed from a log that held them: by age or size, according to the broker's configs and wall clock,
+or by a DeleteRecords request. It is also allowed if another log validly begins there. For a log
+that was truncated below its own start, only the second reason counts. The marker of a clean stop is
+checked here, too (I25).
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ from plimsoll_sim.oracle.partition_ghost import (
 )
 
 CLOCK_STEP_MS_MAX = 600_000
-"""A broker with a wall clock that steps by more than this deletes no records by age."""
+"""Bound in milliseconds on the steps of a broker's wall clock. A broker with a clock that steps by
+more deletes no records by age."""
 
 
 class BrokerClock(NamedTuple):
-    """What retention by age depends on: the broker's wall clock, and the maximum size of a
-    segment."""
+    """Inputs of retention: the broker's wall clock in milliseconds, and the maximum size of a
+    segment in bytes."""
 
     wall_ms: int
     segment_bytes: int
@@ -47,8 +48,8 @@ def moved(
     *,
     cut: bool,
 ) -> None:
-    """A copy begins elsewhere than it did; `held`: what it held before, as it was last seen; `cut`:
-    and something was cut off its end in the same lifetime."""
+    """Handle a change of a log's start: accept the new start if it is allowed. `held`: the batches
+    that the log held before; `cut`: True if its end was truncated too, in the same lifetime."""
     copy, start = ghost.copy_of(host.id), hosted.log.log_start_offset
     if start < copy.begins:
         # Cut below its own start, or an older checkpoint: then it holds again what it had.
@@ -67,8 +68,8 @@ def moved(
 
 
 def moved_out_of_service(ghost: PartitionGhost, host: BrokerHost, hosted: Hosted) -> None:
-    """Note that retention made room in a log that is out of service for a full disk: it may begin
-    there when it is back, and no higher."""
+    """Handle a new start of a log that is out of service because of a full disk, in which retention
+    freed space. Once back in service the log may begin there, but not higher."""
     copy = ghost.copy_of(host.id)
     if hosted.log.log_start_offset > copy.begins:
         moved(ghost, host, hosted, copy.batches, cut=False)
@@ -81,7 +82,8 @@ def retention_of(hosted: Hosted) -> LogRetention:
 
 
 def check(ghost: PartitionGhost, broker_id: int, copy: Copy, *, leads: bool) -> None:
-    """Check that a leader, or a possible leader, begins at an allowed log start."""
+    """Check that the log of a leader, or of a replica that may become leader, begins at an allowed
+    log start."""
     if copy.start <= max(ghost.start, copy.begins):
         if leads:
             ghost.start = max(ghost.start, copy.start)
@@ -102,7 +104,8 @@ def check(ghost: PartitionGhost, broker_id: int, copy: Copy, *, leads: bool) -> 
 
 
 def check_deleted(ghost: PartitionGhost, broker_id: int, copy: Copy) -> None:
-    """Check that a leader, or a possible clean leader, has nothing below an answered deletion."""
+    """Check that the log of a leader, or of a replica that may become clean leader, has no record
+    below the offset of an answered DeleteRecords."""
     if copy.start < ghost.answered and copy.end > copy.start:
         raise Violation(
             "DeletedStays",
@@ -118,7 +121,8 @@ def _retained(
     retention: LogRetention,
     clock: BrokerClock,
 ) -> bool:
-    """Return True if retention allowed what went: each was too old, or enough came after it."""
+    """Return True if retention allowed the removal of the batches below `start`: each was too old,
+    or enough bytes came after it."""
     bytes_kept, ms_kept = retention
     gone = [batch for batch in held if batch.last < start]
     if not gone or gone[-1].last + 1 < start:
@@ -137,13 +141,15 @@ def _retained(
 
 
 def _offset_ms(host: BrokerHost) -> int:
-    """Return the error of the broker's wall clock; 0 if it is too large for retention by age."""
+    """Return the error of the broker's wall clock in milliseconds; 0 if it is too large for
+    retention by age."""
     offset = 0 if host.process is None else host.process.wall_offset_ms
     return offset if abs(offset) <= CLOCK_STEP_MS_MAX else 0
 
 
 def check_marker(name: str, volume: Volume, directory: Path) -> None:
-    """A marker says that every log is on the disk, so that no power cut can take any of it."""
+    """Check the marker file of a clean shutdown: if it exists, every log is durable on the disk, so
+    that a power cut can remove none of it."""
     if not isinstance(volume.find(directory / CLEAN_SHUTDOWN), FileNode):
         return
     for path, log in volume.nodes(directory, ".log"):

@@ -1,8 +1,8 @@
-"""Replicas held against the committed logs: completeness, matching, bounds, quorums, leader
+"""Compares replicas with the committed logs: completeness, equality, bounds, quorums, leader
 epochs.
 
-`ReplicaChecker.look` is called with each broker that did something in a step, and looks only at
-what changed.  Predicates I1-I10 and I19-I24 of the protocol.
+`ReplicaChecker.look` is called with each broker that did something in a step, and checks only what
+changed. Predicates I1-I10 and I19-I24 of the protocol.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from plimsoll_sim.oracle.partition_ghost import Copy, PartitionGhost, Violation
 
 
 class ReplicaChecker:
-    """One for all brokers of a world."""
+    """Checks the replicas of all brokers of a world."""
 
     def __init__(
         self,
@@ -32,8 +32,8 @@ class ReplicaChecker:
         proposed: Callable[[], None],
         cleaned: Callable[[PartitionGhost, Copy, Hosted], None],
     ) -> None:
-        """`proposed` is called with every proposed in-sync set; `cleaned` with every log of which a
-        cleaner replaced segments, once its broker leads or may be elected."""
+        """Create a checker. `proposed`: called with every proposed ISR. `cleaned`: called with
+        every log of which a cleaner replaced segments, once its broker leads or may be elected."""
         self._cleaned = cleaned
         self._ghost = ghost
         self._now_us = now_us
@@ -44,13 +44,14 @@ class ReplicaChecker:
         self._lifetimes: dict[int, LifetimeChecker] = {}
 
     def look_at_metadata(self, host: BrokerHost) -> None:
-        """Check a broker's metadata alone, while the others continue with another history."""
+        """Check only a broker's metadata, while the other brokers continue with another history of
+        the metadata log."""
         manager = host.manager
         if manager is not None and manager.image is not self._images.get(host.id):
             self._new_image(host, manager.image)
 
     def look(self, host: BrokerHost) -> None:
-        """Check a broker after a step in which it ran."""
+        """Check the replicas of a broker after a step in which the broker ran."""
         if host.crashed:
             self._look_back(host)
             return
@@ -167,7 +168,7 @@ class ReplicaChecker:
     def _check_quorum(
         self, ghost: PartitionGhost, broker_id: int, replica: Replica, leader: Leader
     ) -> None:
-        """I7: every member that counts for the quorum has the data."""
+        """Check I7: every member that the leader counts for the quorum has the data."""
         hw, partition = replica.high_watermark, replica.partition
         if len(leader.isr.committed) < partition.effective_min_isr:
             raise Violation(
@@ -204,8 +205,8 @@ class ReplicaChecker:
             ghost.note_producer(batch)
 
     def _look_back(self, host: BrokerHost) -> None:
-        """Check a process that crashed in this step: of its work, only what clients may have been
-        told counts."""
+        """Check a process that crashed in this step. Of its work in the step, only what clients may
+        have been told counts."""
         with host.as_if_alive():
             for hosted in host.manager or ():
                 ghost = self._ghost.partitions.get(hosted.key)
@@ -220,8 +221,8 @@ class ReplicaChecker:
         hosted: Hosted,
         before: tuple[Any, ...] | None,
     ) -> None:
-        """Account for what a leader committed in the step in which its disk or process failed:
-        clients may have been told."""
+        """Record what a leader committed in the step in which its disk or process failed, since
+        clients may have been told of it."""
         replica, leader = hosted.replica, None if before is None else before[4]
         if before is None or leader is None or replica.high_watermark <= before[2]:
             return
@@ -234,7 +235,8 @@ class ReplicaChecker:
     def _check_isr(
         self, ghost: PartitionGhost, host: BrokerHost, replica: Replica, leader: Leader
     ) -> None:
-        """I8, for a leader that knows what is committed; I1 for the legitimate one."""
+        """Check I8 for a leader that knows the newest committed metadata, and I1 for the
+        partition's committed leader."""
         committed = self._ghost.image.partitions.get(ghost.key)
         if committed is None or self._ghost.restored or committed.leader != host.id:
             return
@@ -259,7 +261,7 @@ class ReplicaChecker:
     def _check_bounds(
         self, ghost: PartitionGhost, broker_id: int, copy: Copy, replica: Replica
     ) -> None:
-        """I5: log start ≤ high watermark ≤ log end."""
+        """Check I5: log start ≤ high watermark ≤ log end."""
         hw = replica.high_watermark
         if not copy.start <= hw <= copy.end:
             raise Violation(
@@ -267,7 +269,8 @@ class ReplicaChecker:
             )
 
     def _check_copy(self, ghost: PartitionGhost, host: BrokerHost, copy: Copy) -> None:
-        """I1, I2, I3: equal to the committed log as far as it must be."""
+        """Check I1, I2 and I3: the copy equals the committed log, up to the offset that each of
+        these predicates requires."""
         known = ghost.true_high_watermark
         copies.compare(ghost, copy)
         matching = copies.matches(ghost, copy)
@@ -307,8 +310,8 @@ class ReplicaChecker:
     def _check_cleaned(
         self, ghost: PartitionGhost, host: BrokerHost, copy: Copy, *, whole: bool
     ) -> None:
-        """Check a cleaned log once its copy is whole: until then a copy lacks superseded records
-        without having those that superseded them."""
+        """Check a cleaned log, but only once its copy is complete: before that, a copy can lack
+        superseded records without having the records that supersede them."""
         hosted = host.hosted(ghost.key)
         if copy.reshaped and whole and hosted is not None and not copy.suspect:
             copy.reshaped = False
@@ -321,7 +324,8 @@ class ReplicaChecker:
     # --- metadata ---------------------------------------------------------------------------------
 
     def _new_image(self, host: BrokerHost, image: ClusterImage | None) -> None:
-        """I23: a prefix of the committed log, and never a shorter one."""
+        """Check I23: a broker's metadata is a prefix of the committed log, and never becomes
+        shorter."""
         before = self._images.get(host.id)
         self._images[host.id] = image
         if image is None or (self._ghost.restored and host.id not in self._ghost.keepers):
@@ -336,7 +340,7 @@ class ReplicaChecker:
             )
 
     def committed_moved(self, hosts: dict[int, BrokerHost]) -> None:
-        """The committed metadata changed: check the copies of all brokers again."""
+        """Check the copies of all brokers again, because the committed metadata changed."""
         for ghost in self._ghost.partitions.values():
             for host in hosts.values():
                 copy = ghost.copies.get(host.id)
@@ -348,15 +352,16 @@ class ReplicaChecker:
 
 
 def _shape(hosted: Hosted) -> tuple[int, ...] | None:
-    """Identify the segments of a log with holes; changes when a cleaned segment replaces others."""
+    """Return a value that identifies the segments of a log with holes. It changes when cleaned
+    segments replace others. Return None for a log without holes."""
     log = hosted.log
     return tuple(map(id, log.segments)) if log.holes else None
 
 
 def _lost_it_since(ghost: PartitionGhost, isr: IsrState, member: BrokerId) -> bool:
-    """Return True if it is proposed as a lifetime that has lost its data.  No quorum stands on
-    that: the proposal is refused once the next lifetime has registered, and if it was committed
-    before, then a member lost data."""
+    """Return True if the proposed ISR contains `member` in a lifetime after which the broker lost
+    its data. Such a proposal is refused once the next lifetime has registered. If it was committed
+    before, a member lost data, and no predicate holds for its quorum."""
     if not isinstance(isr, PendingExpand) or isr.joining != member:
         return False
     lost = ghost.lossy_lives.get(int(member), -1)
@@ -367,7 +372,8 @@ def _lost_it_since(ghost: PartitionGhost, isr: IsrState, member: BrokerId) -> bo
 def _check_below_high_watermark(
     ghost: PartitionGhost, broker_id: int, copy: Copy, matching: int
 ) -> None:
-    """I3.  `matching`: up to where the copy is the committed log."""
+    """Check I3: the copy equals the committed log below the high watermark. `matching`: offset up
+    to which they are equal."""
     must = min(copy.high_watermark, ghost.true_high_watermark)
     if not copy.suspect and broker_id not in ghost.lossy_open and matching < must:
         raise Violation(
@@ -378,14 +384,15 @@ def _check_below_high_watermark(
 
 
 class LifetimeChecker:
-    """One for each life of a broker."""
+    """Checks the fetches that a leader accepts, for one lifetime of a broker."""
 
     def __init__(self) -> None:
         self._image: ClusterImage | None = None
         self._known: dict[Hosted, tuple[Leader, dict[int, int | None]]] = {}
 
     def look(self, hosted: Hosted, leader: Leader, image: ClusterImage | None) -> None:
-        """A fetch is only taken up of the lifetime in which its sender is registered."""
+        """Check that the leader counts a follower's fetch only if it comes from the lifetime in
+        which the follower is registered."""
         of, known = self._known.get(hosted, (None, {}))
         if of is not leader:
             known = {}
@@ -407,5 +414,5 @@ class LifetimeChecker:
                 )
 
     def looked(self, image: ClusterImage | None) -> None:
-        """Store the image after all of a step was checked."""
+        """Store the image as the last one seen, after everything in a step was checked."""
         self._image = image

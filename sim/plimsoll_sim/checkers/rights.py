@@ -28,10 +28,10 @@ MECHANISM: ScramMechanism = "SCRAM-SHA-512"
 _Op = AclOperation
 DESCRIBES = frozenset({_Op.READ, _Op.WRITE, _Op.DELETE, _Op.ALTER})
 LATE_MS = 1_000
-"""The time after an old password's end within which its connections are closed."""
+"""Milliseconds after an old password's end within which its connections must be closed."""
 WINDOW_US = 30_000_000
 LENT_S = 11
-"""An idle user may use up this many seconds of its rate at once (`quotas.rates`)."""
+"""Seconds of its rate that an idle user may use at once (`quotas.rates`)."""
 
 
 class RightAsked(NamedTuple):
@@ -45,7 +45,7 @@ class RightAsked(NamedTuple):
 
 
 def allows(security: Security, asked: RightAsked) -> bool:
-    """The decision, rule by rule."""
+    """Return the decision on one request, found by reading all rules one by one."""
     authorization = security.authorization
     if authorization.mode is not Mode.ENFORCE or asked.principal in authorization.super_users:
         return True
@@ -76,17 +76,17 @@ def _names(acl: Acl, kind: ResourceType, name: str) -> bool:
 
 
 class CommittedImage(NamedTuple):
-    """The image that is current from this metadata offset on."""
+    """The committed image that is current from this metadata offset on."""
 
     offset: int
     image: ClusterImage
 
 
 class RightsChecker:
-    """One for all brokers and tenants of a world."""
+    """Checks all brokers and tenants of a world."""
 
     def __init__(self, ghost: MetadataGhost, now_us: Callable[[], int], wall_ms: int) -> None:
-        """`wall_ms`: the wall clock when a run begins."""
+        """Create a checker. `wall_ms`: the wall clock at the beginning of the run."""
         self._ghost = ghost
         self._now_us = now_us
         self._wall_ms = wall_ms
@@ -106,7 +106,7 @@ class RightsChecker:
             self._images.append(CommittedImage(int(image.next_offset), image))
 
     def look(self, host: BrokerHost) -> None:
-        """Check a broker after a step in which it ran."""
+        """Check the connections of a broker after a step in which the broker ran."""
         manager = host.manager
         image = None if manager is None else manager.image
         if image is None or host.node is None or host.node._serving is None:
@@ -149,7 +149,8 @@ class RightsChecker:
         return self._wall_ms + self._now_us() // 1_000
 
     def _good_keys(self, security: Security, user: str, late_ms: int) -> tuple[bytes, ...]:
-        """Return the stored keys that the user may be logged in by."""
+        """Return the stored keys of the passwords with which the user may be logged in now.
+        `late_ms`: how long an expired password is still accepted."""
         declared = security.users.get(user)
         found = security.credentials.get((user, MECHANISM))
         if found is None or (declared is not None and declared.disabled):
@@ -160,12 +161,14 @@ class RightsChecker:
         return (found.stored_key, previous.stored_key)
 
     def applied(self, host: str, us: int) -> int:
-        """Return the metadata offset that a broker had applied at this time."""
+        """Return the metadata offset that a broker had applied at the time `us` (virtual
+        microseconds)."""
         known = self._applied.get(host, ())
         return max((offset for when, offset in known if when <= us), default=0)
 
     def _between(self, first: int, last: int) -> list[ClusterImage]:
-        """Return the images that were current while between `first` and `last` were applied."""
+        """Return the images that were current while a broker applied the metadata from offset
+        `first` to `last`."""
         before = [one for one in self._images if one.offset <= first][-1:]
         later = [one for one in self._images if first < one.offset <= last]
         return [one.image for one in (*before, *later)]
@@ -173,7 +176,7 @@ class RightsChecker:
     # --- what tenants were told -------------------------------------------------------------------
 
     def logged_in(self, host: str, since_us: int, user: str, password: str) -> None:
-        """Check that the password that let a user in was committed."""
+        """Check that the password with which a user logged in was committed."""
         images = self._between(self.applied(host, since_us), self.applied(host, self._now_us()))
         for image in images:
             found = image.security.credentials.get((user, MECHANISM))
@@ -192,7 +195,7 @@ class RightsChecker:
             raise Violation("DecidedOnCommitted", text)
 
     def answered_first(self, host: str) -> None:
-        """Report that something other than a login was answered before a login."""
+        """Report a violation: a broker answered a request other than a login before the login."""
         raise Violation(
             "NoAnswerBeforeAuthentication", f"{host} answers a client that has not logged in"
         )
@@ -200,11 +203,8 @@ class RightsChecker:
     def decided(
         self, host: str, since_us: int, asked: RightAsked, *, allowed: bool, late_us: int
     ) -> None:
-        """Check that a request was allowed, or refused, by rules that held then.
-
-        `late_us`: the longest time that an answer takes; a request that waited longer was decided
-        again.
-        """
+        """Check that a request was allowed, or refused, by rules that held at that time. `late_us`:
+        longest time that an answer takes; a request that waited longer was decided again."""
         now_us = self._now_us()
         since_us = max(since_us, now_us - late_us)
         images = self._between(self.applied(host, since_us), self.applied(host, now_us))
@@ -216,12 +216,12 @@ class RightsChecker:
         return int(self._ghost.image.next_offset)
 
     def carried_out(self, since: int, asked: RightAsked) -> None:
-        """Check a request that a controller carried out: it decides by what is committed then.
-        `since`: the committed end when the request was made."""
+        """Check a request that a controller carried out, by the rules that were committed then.
+        `since`: end of the committed metadata when the request was sent."""
         self._decided("the controller", self._between(since, self.newest), asked, True)
 
     def refused_by_anybody(self, host: str, since_us: int, asked: RightAsked) -> None:
-        """Check a refusal, which is either the broker's or a controller's."""
+        """Check a refusal, which may come from the broker or from a controller."""
         images = self._between(self.applied(host, since_us), self.newest)
         self._decided(f"{host} or a controller", images, asked, False)
 
@@ -233,7 +233,7 @@ class RightsChecker:
             raise Violation("DecidedOnCommitted", f"{who}: {asked} is {told}")
 
     def told_topics(self, host: str, since_us: int, principal: str, names: set[str]) -> None:
-        """Check the topics of an answer to Metadata for all topics."""
+        """Check the topics in an answer to a Metadata request for all topics."""
         last = self.applied(host, self._now_us())
         images = self._between(self.applied(host, since_us), last)
         if all(self._visible(image, principal, host) != names for image in images):
@@ -246,7 +246,8 @@ class RightsChecker:
         }
 
     def used(self, host: str, user: str, size: int, bound: int) -> None:
-        """Count the bytes taken from a user in 30 s, against its quota of bytes a second."""
+        """Check the number of bytes that a broker accepted from a user in 30 s against the user's
+        quota in bytes a second."""
         taken, now_us = self._used.setdefault((host, user), deque()), self._now_us()
         taken.append((now_us, size))
         while taken[0][0] <= now_us - WINDOW_US:
@@ -293,10 +294,8 @@ def is_still_login(security: Security, proof: Any, now_ms: int) -> bool:
 
 
 def cut_off(security: Security, issuers_of: Mapping[str, str], now_ms: int) -> Iterator[str]:
-    """Yield the committed and unexpired certificates that no trusted authority signed, for people.
-
-    `issuers_of`: the key that signed a certificate, by its fingerprint.
-    """
+    """Yield a sentence for each committed and unexpired certificate that no trusted authority
+    signed. `issuers_of`: the key that signed a certificate, by the certificate's fingerprint."""
     believed = {
         of_der(der).key
         for one in security.authorities

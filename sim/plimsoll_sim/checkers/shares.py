@@ -16,16 +16,18 @@ from plimsoll_sim.hosts.brokers import BrokerHost
 from plimsoll_sim.oracle.partition_ghost import Violation
 
 OF_GROUPS = ("group memory", "groups", "members")
-"""The pools in which groups count while coordinators load them."""
+"""Pools that contain groups, and that count a loading group in full."""
 SLACK_PART = 16
-"""The allowance beyond a share, as a part of the pool: requests admitted in one moment, and
-replies that are counted once they are made."""
+"""Allowance beyond a principal's share, as a fraction of the pool (1/16): for requests admitted in
+one moment, and replies that are counted once they are made."""
 WANTED_US_MAX = 10_000_000
-"""A principal with less than an equal share may be refused for at most this long."""
+"""Longest time in virtual microseconds for which a principal with less than an equal share may be
+refused."""
 
 
 class ShareChecker:
-    """One for all brokers of a world.  `looks`: False where no client takes more than a little."""
+    """Checks all brokers of a world. `looks`: False in runs in which no client takes more than a
+    little."""
 
     def __init__(self, now_us: Callable[[], int], *, looks: bool) -> None:
         self._now_us = now_us
@@ -34,7 +36,7 @@ class ShareChecker:
         self._wanted_us: dict[str, int] = {}
 
     def look(self, host: BrokerHost) -> None:
-        """Check a broker after a step in which it ran."""
+        """Check the pools of a broker after a step in which the broker ran."""
         node = host.node
         if not self._looks or host.manager is None or node is None or node._serving is None:
             return

@@ -1,9 +1,9 @@
-"""Leaders that answer although they were replaced, in clusters that ask for StopServing.
+"""Checks that replaced leaders stop answering, in clusters that ask for StopServing.
 
-`LeaseChecker.look` is called with each broker that did something in a step.  From then on it
-records every read and every write with acks=0/1 that this broker answers as leader.  The promise:
-no other broker has led for longer than a lease lasts, unclean elections excepted.
-Source: docs/protocol.md §7.2.
+`LeaseChecker.look` is called with each broker that did something in a step. From then on it records
+every read and every write with acks=0/1 that this broker answers as leader. It checks that at that
+time no other broker has led the partition for longer than a lease lasts, except after unclean
+elections. Source: docs/protocol.md §7.2.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from plimsoll_sim.oracle.partition_ghost import Violation
 
 
 class LeaseChecker:
-    """One for all brokers of a world."""
+    """Checks all brokers of a world."""
 
     def __init__(self, ghost: MetadataGhost, now_us: Callable[[], int]) -> None:
         self._ghost = ghost

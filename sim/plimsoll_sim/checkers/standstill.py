@@ -1,5 +1,5 @@
-"""NoStandstill: a connection that paused because its peer did not read resumes once the peer has
-read.
+"""Checks NoStandstill: a connection that paused because its peer did not read resumes once the peer
+has read.
 
 Checked after each step of a broker, in runs in which a kernel's buffers are bounded. A peer that
 gives up and reconnects would hide a connection that has stopped for good.
@@ -18,7 +18,7 @@ from plimsoll_sim.oracle.partition_ghost import Violation
 
 
 def look(network: Network, host: BrokerHost) -> None:
-    """A process that is stopped does nothing, and need not."""
+    """Check the connections of a broker. A broker that is stopped (SIGSTOP) is not checked."""
     process = host.process
     if network.make_end is End:
         return
@@ -52,7 +52,7 @@ def _check(end: BoundedEnd) -> None:
 
 
 def _is_held_up(session: Session) -> bool:
-    """Return True if something other than the peer holds the session up."""
+    """Return True if the session waits for something other than its peer."""
     flow, starved = session._flow, session.activity.starved_s is not None
     held = flow.held or flow.state is not FlowState.OPEN
     return bool(held or starved or not session._connection.account.may_serve)

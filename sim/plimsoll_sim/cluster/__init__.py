@@ -1,1 +1,3 @@
-"""A whole simulated cluster: what it is built from, how it is stepped, what befalls machines."""
+"""A whole simulated cluster: the parts from which it is built, its steps, and faults of whole
+machines.
+"""

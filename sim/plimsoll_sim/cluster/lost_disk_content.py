@@ -1,4 +1,5 @@
-"""Power cuts and replaced disks: their effect on a broker's machine and on the ghosts of its logs.
+"""Power cuts and replaced disks: applies them to a broker's machine, and records in the ghosts of
+its logs (the checkers' record of each log) which losses are allowed.
 
 Used by random faults and by scenarios.
 """
@@ -15,8 +16,8 @@ from plimsoll_sim.hosts.brokers import DATA, BrokerHost
 
 
 def cut_power(world: World, host: BrokerHost, cut: PowerCut | None = None) -> list[TopicPartition]:
-    """Stop the machine at once; return the partitions with logs that lost data. If every batch is
-    flushed before it is acknowledged, a loss is not excused by the cut."""
+    """Cut the power of a broker's machine. Return the partitions with logs that lost data. If every
+    batch is flushed before it is acknowledged, the cut does not excuse a loss."""
     before = _logs(host)
     host.lose_power(cut)
     after = _logs(host)
@@ -32,12 +33,13 @@ def _ends(after: bytes | None, data: bytes) -> bool:
 
 
 def image_of(host: BrokerHost) -> Folder:
-    """A copy of its disk, for later."""
+    """Return a copy of the broker's disk, for `change_disk`."""
     return copy.deepcopy(_without_undo(host.volume.root))
 
 
 def change_disk(world: World, host: BrokerHost, image: Folder | None) -> None:
-    """Kill the broker; its next process finds an empty disk, or the disk of the image."""
+    """Kill the broker and replace its disk by an empty one (`image` None) or by a copy of the
+    image."""
     names = list(_logs(host))
     host.kill()
     if image is None:
@@ -48,7 +50,7 @@ def change_disk(world: World, host: BrokerHost, image: Folder | None) -> None:
 
 
 def _logs(host: BrokerHost) -> dict[TopicPartition, bytes]:
-    """Each partition's log on the disk."""
+    """Return the bytes of each partition's log on the disk."""
     logs: dict[TopicPartition, bytes] = {}
     for path, node in host.volume.nodes(Path(DATA), ".log"):
         topic, _, index = Path(path).parent.name.rpartition("-")
@@ -59,7 +61,7 @@ def _logs(host: BrokerHost) -> dict[TopicPartition, bytes]:
 
 
 def _without_undo(folder: Folder) -> Folder:
-    """An image of a disk: what was not yet durable is in it like the rest."""
+    """Return a copy of a folder in which everything counts as durable."""
     made = Folder()
     for name, entry in folder.entries.items():
         made.entries[name] = _without_undo(entry) if isinstance(entry, Folder) else entry

@@ -1,4 +1,4 @@
-"""Single requests of callers that then end: a client's DeleteRecords, a stranger's Fetch.
+"""Single requests from processes that end after them: a client's DeleteRecords, a stranger's Fetch.
 
 Used by random faults, and by the verbs of a scenario.
 """
@@ -26,12 +26,12 @@ from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.replication import FetchSender, MalformedReply
 
 NOT_DONE = frozenset({Code.OFFSET_OUT_OF_RANGE, Code.NOT_LEADER_OR_FOLLOWER})
-"""Error codes after which the log start is unchanged."""
+"""Error codes after which the log start is certainly unchanged."""
 
 
 class Claim(NamedTuple):
-    """The claim of a stranger: it is this broker in this epoch, has everything below `offset`, and
-    knows of the controller `heard` (0: none)."""
+    """What a stranger claims in its Fetch: to be this broker in this broker epoch, to have
+    everything below `offset`, and to know the controller epoch `heard` (0: none)."""
 
     broker_id: int
     broker_epoch: int
@@ -40,7 +40,7 @@ class Claim(NamedTuple):
 
 
 def by_somebody(world: World, work: Coroutine[Any, Any, Any]) -> None:
-    """Run the work in a process of its own, which ends with it."""
+    """Run the coroutine in a client process of its own, which ends with it."""
     name = f"somebody-{len(world.client_processes)}"
     process = Process(world.loop, name, name)
     process.start(work)
@@ -50,8 +50,9 @@ def by_somebody(world: World, work: Coroutine[Any, Any, Any]) -> None:
 async def delete_records(
     caller: Caller, connection: ClientConnection, ghost: PartitionGhost, offset: int
 ) -> tuple[int, int]:
-    """Ask a leader to let go of what is below; its answer's code and where its log begins.  Until
-    it is refused that is what clients asked for."""
+    """Ask a partition's leader to delete the records below `offset`. Return the error code and the
+    new log start in the answer. Until the request is refused, the deletion counts as requested by a
+    client."""
     asked = Deletion(offset)
     ghost.deletions.append(asked)
     values = delete_records_values(ghost.name, offset)
@@ -78,7 +79,8 @@ async def delete_once(host: str, ghost: PartitionGhost, offset: int) -> None:
 
 
 async def pretend(host: str, port: int, p: Partition, claim: Claim) -> list[str]:
-    """Fetch from the partition's leader as one of its replicas; return the outcome, for people."""
+    """Fetch from the partition's leader as one of its replicas. Return the outcome as lines for
+    people."""
     sender = FetchSender(claim.broker_id, claim.broker_epoch, claim.heard)
     frame = posed_fetch(p, sender, claim.offset)
     try:

@@ -15,40 +15,31 @@ OFFSETS_FACTOR = 3
 NAMED = ("deletes_groups", "offsets_kept_ms", "inside", "inside_says", "calm", "tenants",
          "certified", "clients_authority_ms", "send_buffers", "deletes_too",
          "slices_end", "refused_max", "hoarders")  # fmt: skip
-"""Printed, though seeds do not depend on them."""
+"""Names of options that are printed with a run although seeds do not depend on them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """The options of a run. Times are virtual milliseconds; brokers are numbered from
-    `first_broker` on.
-
-    `burst`: the probability that a fault comes right after another. `nervous`: the probability of
-    one right after a proposal or a commit. `at_once`: the most lasting faults at the same time.
-
-    `committers`: the clients that commit offsets. `members`: for each group, the kinds of its
-    members ("eager", "cooperative", "static"). `offsets_partitions`: the partitions of
-    `__consumer_offsets`, None: the default. `hoarders`: clients that commit for ever more groups,
-    to brokers with little memory for them.
-
-    `compacted`: topics are compacted, and records have keys. `deletes_too`: compacted topics have
-    retention as well, and clients may delete their records. `chores_faster`: the factor by which
-    brokers' chores (retention, checkpoints) come more often. `broker_configs`: further configs, of
-    a scenario.
-
-    `inside`: brokers and operators can show each other certificates. `inside_says`: the cluster
-    has this "stated"; it is new and leaves it "unstated"; or it was there "before", stays without,
-    and states nothing later. `calm`: no fault of the run may make a broker leave an ISR.
-
-    `tenants`: beside the clients that may do everything there are some that log in, with an
-    administrator's rules. `certified`: some of these log in by certificates.
-    `clients_authority_ms`: the lifetime of the authority of these, None: years.
-
-    `send_buffers`: the buffers of every connection, None: without limit. `refused_max`: the number
-    of refused partitions and producers that a connection remembers. `slices_end`: the share of
-    looks at the clock at which a slice of long work in an event loop is over; at 0 long work is
-    never cut up.
-    """
+    """Options of a run. Times are virtual milliseconds; brokers are numbered from `first_broker`
+    on. `burst`: probability that a fault follows directly after another. `nervous`: probability of
+    a fault right after a proposal or a commit. `at_once`: maximum number of lasting faults at the
+    same time. `committers`: number of clients that commit offsets. `members`: for each group, the
+    kinds of its members ("eager", "cooperative", "static"). `offsets_partitions`: number of
+    partitions of `__consumer_offsets`, None: the default. `hoarders`: number of clients that commit
+    for more and more groups, to brokers with little memory for groups. `compacted`: True if topics
+    are compacted and records have keys. `deletes_too`: True if compacted topics have retention as
+    well, and clients may delete their records. `chores_faster`: factor by which brokers' periodic
+    tasks (retention, checkpoints) run more often. `broker_configs`: further configs, stated by a
+    scenario. `inside`: True if brokers and operators can show each other certificates.
+    `inside_says`: what the LogCluster's spec says about that: "stated"; "unstated" for a new
+    cluster that states nothing; "before" for a cluster that existed before, has no certificates and
+    states nothing. `calm`: True if no fault of the run may make a broker leave an ISR. `tenants`:
+    True if, beside the clients that may do everything, some clients log in and have an
+    administrator's rules. `certified`: True if some of these log in by certificates.
+    `clients_authority_ms`: lifetime of the authority of their certificates, None: years.
+    `send_buffers`: buffers of every connection, None: unlimited. `refused_max`: number of refused
+    partitions and producers that a connection remembers. `slices_end`: share of readings of the
+    clock at which a slice of long work in an event loop ends; with 0 long work is never divided."""
 
     profile: str = ""
     brokers: int
@@ -116,15 +107,16 @@ class RunOptions:
 
     @property
     def cleanup(self) -> dict[str, str]:
-        """The config of a topic that is not only deleted from."""
+        """Return the topic's config `cleanup.policy`, or {} for the default, delete."""
         if not self.compacted:
             return {}
         return {"cleanup.policy": "compact,delete" if self.deletes_too else "compact"}
 
     @property
     def factor_max(self) -> int:
-        """The greatest replication factor of the topics that a run begins with: so many members
-        there must be.  `__consumer_offsets` has three replicas, where there are as many brokers."""
+        """Return the greatest replication factor of the topics with which a run begins; there must
+        be as many members. `__consumer_offsets` has three replicas, or one on each broker if there
+        are fewer brokers."""
         internal = 0 if self.offsets_partitions is None else min(OFFSETS_FACTOR, self.brokers)
         return max(self.replication_factor, internal)
 
@@ -135,12 +127,14 @@ class RunOptions:
 
 HEALED_US_MAX = 1_000_000_000
 WAIT_STEPS_MAX = 200_000
-"""A move at 200 bytes a second (`faults.objects`) takes some minutes."""
+"""Maximum number of steps to wait for a condition. A move at 200 bytes a second (`faults.objects`)
+takes some minutes of virtual time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """The most virtual time, and the most steps, until an expected condition must hold."""
+    """Limits on the virtual time and the number of steps within which an expected condition must
+    hold."""
 
     us_max: int = HEALED_US_MAX
     steps_max: int = WAIT_STEPS_MAX

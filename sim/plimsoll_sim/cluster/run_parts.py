@@ -1,4 +1,4 @@
-"""The brokers, operators and clients that a run begins with, from its options."""
+"""Builds the brokers, operators and clients with which a run begins, from its options."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def settings_of(options: RunOptions) -> Settings:
 
 
 class Witnesses(NamedTuple):
-    """The checkers that are told what clients sent and were answered."""
+    """The checkers to which clients report their requests and answers."""
 
     clients: ClientChecker
     groups: GroupChecker
@@ -81,7 +81,8 @@ class Witnesses(NamedTuple):
 def clients_of(
     options: RunOptions, habits: Habits, stream: Callable[[], random.Random], told: Witnesses
 ) -> Iterator[Client]:
-    """`habits`: the settings that they share; `stream`: makes each one's dice."""
+    """Yield the clients of a run. `habits`: settings that they share; `stream`: returns a random
+    generator of its own for each client."""
     for number, (acks, idempotent) in enumerate(options.producers):
         mine = _of(habits, f"producer-{number}", number % options.partitions)
         mine = replace(mine, acks=acks, idempotent=idempotent, keyed=options.compacted)
@@ -110,6 +111,6 @@ _ANONYMOUS = OnBehalf(principal=ANONYMOUS, host="client")
 
 
 def in_nobodys_name(request: Ordered, options: RunOptions) -> Ordered:
-    """Return the request as a broker passes it on from a listener without logins; unchanged if no
-    listener asks for logins."""
+    """Return the request as a broker without logins forwards it: without a principal. Return it
+    unchanged if a listener requires a login."""
     return structs.replace(request, behalf=_ANONYMOUS) if options.tenants else request

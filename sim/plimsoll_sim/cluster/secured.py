@@ -39,7 +39,8 @@ DAY_MS = 24 * 3_600_000
 
 
 class Secured:
-    """`rng`: its own, so that the world's other dice fall as they do without."""
+    """Parts of a world with certificates or logins. `rng`: a random generator of their own, so that
+    the world's other draws stay the same."""
 
     def __init__(self, parts: SecuredParts, rng: random.Random) -> None:
         self._parts = parts
@@ -62,7 +63,7 @@ class Secured:
 
     @contextmanager
     def instead(self) -> Iterator[None]:
-        """Replace certificates and mounts by simulated ones."""
+        """Replace certificates and mounts of Secrets by simulated ones, within the context."""
         options = self._parts.options
         if not options.inside and not options.certified:
             yield
@@ -77,7 +78,8 @@ class Secured:
         return None if self.tenants is None else self.tenants.certified
 
     def stored(self, change: ObjectChange, before: int) -> None:
-        """Check a write to the API server; `before`: the number of records committed before it."""
+        """Check a write to the API server. `before`: number of records committed before the
+        write."""
         if len(self._parts.ghost.history) > before:
             self.inside.committed()
             if self.tenants is not None:
@@ -92,8 +94,8 @@ class Secured:
         self._check_due(known, self.inside.authorities)
 
     def _check_due(self, before: Authorities | None, after: Authorities | None) -> None:
-        """Check that a new authority is announced only after two thirds of the present one's life
-        by the API server's clock, whatever the operators' clocks show, or on request."""
+        """Check that a new authority is announced only on request, or after two thirds of the
+        present one's lifetime by the API server's clock, whatever the operators' clocks show."""
         if before is None or after is None or before.announced is not None:
             return
         replaced = after.announced is not None or before.current != after.current
@@ -104,13 +106,14 @@ class Secured:
             raise Violation("ReplacedWhenDue", f"an authority is replaced {left} days too early")
 
     def look(self, host: BrokerHost) -> None:
-        """Check a broker after a step in which it ran."""
+        """Check the connections of a broker after a step in which the broker ran."""
         self.inside.look(host)
         if self.tenants is not None:
             self.tenants.rights.look(host)
 
     def begin(self, stopped: Callable[[], bool]) -> list[Process]:
-        """The cluster has come up: users are declared, and their clients begin."""
+        """Declare the users, and return the processes of their clients. Called when the cluster has
+        started."""
         if self._stays_open:
             self.says(None)
         if self.tenants is None:
@@ -125,7 +128,8 @@ class Secured:
         return processes
 
     def _issuer(self, sha256: str) -> str:
-        """The fingerprint of the authority that signed a broker's certificate."""
+        """Return the fingerprint of the authority that signed a broker's certificate, given the
+        certificate's fingerprint."""
         known = self.inside.authorities
         trusted = b"" if known is None else known.trusted
         keys = {one.key: print_ for one, print_ in zip(
@@ -140,7 +144,7 @@ class Secured:
     # --- the administrator ------------------------------------------------------------------------
 
     def says(self, mode: InsideMode | None) -> None:
-        """State a mode in the LogCluster; None: remove it."""
+        """State a mode of TLS in the LogCluster's spec; None: remove it from the spec."""
         objects = self._parts.objects
         internal = None if mode is None else InternalCertificates(mode=NAMES[mode])
         stated = None if internal is None else Certificates(internal=internal)
@@ -149,12 +153,12 @@ class Secured:
             self._stays_open = self.inside.stays_open = mode is InsideMode.OFF
 
     def lose_status(self) -> None:
-        """The LogCluster comes back from a backup, as its owner applied it."""
+        """Remove the LogCluster's status, as if the object had been restored from a backup."""
         objects = self._parts.objects
         objects.drop_status(LOG_CLUSTERS, objects.name)
 
     def rotate(self) -> None:
-        """Ask for another internal authority."""
+        """Request another internal authority, by the LogCluster's annotation."""
         self.asked += 1
         objects = self._parts.objects
         objects.annotate(LOG_CLUSTERS, objects.name, ROTATE_INSIDE, f"request-{self.asked}")
@@ -166,15 +170,14 @@ class Secured:
         self.mislead(days, operators)
 
     def mislead(self, days: int, operators: list[OperatorHost]) -> None:
-        """The clocks of these operators are wrong by so many days, for as long as their processes
-        live."""
+        """Set the clocks of these operators' present processes wrong by `days`."""
         for host in operators:
             if host.process is not None:
                 host.process.wall_offset_ms = days * DAY_MS
 
     @property
     def closed(self) -> bool:
-        """True if every listener asks for the declared credentials."""
+        """Return True if every listener requires the declared credentials."""
         image, options = self._parts.ghost.image, self._parts.options
         if options.tenants and image.security.authorization.mode is not Mode.ENFORCE:
             return False
@@ -187,7 +190,7 @@ class Secured:
         return InsideMode.OFF if self._stays_open else InsideMode.REQUIRED
 
     def unfinished(self) -> Iterator[str]:
-        """Yield what has not come about after faults have stopped."""
+        """Yield a sentence for each thing that is unfinished after faults have stopped."""
         if self.tenants is not None:
             yield from self.tenants.unfinished()
         if not self._parts.options.inside:
@@ -210,7 +213,8 @@ class Secured:
     # --- intruders --------------------------------------------------------------------------------
 
     def loot(self, rng: random.Random, claimed: int) -> Loot:
-        """Return what an intruder that claims to be this broker has stolen."""
+        """Return the certificate that an intruder has stolen which claims to be the broker
+        `claimed`."""
         once = self.mounts.once
         kind = rng.choice(("nothing", "older", "older", "older", "another's", "forged"))
         others = [one for one in sorted(once) if one != claimed]
@@ -226,14 +230,15 @@ class Secured:
         return intruder.NOTHING
 
     def newest_of(self, broker_id: int) -> Loot:
-        """Return the present content of a broker's Secret."""
+        """Return the present content of a broker's Secret, as an intruder's loot."""
         held = self.mounts.once.get(broker_id)
         if not held:
             return intruder.NOTHING
         return self._with_newest_trust(f"the Secret of broker {broker_id}", broker_id, held[-1])
 
     def _with_newest_trust(self, name: str, broker_id: int, files: dict[str, bytes]) -> Loot:
-        """Add the authorities that are trusted now: they are no secret."""
+        """Return the stolen files together with the authorities that are trusted now, which are no
+        secret."""
         known = self.inside.authorities
         if CERTIFICATE not in files or known is None:
             return intruder.NOTHING
@@ -250,9 +255,9 @@ class Secured:
 
 
 def _serves_certified(host: BrokerHost) -> bool:
-    """Return True if the broker serves the certificates' listener and knows that rights are
-    enforced (before that, any holder of a partner's certificate may do all there), or does not
-    serve at all."""
+    """Return True if the broker does not serve at all, or serves the certificates' listener and
+    knows that rights are enforced. Before it knows that, any holder of a partner's certificate may
+    do everything there."""
     serving = None if host.node is None else host.node._serving
     if serving is None:
         return True

@@ -1,4 +1,4 @@
-"""The LogCluster and the Topic that a run begins with, from its options."""
+"""Builds the LogCluster and the Topic with which a run begins, from its options."""
 
 from __future__ import annotations
 
@@ -41,11 +41,12 @@ LISTENERS = (
 CERTIFIED = DeclaredListener(
     name="certified", port=CERTIFIED_PORT, tls=ListenerTls(), authentication=("Tls",)
 )
-"""Certificates of the clients' own authority, and of a partner's."""
+"""Listener that accepts client certificates of the cluster's own authority, and of a partner's."""
 SOON_GONE = ClusterUsers(deletion=UserDeletion(grace_seconds=1))
-"""Shorter than the default because a run is short."""
+"""Rules for Users with a grace period of one second, shorter than the default because a run is
+short."""
 ENFORCED = DeclaredAuthorization(mode="Enforce", super_users=(ANONYMOUS,))
-"""A client of the listener without logins may do everything."""
+"""Authorization in mode Enforce. A client of the listener without logins may do everything."""
 INSIDE: dict[str, Certificates | None] = {
     "stated": Certificates(internal=InternalCertificates(mode="Required")),
     # A cluster that was there before, and stays as it is; its owner says nothing later.
@@ -58,12 +59,14 @@ LITTLE_ROOM_FOR_GROUPS = {
     "queued.max.request.bytes": 2**26,
     "queued.max.response.bytes": 2**26,
 }
-"""Groups have an eighth of the first."""
+"""Broker configs that leave little memory for groups, which get an eighth of
+`memory.limit.bytes`."""
 
 
 def cleaning_configs(options: RunOptions) -> dict[str, str | int | bool]:
-    """Return the brokers' configs for retention and cleaning, and those of a scenario. Retention
-    by age includes the newest segment; compacted topics and groups are cleaned all the time."""
+    """Return the brokers' configs for retention and cleaning, and those that a scenario states.
+    Retention by age includes the newest segment; compacted topics and groups are cleaned all the
+    time."""
     wanted: dict[str, str | int | bool] = dict(options.broker_configs)
     # No run takes so long that age would take a segment that was written in it.
     wanted.setdefault("log.retention.check.interval.ms", 1)
@@ -84,7 +87,8 @@ def cleaning_configs(options: RunOptions) -> dict[str, str | int | bool]:
 
 
 def offsets_kept(options: RunOptions) -> OffsetsKept:
-    """A week, but where a run or a scenario is about their expiry."""
+    """Return how long brokers keep committed offsets: a week, or less if the run or scenario tests
+    their expiry."""
     # With most looks at the clock a turn of many parts lasts for one more slice of 10 ms.
     turn_ms = 1_000 if options.slices_end > 0.5 else 100
     if options.offsets_kept_ms is not None:
@@ -94,7 +98,7 @@ def offsets_kept(options: RunOptions) -> OffsetsKept:
 
 
 def cluster_spec(options: RunOptions, cluster_id: UUID) -> LogClusterSpec:
-    """Return the declared cluster; further configs are each machine's (`BrokerHost`)."""
+    """Return the LogCluster's spec. Further configs belong to single machines (`BrokerHost`)."""
     below = tuple(range(options.first_broker))
     pinned = options.metadata_version
     return LogClusterSpec(
@@ -138,7 +142,7 @@ def _config(options: RunOptions) -> dict[str, int | float | bool | str] | None:
 
 
 def topic_spec(cluster: str, options: RunOptions) -> TopicSpec:
-    """A Topic as it is applied first."""
+    """Return the Topic's spec as it is first applied."""
     recovery = None
     if options.unclean_recovery != "Balanced":
         recovery = TopicUncleanRecovery(strategy=options.unclean_recovery)

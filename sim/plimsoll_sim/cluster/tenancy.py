@@ -42,11 +42,13 @@ from plimsoll_sim.oracle.partition_ghost import Violation
 
 AskedMode = Literal["Off", "Enforce"]
 ROUNDS = 3
-"""An answer may come in two pieces, behind another one."""
+"""Number of times that a client reads from a connection for one answer: it may come in two pieces,
+after another answer."""
 
 
 class Tenants:
-    """`told` counts what they heard, by kind."""
+    """Users with logins and rights, their clients, and the checks of the clients' answers. `told`:
+    number of answers that the clients got, by kind."""
 
     def __init__(self, parts: SecuredParts) -> None:
         self._parts = parts
@@ -65,7 +67,7 @@ class Tenants:
 
     @property
     def _now_ms(self) -> int:
-        """The wall clock, in milliseconds."""
+        """Return the wall clock, in milliseconds."""
         return EPOCH_NS // 1_000_000 + self._now_us() // 1_000
 
     # --- declarations and clients
@@ -79,12 +81,12 @@ class Tenants:
                 self.certified.declare(user)
 
     def ask_for_rights(self, mode: AskedMode) -> None:
-        """The LogCluster's owner says whether rights are enforced."""
+        """Set in the LogCluster's spec whether rights are enforced."""
         objects = self._parts.objects
         objects.edit(LOG_CLUSTERS, objects.name, authorization=replace(ENFORCED, mode=mode))
 
     def clients(self, stopped: Callable[[], bool], rng: random.Random) -> list[Tenant]:
-        """Two of each tenant, for each has connections to several brokers."""
+        """Return two clients for each tenant; each has connections to several brokers."""
         users: tuple[str, ...] = (*TENANTS, *TENANTS, GREEDY)
         if self.certified is not None:
             users = (*TENANTS[:1], *CERTIFIED, *CERTIFIED, EXTERNAL, EXTERNAL)
@@ -111,7 +113,7 @@ class Tenants:
         return CertifiedTenant(tenancy, rng, self, partial(certified.pairs_of, user), forged)
 
     def unfinished(self) -> Iterator[str]:
-        """Yield what has not come about after faults have stopped."""
+        """Yield a sentence for each thing that is unfinished after faults have stopped."""
         security = self._parts.ghost.image.security
         for user in CERTIFIED if self.certified is not None else ():
             assert self.certified is not None
@@ -130,7 +132,7 @@ class Tenants:
         return None if leader is None else self._parts.brokers[int(leader)].name
 
     def committed(self) -> None:
-        """Records were committed.  Raises a violation of A7."""
+        """Check the users and rules after a commit. Raises a violation of A7."""
         before, after = self._security, self._parts.ghost.image.security
         self.rights.committed()
         if self.certified is None or after is before:
@@ -187,7 +189,7 @@ def _asked(told: TenantQuestion, operation: str, name: str) -> RightAsked:
 
 
 class SecuredParts(Protocol):
-    """Implemented by `World`."""
+    """The part of a world that its secured parts use. Implemented by `World`."""
 
     options: RunOptions
     loop: SimLoop

@@ -1,7 +1,7 @@
-"""A cluster in a bottle: operators, brokers, clients, their network, disks and API server.
+"""A simulated cluster: operators, brokers, clients, their network, disks and API server.
 
-`World` builds it from options and a seed, steps it, and has the checkers look after every step.
-It decides nothing about what goes wrong: `faults` does, or a scenario.
+`World` builds the cluster from options and a seed, runs it step by step, and calls the checkers
+after every step. Faults are chosen elsewhere: by `faults`, or by a scenario.
 """
 
 from __future__ import annotations
@@ -63,17 +63,17 @@ from plimsoll_sim.oracle.partition_ghost import Violation
 CLUSTER_ID = UUID(int=0xC1)
 TOPIC = "orders"
 CLIENT_TOPIC = "asked-for"
-"""A topic that a client makes and no object declares, in some runs."""
+"""Name of a topic that a client creates in some runs, and that no object declares."""
 CLUSTER_NAME = "sim"
 ORDER_US = 500_000
-"""The delay before a client repeats its request."""
+"""Virtual microseconds after which a client repeats its request."""
 UP_US_MAX = 120_000_000
 ENDINGS = (LifetimeOver, CannotStart, StorageError)
-"""The errors by which a broker may end by itself; its container is then restarted."""
+"""Errors with which a broker may end by itself; its container is then restarted."""
 
 
 class Crash(Exception):
-    """A process met a bug of its own."""
+    """Raised if a process failed because of a bug of its own."""
 
 
 class NotAlive(Exception):
@@ -81,8 +81,8 @@ class NotAlive(Exception):
 
 
 class World:
-    """`note` records events, for people and for the digest. `chance` makes the sources of random
-    choices: seeded dice, or loaded ones."""
+    """A simulated cluster. `note`: records an event, for people and for the digest. `chance`: makes
+    the sources of random choices, either seeded or biased."""
 
     def __init__(
         self, seed: int, options: RunOptions, chance: Callable[[int], random.Random] = random.Random
@@ -142,7 +142,8 @@ class World:
     # --- building ---------------------------------------------------------------------------------
 
     def _secured(self, seed: int) -> Secured | None:
-        """Build the secured parts with dice of their own, so that all other draws stay the same."""
+        """Build the parts for certificates and logins. They draw from a random generator of their
+        own, so that all other draws stay the same."""
         if not self.options.inside and not self.options.tenants:
             return None
         return Secured(self, random.Random(f"secured {seed}"))
@@ -160,7 +161,7 @@ class World:
         )
 
     def declare(self, name: str = TOPIC, **changes: object) -> None:
-        """Apply a Topic, or change it; `changes` are fields of its spec."""
+        """Create or change a Topic. `changes`: fields of its spec."""
         if name in self.objects.names(TOPICS):
             self.objects.edit(TOPICS, name, **changes)
         else:
@@ -172,7 +173,7 @@ class World:
             self.objects.delete(TOPICS, name)
 
     def order(self, request: Ordered) -> None:
-        """A client's request: the next controller that is there gets it."""
+        """Send a client's request to the controller: the next active one gets it."""
         request = in_nobodys_name(request, self.options)
         if not any(host.pass_on(request) for host in self.operators):
             self.later(ORDER_US, lambda: self.order(request))
@@ -193,7 +194,7 @@ class World:
             host.start()
 
     def start_all(self) -> None:
-        """The LogCluster is applied, and its operators come up; they make the brokers."""
+        """Apply the LogCluster and start its operators, which create the brokers."""
         spec = cluster_spec(self.options, CLUSTER_ID)
         self.objects.create(LOG_CLUSTERS, CLUSTER_NAME, spec)
         for operator in self.operators:
@@ -217,7 +218,7 @@ class World:
         )  # fmt: skip
 
     def start_member(self, name: str, kind: MemberKind) -> GroupMember:
-        """A member of a group. Its process runs until the world stops its clients."""
+        """Start a member of a group. Its process runs until the world stops its clients."""
         generations = self.groups.generations
         habits = self._habits(name, TOPIC)
         member = GroupMember(habits, self._stream(), self.witness, kind, generations)
@@ -225,7 +226,8 @@ class World:
         return member
 
     def start_client_topic_producer(self) -> None:
-        """Start it once; it looks for its topic until the topic exists."""
+        """Start the producer of the client-created topic, if it is not running. It retries until
+        the topic exists."""
         name = f"producer-of-{CLIENT_TOPIC}"
         if any(client.habits.name == name for client in self.clients):
             return
@@ -249,7 +251,8 @@ class World:
         self.digest = zlib.crc32(line.encode(), self.digest)
 
     def step(self) -> None:
-        """One event and what follows; raises Violation, Crash or Livelock."""
+        """Run one event and all that follows from it at once, then the checks. Raises Violation,
+        Crash or Livelock."""
         loop = self.loop
         if not loop.step():
             raise Livelock("nothing will ever happen again")
@@ -272,7 +275,7 @@ class World:
             self.replicas.committed_moved(self.brokers)
 
     def _look(self, host: BrokerHost) -> None:
-        """Check a broker after a step in which it ran."""
+        """Run all checks of a broker after a step in which the broker ran."""
         if self.ghost.keepers:
             self.replicas.look_at_metadata(host)
             return
@@ -286,7 +289,7 @@ class World:
             self.secured.look(host)
 
     def _ended(self, process: Process) -> None:
-        """A process ended by itself."""
+        """Handle a process that ended by itself: restart it, or raise Crash if a bug ended it."""
         process.exited = False
         host = self._hosts.get(process)
         if host is not None:
@@ -304,12 +307,12 @@ class World:
                 self.start_operator(operator)
 
     def later(self, us: int, action: Callable[[], object]) -> None:
-        """Run an action of the world, not of a process: it happens even if every process has
-        ended."""
+        """Run an action after `us` virtual microseconds. It belongs to the world and not to a
+        process, so it runs even if every process has ended."""
         self.loop.later(us, action)
 
     def _tempt(self) -> None:
-        """React to a proposal or a commit."""
+        """Perhaps strike with a fault, because a proposal or a commit has just happened."""
         for hook in self.tempting:
             hook()
 
@@ -329,7 +332,9 @@ class World:
             self._tempt()
 
     def until(self, so: Callable[[], bool], us_max: int, what: str, steps_max: int = _MOST) -> None:
-        """Step until the condition holds; raises NotAlive if it takes longer, or too many steps."""
+        """Run steps until the condition `so` holds. Raises NotAlive if that takes longer than
+        `us_max` virtual microseconds, or more than `steps_max` steps. `what`: the condition, for
+        the error."""
         deadline, n = self.loop.now_us + us_max, 0
         while True:
             n += 1

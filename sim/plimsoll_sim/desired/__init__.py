@@ -1,1 +1,3 @@
-"""An administrator's applied objects, and edits of them. Imports no operator and no broker."""
+"""The objects that an administrator has applied, and edits of them. This package imports no
+operator and no broker.
+"""

@@ -1,7 +1,7 @@
 """An administrator's applied objects: custom resources in the simulated API server, and edits.
 
-An administrator's requests always succeed, and no other client writes these specs: what is read
-here is what is asked for.  Called by the world, faults, scenarios and the liveness checker.
+An administrator's requests always succeed, and no other client writes these specs, so a spec that
+is read here is the wanted state. Called by the world, faults, scenarios and the liveness checker.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ MODELS: dict[Kind, Any] = {
     USERS: User,
 }
 IMAGE = "broker"
-"""The brokers' image; its tag is what scenarios call a revision."""
+"""Name of the brokers' image. Scenarios call its tag a revision."""
 
 
 class AppliedObjects:
-    """One LogCluster, and everything that refers to it, in one namespace."""
+    """One LogCluster, and all objects that refer to it, in one namespace."""
 
     def __init__(self, server: MemoryApiServer, namespace: str, name: str) -> None:
         self.namespace = namespace
@@ -83,14 +83,14 @@ class AppliedObjects:
         self._server.writes.create(self._target(kind, None), body, dry_run=False)
 
     def edit(self, kind: Kind, name: str, **changes: object) -> None:
-        """Change fields of the spec."""
+        """Change fields of an object's spec."""
         body = self._stored(kind, name).body
         spec = msgspec.structs.replace(self.get(kind, name).spec, **changes)
         new = {**body, "spec": _plain(spec)}
         self._server.writes.replace(self._target(kind, name), new, dry_run=False)
 
     def drop_status(self, kind: Kind, name: str) -> None:
-        """Remove the status, as if the object had been restored from a backup."""
+        """Remove an object's status, as if the object had been restored from a backup."""
         stored = self._stored(kind, name)
         where = target(self._server, kind, self.namespace, name, status=True)
         body = {field: value for field, value in stored.body.items() if field != "status"}
@@ -98,7 +98,7 @@ class AppliedObjects:
 
     @property
     def server_ms(self) -> int:
-        """The API server's clock."""
+        """Return the API server's clock, in milliseconds since 1970."""
         return self._server.now_ms()
 
     def annotate(self, kind: Kind, name: str, key: str, value: str) -> None:
@@ -108,7 +108,7 @@ class AppliedObjects:
         self._server.writes.replace(self._target(kind, name), new, dry_run=False)
 
     def put_secret(self, name: str, data: dict[str, bytes]) -> None:
-        """A Secret of the administrator's own, made or replaced."""
+        """Create or replace a Secret of the administrator."""
         text = {key: base64.b64encode(value).decode() for key, value in data.items()}
         self._put(SECRETS, name, text)
 
@@ -143,7 +143,7 @@ class AppliedObjects:
         self._server.writes.delete(self._target(kind, name), {}, dry_run=False)
 
     def get(self, kind: Kind, name: str) -> Any:
-        """The object as its model."""
+        """Return an object, decoded as its model."""
         stored = self._stored(kind, name)
         known = self._read.get((kind, name))
         if known is None or known[0] is not stored:
@@ -151,7 +151,7 @@ class AppliedObjects:
         return known[1]
 
     def body(self, kind: Kind, name: str) -> Object:
-        """The object as it is stored."""
+        """Return an object as it is stored."""
         return self._stored(kind, name).body
 
     def names(self, kind: Kind) -> list[str]:
@@ -175,21 +175,21 @@ class AppliedObjects:
         return found
 
     def set_members(self, wanted: tuple[BrokerId, ...], numbers: range) -> None:
-        """Set the members. `numbers`: all that there may be; the others, and those below, are
-        excluded."""
+        """Set the wanted members. `numbers`: all ids that brokers may have; ids that are not wanted
+        are excluded in the spec."""
         others = tuple(n for n in range(numbers.stop) if n not in wanted)
         brokers = Brokers(count=len(wanted), excluded_ids=others or None)
         self.edit(LOG_CLUSTERS, self.name, brokers=brokers)
 
     @property
     def members(self) -> tuple[BrokerId, ...]:
-        """The brokers that are asked for."""
+        """Return the ids of the brokers that the spec asks for."""
         cluster = self.cluster
         return next_members((), cluster.count, cluster.excluded_ids)
 
     @property
     def image_tag(self) -> str:
-        """The tag of the wanted image of the brokers; empty at first."""
+        """Return the tag of the wanted image of the brokers; empty at first."""
         return tag_of(self.cluster.spec.image or IMAGE)
 
     def set_image_tag(self, tag: str) -> None:
@@ -204,8 +204,8 @@ class AppliedObjects:
         return {name: one for name, one in found.items() if one is not None}
 
     def is_declared(self, topic: CommittedTopic) -> bool:
-        """Return True if an object declares the topic that did so already when the object that the
-        topic was bound to last was deleted."""
+        """Return True if an object declares the topic, and did so already when the object to which
+        the topic was last bound was deleted."""
         beside = self._beside.get(topic.object.uid if topic.object else "", frozenset())
         return any(self.uid(TOPICS, name) in beside for name in self.names(TOPICS))
 
@@ -223,13 +223,13 @@ class AppliedObjects:
 
     @property
     def rebalances(self) -> dict[str, Rebalance]:
-        """The Rebalances of the administrator; the operator makes others."""
+        """Return the Rebalances that the administrator created, without the operator's own."""
         found = {name: self.get(REBALANCES, name) for name in self.names(REBALANCES)}
         return {name: one for name, one in found.items() if not one.metadata.labels}
 
 
 def _plain(spec: Spec) -> Object:
-    """Return the spec as a client sends it."""
+    """Return the spec as JSON, as a client sends it."""
     found: Object = msgspec.json.decode(msgspec.json.encode(spec))
     return found
 

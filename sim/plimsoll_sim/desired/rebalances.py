@@ -1,4 +1,6 @@
-"""An administrator's Rebalances: plans are approved some seconds later; healing ends them."""
+"""An administrator's Rebalances: approves plans some seconds after they are made, and ends
+Rebalances when a run is healed.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,8 @@ from plimsoll_sim.engine.loop import SimLoop
 
 
 def heal(objects: AppliedObjects, replication_factor: int) -> None:
-    """Resume every paused Rebalance and delete those that contradict the topics or members.
-
-    `replication_factor`: the greatest of topics that have no object or are created again.
-    """
+    """Resume every paused Rebalance, and delete those that contradict the topics or members.
+    `replication_factor`: the greatest one of topics that have no object or are created again."""
     factors = [topic.replication_factor for topic in objects.topics.values()]
     most = max([*factors, replication_factor])
     for name, found in objects.rebalances.items():
@@ -30,7 +30,7 @@ READING_US = 700_000
 
 
 class Approvals:
-    """Approves the plan of every Rebalance, the administrator's or one that an operator made."""
+    """Approves the plan of every Rebalance, whether the administrator or an operator created it."""
 
     def __init__(self, loop: SimLoop, server: MemoryApiServer, objects: AppliedObjects) -> None:
         self._loop = loop
@@ -53,7 +53,7 @@ class Approvals:
 
 
 def _waiting_plan(body: dict[str, object]) -> str | None:
-    """The hash of the plan that waits for its approval."""
+    """Return the hash of the plan that waits for approval, or None."""
     status, spec = body.get("status"), body.get("spec")
     assert isinstance(spec, dict)
     if not isinstance(status, dict) or status.get("phase") != "AwaitingApproval":

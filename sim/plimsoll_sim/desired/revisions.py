@@ -1,4 +1,6 @@
-"""Tags of the brokers' image: numbers, some of an image that does not exist."""
+"""Tags of the brokers' image: numbers. A tag with a prefix stands for an image that does not
+exist.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +9,17 @@ import random
 from plimsoll_sim.desired.objects import AppliedObjects
 
 BAD = "bad"
-"""A tag that begins so cannot be pulled."""
+"""Prefix of the tags of images that cannot be pulled."""
 BAD_SHARE = 0.2
 
 
 def starts(tag: str) -> bool:
-    """Return True if a pod with this image comes up."""
+    """Return True if a pod with this image starts."""
     return not tag.startswith(BAD)
 
 
 def change(objects: AppliedObjects, rng: random.Random) -> str:
-    """Ask for another image, perhaps one that does not start; returns its tag."""
+    """Set another image tag in the spec, perhaps one that does not start. Return the tag."""
     number = int(objects.image_tag.lstrip(BAD) or 0) + 1
     tag = f"{BAD if rng.random() < BAD_SHARE else ''}{number}"
     objects.set_image_tag(tag)
@@ -25,6 +27,6 @@ def change(objects: AppliedObjects, rng: random.Random) -> str:
 
 
 def correct(objects: AppliedObjects) -> None:
-    """Ask for an image that starts, if the present one does not."""
+    """If the wanted image does not start, set one that does."""
     if not starts(objects.image_tag):
         objects.set_image_tag(str(int(objects.image_tag.lstrip(BAD)) + 1))

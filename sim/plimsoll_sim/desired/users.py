@@ -1,4 +1,4 @@
-"""Users that an administrator has declared: their passwords, their rules, what becomes of them."""
+"""Users that an administrator declares: their passwords and rules, and edits of them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from plimsoll_sim.desired.objects import AppliedObjects
 
 TENANTS = ("alice", "bob")
 GREEDY = "carol"
-"""A user that writes without pause, up to its quota."""
+"""Name of a user that writes without pause, up to its quota."""
 GREEDY_BYTES_PER_SECOND = 200
-"""The quota until an administrator changes it."""
+"""The write quota of that user until an administrator changes it."""
 TENANT_TOPICS = ("payments", "invoices")
 TOUCHED = "plimsoll.dev/touched"
 
@@ -63,7 +63,8 @@ class EditedUsers:
         self._touches = 0
 
     def touch(self, user: str) -> None:
-        """Annotate the User, so that its reconciliation is not delayed up to a minute."""
+        """Change an annotation of the User, so that it is reconciled at once instead of within a
+        minute."""
         self._touch(USERS, user)
 
     def _touch(self, kind: Kind, name: str) -> None:
@@ -71,26 +72,26 @@ class EditedUsers:
         self._objects.annotate(kind, name, TOUCHED, str(self._touches))
 
     def change(self, user: str, **changes: object) -> None:
-        """Change fields of its spec."""
+        """Change fields of the User's spec."""
         self._objects.edit(USERS, user, **changes)
 
     def disabled(self, user: str) -> bool:
         return bool(self._objects.get(USERS, user).spec.disabled)
 
     def change_rules(self, user: str, rng: random.Random) -> str:
-        """Give it one of `RULES`; return a line for people."""
+        """Give the user one of `RULES`. Return a line for people."""
         chosen = rng.randrange(len(RULES))
         self.change(user, acls=RULES[chosen])
         return f"{user} has rules {chosen}"
 
     def toggle(self, user: str) -> str:
-        """Disable or enable it; return a line for people."""
+        """Disable the user, or enable it. Return a line for people."""
         self.change(user, disabled=not self.disabled(user))
         return f"{user} is {'disabled' if self.disabled(user) else 'enabled'}"
 
 
 class DeclaredUsers(EditedUsers):
-    """Users with passwords."""
+    """Users that log in with passwords."""
 
     def __init__(self, objects: AppliedObjects) -> None:
         super().__init__(objects)
@@ -122,11 +123,11 @@ class DeclaredUsers(EditedUsers):
             self.touch(user)
 
     def set_quota(self, user: str, bytes_per_second: int) -> None:
-        """Set the quota of what it writes."""
+        """Set the quota of the bytes that the user writes."""
         self.change(user, quotas=_produced(bytes_per_second))
 
     def quota(self, user: str) -> int:
-        """Return a user's write quota in bytes a second; the user must have one."""
+        """Return the user's write quota in bytes a second. The user must have one."""
         return int(self._objects.get(USERS, user).spec.quotas.producer_bytes_per_second)
 
     def set_overlap(self, user: str, seconds: int | None) -> None:

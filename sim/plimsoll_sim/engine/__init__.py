@@ -1,1 +1,1 @@
-"""Virtual time: the event loop, processes on it, and what replaces clocks and randomness."""
+"""Virtual time: the event loop, the processes on it, and replacements of clocks and randomness."""

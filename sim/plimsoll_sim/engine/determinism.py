@@ -23,7 +23,7 @@ from plimsoll_sim.engine.loop import SimLoop
 from plimsoll_sim.engine.process import PROCESS
 
 EPOCH_NS = 1_800_000_000_000_000_000
-"""The wall clock when a run begins."""
+"""The wall clock at the beginning of a run, in nanoseconds since 1970."""
 
 SLICE_US = round(SLICE_S * 1_000_000) + 1
 
@@ -33,7 +33,8 @@ CHORES = ("RETENTION_MS", "RECOVERY_POINTS_MS", "HIGH_WATERMARKS_MS")
 
 @contextmanager
 def faster(by: int) -> Iterator[None]:
-    """Speed up the chores of brokers that are created meanwhile by this factor: a run is short."""
+    """Make the periodic tasks of brokers that are created within the context run more often by this
+    factor, since a run is short."""
     before = {name: getattr(periodic_chores, name) for name in CHORES}
     for name, period_ms in before.items():
         setattr(periodic_chores, name, period_ms // by)
@@ -46,8 +47,8 @@ def faster(by: int) -> Iterator[None]:
 
 @contextmanager
 def shorter_minutes(minute_ms: int | None) -> Iterator[None]:
-    """Shorten the minutes for which brokers that are created meanwhile keep offsets to this
-    length: a run is short. None: true minutes."""
+    """Shorten a minute to `minute_ms` virtual milliseconds in the retention of offsets, for brokers
+    that are created within the context, since a run is short. None: true minutes."""
     before = settings.MINUTE_MS
     settings.MINUTE_MS = before if minute_ms is None else minute_ms
     try:
@@ -58,8 +59,8 @@ def shorter_minutes(minute_ms: int | None) -> Iterator[None]:
 
 @contextmanager
 def fewer_refused(most: int | None) -> Iterator[None]:
-    """Limit the number of refused partitions and producers that a connection remembers. None: as
-    shipped."""
+    """Limit the number of refused partitions and producers that a connection remembers, within the
+    context. None: the product's own limit."""
     before = connection_state.REMEMBERED_MAX
     connection_state.REMEMBERED_MAX = before if most is None else most
     try:
@@ -70,13 +71,14 @@ def fewer_refused(most: int | None) -> Iterator[None]:
 
 @contextmanager
 def instead(loop: SimLoop, entropy: random.Random) -> Iterator[None]:
-    """Install virtual time and seeded randomness, and `loop` as the running loop."""
+    """Install virtual time and seeded randomness, and `loop` as the running event loop, within the
+    context."""
 
     def monotonic_ns() -> int:
         return 1_000_000_000 + loop.now_us * 1_000
 
     def monotonic() -> float:
-        """The clock that code reads to cut long work into slices."""
+        """Return the virtual clock, by which code divides long work into slices."""
         if loop.slices_end and loop.slice_dice.random() < loop.slices_end:
             loop.pass_time(SLICE_US)
         return monotonic_ns() / 1e9
@@ -109,7 +111,8 @@ def instead(loop: SimLoop, entropy: random.Random) -> Iterator[None]:
 
 @contextmanager
 def running(loop: SimLoop) -> Iterator[None]:
-    """`loop` as the running loop.  Code that finds none has asyncio make one, which stays open."""
+    """Install `loop` as the running event loop, within the context. Otherwise asyncio would make a
+    loop of its own, which stays open."""
     before = asyncio._get_running_loop()
     asyncio._set_running_loop(loop)
     try:
@@ -120,9 +123,9 @@ def running(loop: SimLoop) -> Iterator[None]:
 
 @contextmanager
 def _unregistered_tasks() -> Iterator[None]:
-    """Tasks that are made meanwhile are not in `asyncio.all_tasks()`, which no code under test asks
-    for: to register every task by a weak reference, and to forget it, takes a few percent of a run.
-    `Process.tasks` are what belongs to a process."""
+    """Leave tasks that are created within the context out of `asyncio.all_tasks()`, which no code
+    under test calls: registering every task by a weak reference takes a few percent of a run.
+    `Process.tasks` holds the tasks of a process."""
     registry = vars(asyncio.tasks).get("_all_tasks")
     if not isinstance(registry, WeakSet):
         yield  # another interpreter, which registers them otherwise
@@ -135,4 +138,4 @@ def _unregistered_tasks() -> Iterator[None]:
 
 
 def _ignored(_: object) -> None:
-    """Replaces `WeakSet.add`."""
+    """Do nothing: the replacement of `WeakSet.add`."""

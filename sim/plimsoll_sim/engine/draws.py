@@ -1,6 +1,6 @@
 """Draws of whole numbers and latencies, of which a run makes tens of thousands.
 
-They are the draws of `random.Random`, bit for bit, without the three calls of it that look at the
+They equal the draws of `random.Random`, bit for bit, but leave out its three calls that check the
 arguments every time.
 """
 
@@ -46,11 +46,12 @@ def numbers_between(rng: random.Random) -> Callable[[int, int], int]:
 
 
 class LatencyUs(NamedTuple):
-    """Virtual microseconds; each time is drawn evenly between the two."""
+    """Least and greatest latency in virtual microseconds. Each one is drawn uniformly between the
+    two."""
 
     least: int
     most: int
 
 
 QUICK_US = LatencyUs(500, 5_000)
-"""An API server that is well."""
+"""Latencies of an API server without faults."""

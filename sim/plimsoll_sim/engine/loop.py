@@ -1,8 +1,8 @@
 """An asyncio event loop with virtual time, in which every choice comes from one seed.
 
-A step takes the earliest event (a timer, a delivery, the end of an I/O, a fault) and runs it with
-all that follows from it at once.  Nothing in here looks at a real clock, and nothing is ever
-concurrent: the same seed gives the same run.
+A step takes the earliest event (a timer, a delivery, the end of an I/O, a fault) and runs it, with
+everything that follows from it without a wait. The loop reads no real clock, and runs nothing
+concurrently: the same seed gives the same run.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from plimsoll_sim.engine.process import PROCESS, Handle, Process, ProcessDied
 
 T = TypeVar("T")
 READY_MAX = 200_000
-"""A loop with more callbacks in one instant than this never waits."""
+"""Maximum number of callbacks in one instant of virtual time. With more, the loop raises
+Livelock."""
 TIMER_JITTER_US = 1_500
 IO_US = (50, 20_000)
 
 
 class Livelock(Exception):
-    """The code under test never waits."""
+    """Raised if the code under test never waits, so that virtual time does not advance."""
 
 
 def _outcome(work: Callable[[], T]) -> Callable[[], T]:
-    """Do the work now; return a function that gives its result, or raises its error."""
+    """Call `work` now. Return a function that returns its result, or raises its error."""
     try:
         result = work()
     except Exception as error:
@@ -47,7 +48,7 @@ def _outcome(work: Callable[[], T]) -> Callable[[], T]:
 
 
 def _own(context: Context | None) -> Context:
-    """An empty context belongs to no process, and is false."""
+    """Return the context of a callback. An empty context belongs to no process, and is false."""
     return copy_context() if context is None else context
 
 
@@ -57,7 +58,8 @@ def _still_matters(handle: Handle) -> bool:
 
 
 class SimLoop(asyncio.AbstractEventLoop):
-    """`network` is set by the builder of the world; `crashes` are the bugs that surfaced."""
+    """The simulated event loop. `network`: set by the builder of the world. `crashes`: exceptions
+    of bugs that surfaced."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -127,19 +129,20 @@ class SimLoop(asyncio.AbstractEventLoop):
         *args: object,
         context: Context | None = None,
     ) -> Handle:
-        """Run at exactly this virtual time."""
+        """Run a callback at exactly this virtual time, in microseconds."""
         handle = Handle(callback, args, copy_context() if context is None else context, us)
         self._count += 1
         heappush(self._events, (us, self._count, handle))
         return handle
 
     def later(self, us: int, action: Callable[[], object]) -> None:
-        """Run an action of no process: it happens even if every process has ended."""
+        """Run an action after `us` virtual microseconds. It belongs to no process, so it runs even
+        if every process has ended."""
         self.at_us(self.now_us + us, action, context=Context())
 
     def put_back(self, handles: list[Handle]) -> None:
-        """Run what a paused process missed, in its order, one callback a step: the process may end
-        with the last of them, and each step is checked."""
+        """Run the callbacks that a paused process missed, in their order, one in each step: the
+        process may end with any of them, and each step is checked."""
         self._missed.extend(handles)
 
     def bury(self, tasks: list[asyncio.Task[Any]]) -> None:
@@ -148,7 +151,8 @@ class SimLoop(asyncio.AbstractEventLoop):
     # --- running ----------------------------------------------------------------------------------
 
     def step(self) -> bool:
-        """The next event and all that follows at once; False when there is none."""
+        """Run the next event and everything that follows without a wait. Return False if there is
+        no event."""
         self.touched.clear()
         if self._ready:
             # Callbacks put back between steps run first, so that they are checked before others
@@ -171,32 +175,34 @@ class SimLoop(asyncio.AbstractEventLoop):
         return True
 
     def _queue_behind(self) -> None:
-        """One thing a step while a processor is behind: what an event does and what a part of long
-        work does are looked at apart."""
+        """Queue the ready callbacks, to run one in each step while a processor is behind, so that
+        the effects of an event and of a part of long work are checked separately."""
         self._interrupted = False
         self._behind.extend(self._ready)
         self._ready.clear()
 
     def pass_time(self, us: int) -> None:
-        """A processor was busy for so long.  As in asyncio what is ready by now comes first, then
-        what has come due, and then what the former had called soon."""
+        """Advance the time by `us` microseconds, for which a processor was busy. As in asyncio,
+        callbacks that are ready by now run first, then those that have become due, and then those
+        that the first ones scheduled."""
         self.now_us += us
         nobody = Context()
         self.call_soon(partial(self.call_soon, self._let_due, context=nobody), context=nobody)
 
     def _let_due(self) -> None:
-        """Queue due events behind earlier ones: what is sent over a connection arrives in its
-        order."""
+        """Queue the events that have become due, behind earlier ones: data on one connection
+        arrives in its order."""
         while (us := self._event_us()) is not None and us <= self.now_us:
             self._due.append(self._take_event())
         self._interrupted = True
 
     def _next_event(self) -> Handle | None:
-        """The earliest that still matters."""
+        """Remove and return the earliest event that still matters; None if there is none."""
         return None if self._event_us() is None else self._take_event()
 
     def _take_event(self) -> Handle:
-        """The earliest, which `_event_us` has said still matters."""
+        """Remove and return the earliest event. Call `_event_us` before, which drops events that no
+        longer matter."""
         us, _, handle = heappop(self._events)
         if us > self.now_us:
             self.now_us = us
@@ -205,11 +211,12 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     @property
     def behind(self) -> bool:
-        """True if a processor is: processes have callbacks that are ready, and did not run yet."""
+        """Return True if a processor is behind: processes have callbacks that are ready and have
+        not run yet."""
         return bool(self._due or self._behind)
 
     def next_us(self) -> int | None:
-        """The time of the next event; None if there is none."""
+        """Return the virtual time of the next event in microseconds; None if there is none."""
         return self.now_us if self._missed or self.behind else self._event_us()
 
     def _event_us(self) -> int | None:
@@ -261,10 +268,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.crashes.append((process, error, context.get("message", "")))
 
     def close(self) -> None:
-        """Forget everything; the run is over.
-
-        Coroutines that are collected go on once more, to their `finally`, and what they refer to
-        is collected the next time.  They are closed before, so that all of it goes at once."""
+        """Drop everything, because the run is over. A coroutine that is garbage-collected runs once
+        more, to its `finally`, and what it refers to is collected later. So coroutines are closed
+        before, and everything is collected at once."""
         self._closed = True
         for task in self._graveyard:
             with suppress(Exception, asyncio.CancelledError, ProcessDied):
@@ -309,8 +315,9 @@ class SimLoop(asyncio.AbstractEventLoop):
     def run_in_executor(
         self, executor: object, func: Callable[..., T], *args: object
     ) -> asyncio.Future[T]:
-        """Threads end at a time of the seed's choice, one at a time.  What they do happens then, or
-        at once: what is synced need not be what was written while it was."""
+        """Call `func` as in a thread, and return a future of its result. Threads end one at a time,
+        at a time that the seed chooses. The call itself happens at that time, or at once, so that a
+        file may be synced with other content than it had at the call."""
         future: asyncio.Future[T] = self.create_future()
         process = PROCESS.get(None)
         slow = None if process is None else self.slow_io.get(process.host)
@@ -344,8 +351,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         return await self.network.connect(factory, host, port)
 
     async def sock_connect(self, sock: socket.socket, address: Any) -> None:
-        """Check that the address accepts connections: the socket stays as it is, and the simulated
-        connection is aborted."""
+        """Check that the address accepts connections. The socket stays unconnected, and the
+        simulated connection is aborted."""
         transport, _ = await self.network.connect(asyncio.Protocol, *address)
         transport.abort()
 

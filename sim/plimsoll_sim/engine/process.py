@@ -1,8 +1,8 @@
-"""A simulated process: its tasks and callbacks end with it, and nothing else does.
+"""A simulated process: when it ends, exactly its tasks and callbacks end.
 
-Every callback carries its process in its context (`contextvars`), so the loop can tell them apart:
-a dead process's callbacks are dropped, a paused one's are kept until it resumes. The code of the
-process is not notified, as with SIGKILL and SIGSTOP.
+Every callback carries its process in its context (`contextvars`). The loop drops the callbacks of a
+dead process, and keeps those of a paused one until it resumes. As with SIGKILL and SIGSTOP, the
+code of the process is not notified.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ PROCESS: ContextVar[Process] = ContextVar("process")
 
 
 class ProcessDied(BaseException):
-    """Raised in a process that was killed in the middle of something: nothing may catch it."""
+    """Raised in a process that is killed in the middle of a call. No code may catch it."""
 
 
 class Handle:
-    """A callback to be run once; what asyncio calls Handle and TimerHandle."""
+    """A callback to run once, in place of asyncio's Handle and TimerHandle."""
 
     __slots__ = ("args", "callback", "context", "process", "when_us")
 
@@ -62,7 +62,8 @@ class ProcessLoop(Protocol):
 
 
 class Process:
-    """One lifetime.  `host` is where it runs; `wall_offset_ms` is how wrong its wall clock is."""
+    """One lifetime of a process. `host`: the machine on which it runs; `wall_offset_ms`: the error
+    of its wall clock in milliseconds."""
 
     def __init__(self, loop: ProcessLoop, name: str, host: str) -> None:
         self.name = name
@@ -81,7 +82,7 @@ class Process:
         self.main: asyncio.Task[Any] | None = None
 
     def start(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Run `work` as the process's main task; its end is the process's."""
+        """Run `work` as the process's main task. When it ends, the process ends."""
         self.main = self._loop.create_task(work, context=self.context)
         self.main.add_done_callback(self._exit, context=self.context)
 
@@ -94,7 +95,7 @@ class Process:
         self.die()
 
     def call(self, callback: Callable[..., Any], *args: Any) -> Any:
-        """Run something in this process, now."""
+        """Call a function in this process, now, and return its result."""
         return self.context.run(callback, *args)
 
     def pause(self) -> None:
@@ -106,7 +107,7 @@ class Process:
         self._loop.put_back(held)
 
     def die(self) -> None:
-        """End the process at once: none of its callbacks run any more."""
+        """Kill the process: none of its callbacks run any more."""
         if not self.alive:
             return
         self.alive = False

@@ -1,8 +1,8 @@
-"""A Kubernetes API server that may be slow, away, or lose requests, replies and watches.
+"""A Kubernetes API server that may be slow or unreachable, or lose requests, replies and watches.
 
-What it stores and by which rules is `plimsoll_operator.api_server`, as in unit tests; here is what
-a process sees of it through a network.  A request without an answer may still happen later, and
-what a watch tells is late.
+`plimsoll_operator.api_server` stores the objects and applies the API's rules, as in unit tests.
+This module adds the network between it and a process: a request without an answer may still be
+carried out later, and watch events are late.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ from plimsoll_sim.engine.process import Process, current
 
 GIVE_UP_US = 2_000_000
 PATIENCE_S_MAX = 30.0
-"""No process waits for longer than that: such a request needs no timer of its own."""
+"""Longest timeout of a request in any process, in seconds. A request with this timeout needs no
+timer of its own."""
 NAMESPACE = "sim"
 
 
 @dataclass
 class Weather:
-    """The faults of the API server.  Chances are per request; `down` refuses every request, `hung`
-    takes requests and does not answer.  `kept` are a process's writes of one kind of object that
-    stay on their way, without an answer, for as long as its entry is there."""
+    """Present faults of the API server. Chances are per request. `down`: every request is refused.
+    `hung`: requests are accepted and not answered. `kept`: for a process and a kind of object, the
+    writes that are delayed without an answer for as long as the entry exists."""
 
     lose_request: float = 0.0
     lose_reply: float = 0.0
@@ -69,7 +70,8 @@ def simulated_server(loop: SimLoop, rng: random.Random, weather: Weather) -> Mem
 
 
 class SimulatedTransport:
-    """Implements `plimsoll_operator.kube.kube_api.Transport` for the process that makes it."""
+    """The transport of one process: implements `plimsoll_operator.kube.kube_api.Transport`, with
+    the faults of `Weather`."""
 
     def __init__(
         self, server: MemoryApiServer, weather: Weather, loop: SimLoop, rng: random.Random
@@ -118,7 +120,7 @@ class SimulatedTransport:
         return answer
 
     async def watch(self, request: HttpRequest) -> AsyncGenerator[bytes, None]:
-        """Each line is as late as any packet; lines keep their order."""
+        """Yield the lines of a watch. Each is as late as any packet; lines keep their order."""
         await self._travel()
         if not self._reachable() or self._rng.random() < self._weather.lose_request:
             await self._give_up()
@@ -138,7 +140,7 @@ class SimulatedTransport:
             watch.close()
 
     async def _lines(self, watch: Watch, seconds: float) -> AsyncGenerator[bytes, None]:
-        """Yield lines until the API server ends the watch; raises `Unavailable` if the connection
+        """Yield lines until the API server ends the watch. Raises `Unavailable` if the connection
         is lost."""
         loop, weather = self._loop, self._weather
         end_s = loop.time() + seconds

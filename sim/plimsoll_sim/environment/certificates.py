@@ -1,7 +1,8 @@
-"""Certificates as values: the signer, the key, the names and the times of validity.
+"""Simulated certificates: values with signer, key, names and times of validity.
 
-The functions are those of `plimsoll_operator.pki.authority` and `plimsoll_net.tls_policy`, without
-cryptography: what stands in a PEM is JSON, and a key is its own name, which only its holder has.
+The functions replace those of `plimsoll_operator.pki.authority` and `plimsoll_net.tls_policy`,
+without cryptography: a PEM text contains JSON, and a private key is a random name that only its
+holder knows.
 """
 
 from __future__ import annotations
@@ -29,15 +30,18 @@ from plimsoll_operator.pki.authority import (
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 CLIENT_DAY_MS = 1_500
-"""A day of a client's certificate, short enough for it to end within a run."""
+"""Virtual milliseconds that stand for a day in the validity of a client's certificate, so that it
+can end within a run."""
 CLIENT_EARLY_MS = 500
-"""A client's certificate is valid from this long before it was made: clocks differ."""
+"""Milliseconds by which the validity of a client's certificate begins before its creation, since
+clocks differ."""
 _BEGIN, _END = b"-----BEGIN PRIVATE KEY-----\n", b"\n-----END PRIVATE KEY-----\n"
 _CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
 
 
 class SimCertificate(msgspec.Struct, frozen=True, kw_only=True):
-    """`key`: its own public key; `issuer`: the public key that signed it."""
+    """A simulated certificate. `key`: its own public key; `issuer`: the public key that signed
+    it."""
 
     key: str
     issuer: str
@@ -48,7 +52,7 @@ class SimCertificate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def of_der(der: bytes) -> SimCertificate:
-    """Raises Unreadable if `der` holds no certificate."""
+    """Decode a certificate. Raises Unreadable if `der` contains none."""
     try:
         return msgspec.json.decode(der, type=SimCertificate)
     except (msgspec.DecodeError, ValueError) as error:
@@ -56,7 +60,7 @@ def of_der(der: bytes) -> SimCertificate:
 
 
 def all_of(pem: bytes) -> list[SimCertificate]:
-    """The certificates of a chain, in order."""
+    """Return the certificates of a chain, in order."""
     return [of_der(der) for der in ders(pem)]
 
 
@@ -91,7 +95,7 @@ def _made(
 
 
 def _signed(pair: KeyPair, one: SimCertificate) -> KeyPair:
-    """The pair with this certificate."""
+    """Return the key pair with its certificate replaced by `one`."""
     certificate = ssl.DER_cert_to_PEM_cert(msgspec.json.encode(one)).encode()
     return KeyPair(certificate=certificate, key=pair.key)
 
@@ -110,7 +114,8 @@ def new_authority(common_name: str, now_ms: int, days: int = LISTENER_CA_DAYS) -
 def brief_authority(
     life_ms: int, common_name: str, now_ms: int, days: int = LISTENER_CA_DAYS
 ) -> KeyPair:
-    """Return an authority; that of clients ends after `life_ms`, others as `new_authority` says."""
+    """Return an authority. One of clients' certificates ends after `life_ms`, others after `days`,
+    as with `new_authority`."""
     if not common_name.endswith(" clients"):
         return new_authority(common_name, now_ms, days)
     return _made((common_name,), None, now_ms, now_ms + life_ms)
@@ -143,7 +148,7 @@ def client_of(
     days: int = CLIENT_DAYS,
     names: tuple[str, ...] = (),
 ) -> KeyPair:
-    """A client's of any authority."""
+    """Return a client's certificate that any authority signed, with its key."""
     signer, end_ms = public(_secret(authority.key)), _first(authority.certificate).not_after_ms
     if end_ms <= now_ms:
         raise Unreadable("the CA's certificate has expired")
@@ -203,7 +208,7 @@ def read(der: bytes, anchor: str) -> ShownClient:
 
 
 def checked(pair: bytes, authorities: bytes) -> tuple[bytes, frozenset[str]]:
-    """Return the certificate to present and the keys of the trusted authorities; raises
+    """Return the certificate to present and the keys of the trusted authorities. Raises
     BadCertificate."""
     try:
         leaf = _first(pair)

@@ -1,7 +1,7 @@
-"""One side of a simulated connection: an asyncio transport with a kernel that takes all data at
-once.
+"""One side of a simulated connection: an asyncio transport above a simulated kernel that accepts
+all data at once.
 
-Made by `network.Network`; bytes arrive in the events of the network.
+`network.Network` creates both sides and delivers the bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RST = object()
 
 
 class Carrier(Protocol):
-    """The network, as far as a side of a connection asks for it."""
+    """The part of the network that a side of a connection uses."""
 
     loop: SimLoop
     latency_us: LatencyUs
@@ -30,7 +30,7 @@ class Carrier(Protocol):
 
 
 class End:
-    """One side of a connection, and the transport of its protocol."""
+    """One side of a connection: the asyncio transport of its protocol."""
 
     def __init__(self, network: Carrier, process: Process, context: Context) -> None:
         self._network = network
@@ -137,7 +137,8 @@ class End:
                 self.was_read(len(data) - len(rest))
 
     def was_read(self, size: int) -> None:
-        """Free this much room; bounded connections override it."""
+        """Handle the peer's reading of `size` bytes: free that much room in the kernel's buffer.
+        Does nothing here; bounded connections override it."""
 
     def _fill(self, data: bytes) -> bytes:
         view = memoryview(data)

@@ -1,9 +1,9 @@
 """TCP between simulated hosts: ordered bytes, seeded delays, links that are cut, hosts that vanish.
 
-A cut link keeps what is sent, as TCP's retransmission does; when it heals, the bytes arrive or the
-connection is reset.  A process that dies closes its connections, a host that loses power does not:
-its peers find out when it is up again and gets what they sent, or by timeouts of their own.  Bytes
-of one connection never overtake each other; those of different ones do.
+A cut link holds the data that is sent, as TCP's retransmission does; when the link heals, the data
+arrives or the connection is reset. A process that dies closes its connections. A host that loses
+power does not: its peers notice by their timeouts, or when the host is up again and receives their
+data. Bytes of one connection never overtake each other; those of different connections do.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SPLIT = 0.05
 
 
 class SimServer:
-    """A listener, as asyncio's Server."""
+    """A listener, in place of asyncio's Server."""
 
     def __init__(self, network: Network, host: str, port: int) -> None:
         self._network = network
@@ -44,7 +44,8 @@ class SimServer:
 
 
 class Acceptor:
-    """A listening process: its protocol factory, and the context of accepted connections."""
+    """A listening process: its protocol factory, and the context in which accepted connections
+    run."""
 
     def __init__(self, process: Process, factory: Callable[[], Any], context: Context) -> None:
         self.process = process
@@ -53,7 +54,8 @@ class Acceptor:
 
 
 class Network:
-    """`latency_us`: least and most time a packet takes; `names`: DNS."""
+    """The network of all simulated hosts. `latency_us`: least and greatest virtual microseconds
+    that a packet takes; `names`: host names and their addresses (DNS)."""
 
     def __init__(self, loop: SimLoop, rng: random.Random, latency_us: LatencyUs) -> None:
         self.loop = loop
@@ -62,8 +64,8 @@ class Network:
         self.dark: set[str] = set()
         self.slow: dict[tuple[str, str], int] = {}
         self.keeps: Callable[[End, Any], bool] = _keeps_nothing
-        """Called with everything that is sent: True keeps it back, and what follows on that
-        connection, until `release`."""
+        """Function that is called with everything that is sent. If it returns True, the data, and
+        what follows on that connection, is held back until `release`."""
         self.make_end: Callable[[Network, Process, Context], End] = End
         self._rng = rng
         self._between = numbers_between(rng)
@@ -88,7 +90,8 @@ class Network:
         self._send_again(lambda *link: link == (source, target))
 
     def _send_again(self, over: Callable[[str, str], bool]) -> None:
-        """Deliver what waited for a cut link, if the link now passes data."""
+        """Deliver data that waited for a cut link which now passes data. `over`: chooses links by
+        (source, target)."""
         for end in list(self._ends):
             link = (end.process.host, end.peer.process.host)
             if over(*link) and end.held and end not in self._stalled and self.passes(*link):
@@ -104,7 +107,8 @@ class Network:
         self.slow.clear()
 
     def sides(self, chosen: Callable[[str, str], bool]) -> list[End]:
-        """The connections' sides chosen by the hosts that they send from and to."""
+        """Return the sides of connections that `chosen` selects by the hosts from which and to
+        which they send."""
         return [
             end
             for end in self._ends
@@ -112,11 +116,11 @@ class Network:
         ]
 
     def stall(self, end: End) -> None:
-        """Keep back what this side sends until `unstall`; its process may end meanwhile."""
+        """Hold back what this side sends until `unstall`. Its process may end meanwhile."""
         self._stalled[end] = None
 
     def reset(self, end: End) -> None:
-        """The connection breaks, and what was kept back is lost."""
+        """Break the connection. Data that was held back is lost."""
         self._stalled.pop(end, None)
         end.held.clear()
         self._schedule(end, end.peer, RST)
@@ -127,15 +131,15 @@ class Network:
             self.release(end)
 
     def light(self, host: str) -> None:
-        """A host that had lost power is up again: what its peers sent meanwhile is sent again, and
-        its kernel knows of no such connection."""
+        """Handle the start of a host that had lost power: its peers' data is sent again and
+        rejected, since its kernel no longer knows the connections."""
         if host in self.dark:
             self.dark.discard(host)
             self._send_again(lambda _, target: target == host)
 
     @property
     def ends(self) -> Iterable[End]:
-        """The sides of all connections that are open."""
+        """Return the sides of all open connections."""
         return self._ends
 
     @property
@@ -147,7 +151,8 @@ class Network:
         return not dark and (source, target) not in self._cut
 
     def release(self, end: End) -> None:
-        """Deliver what was kept back or waited for a link; the kernel may have given up instead."""
+        """Deliver data that was held back or waited for a link, or reset the connection if the
+        kernel has given up meanwhile."""
         held, end.held = end.held, deque()
         if self._rng.random() < 0.3:
             # Given up by a kernel meanwhile.
@@ -176,7 +181,8 @@ class Network:
         self._listeners.pop((host, port), None)
 
     async def connect(self, factory: Callable[[], Any], host: str, port: int) -> Any:
-        """Like `loop.create_connection`: return (transport, protocol), or raise an OSError."""
+        """Connect as `loop.create_connection` does: return (transport, protocol), or raise an
+        OSError."""
         process = current()
         assert process is not None
         target = self.resolve(host)[0]
@@ -247,8 +253,8 @@ class Network:
         self.loop.at_us(end.arrives_us, self._carry, end, peer, what, context=EMPTY)
 
     def _carry(self, end: End, peer: End, what: Any) -> None:
-        """Deliver at the receiver's host; the process may have ended, or be stopped with its
-        socket open."""
+        """Deliver data at the receiver's host. The receiving process may have ended, or be stopped
+        with its socket open."""
         if isinstance(what, bytes):
             end.in_flight -= len(what)
         if peer.process.host in self.dark:
@@ -266,7 +272,7 @@ class Network:
         self._ends.pop(end, None)
 
     def process_died(self, process: Process) -> None:
-        """Close the process's connections and listeners, as its kernel does, unless the host lost
+        """Close the process's connections and listeners, as a kernel does, unless the host lost
         power."""
         for address, listener in list(self._listeners.items()):
             if listener.process is process:

@@ -1,7 +1,7 @@
 """Replaces OpenSSL, X.509 and kubelets' mounts by simulated ones while a world exists.
 
-Modules hold the functions of `pki.authority` and `tls_policy` under their own names, so that each
-place where one stands is found and gets the other for as long as `instead` lasts.
+Modules import the functions of `pki.authority` and `tls_policy` by name, so `instead` finds each
+module that holds one of them and replaces it there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from plimsoll_operator.reconcile.user import reconcile as user_reconciler
 from plimsoll_sim.environment import certificates, simulated_tls
 
 Mounted = Callable[[str], dict[str, bytes]]
-"""Returns the files of a directory at which a Secret is mounted."""
+"""Function that returns the files (content by name) of a directory at which a Secret is mounted."""
 OF_AUTHORITY = (
     "new_authority",
     "issue",
@@ -41,13 +41,14 @@ BRIEF: tuple[tuple[Any, str, int], ...] = (
     (authorities, "LOOK_MS", 36),
     (user_reconciler, "LOOK_MS", 36),
 )
-"""Further periods that last days, each as a part of an authority's life, and the periods of the
-checks."""
+"""Periods of days that are shortened in simulations: (module, constant, part of a client
+authority's lifetime), and the periods of checks."""
 
 
 @contextmanager
 def _brief(life_ms: int | None) -> Iterator[None]:
-    """Clients' authorities are replaced when two thirds of this time are over."""
+    """Shorten the periods in `BRIEF` for client authorities that live `life_ms` milliseconds,
+    within the context. None: change nothing."""
     before = [(module, name, getattr(module, name)) for module, name, _ in BRIEF]
     if life_ms is not None:
         for module, name, part in BRIEF:
@@ -74,7 +75,9 @@ def _pairs(mounted: Mounted, life_ms: int | None) -> list[tuple[Any, Any]]:
 
 @contextmanager
 def instead(mounted: Mounted, life_ms: int | None) -> Iterator[None]:
-    """`mounted` is asked by directory; `life_ms`: of clients' authorities, None: as it ships."""
+    """Replace the functions for certificates and TLS by simulated ones, within the context.
+    `mounted`: returns the files of a mounted directory. `life_ms`: lifetime of clients'
+    authorities, None: the product's own."""
     pairs = _pairs(mounted, life_ms)
     places = [
         (module, name, shipped, simulated)

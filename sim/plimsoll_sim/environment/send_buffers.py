@@ -1,8 +1,9 @@
 """Connections with bounded kernel buffers.
 
-A kernel takes more only after the peer has read; the transport queues the rest and pauses its
-protocol, as those of asyncio and of uvloop do. `bounded` gives a network such connections. They
-have dice of their own, so that the draws of runs without them stay the same.
+The kernel accepts more data only after the peer has read; the transport queues the rest and pauses
+its protocol, as the transports of asyncio and uvloop do. `bounded` gives a network such
+connections. They draw from a random generator of their own, so that the draws of runs without them
+stay the same.
 """
 
 from __future__ import annotations
@@ -23,22 +24,20 @@ from plimsoll_sim.environment.connection_end import FIN, RST, Carrier, End
 from plimsoll_sim.environment.network import EMPTY, Network
 
 HIGH_BYTES = 64 * 1024
-"""The limit of asyncio."""
+"""Bytes in the queue above which asyncio's transport pauses its protocol."""
 PARTIAL = 0.2
-"""How often a kernel takes less than it has room for."""
+"""Probability that a kernel accepts less than it has room for."""
 IN_PIECES = 0.3
-"""How often room comes back in two steps."""
+"""Probability that room becomes free in two steps."""
 PROBE_US = 200_000
-"""The period at which a kernel asks again for room while the answers are lost."""
+"""Virtual microseconds after which a kernel asks again for room while the answers are lost."""
 
 
 class SendBuffers(NamedTuple):
-    """The buffers of a connection.
-
-    `kernel_bytes`: what a kernel holds until the peer has read it. `limit_bytes`: replaces the
-    broker's limit of unsent bytes, since a run's messages are small; TLS encrypts twice as much in
-    a turn. `deferred`: data leaves at the end of a turn of the loop, as with uvloop.
-    """
+    """Buffers of a connection. `kernel_bytes`: bytes that a kernel holds until the peer has read
+    them. `limit_bytes`: replaces the broker's limit of unsent bytes, since a run's messages are
+    small; TLS encrypts twice as much in a turn. `deferred`: True if data leaves at the end of a
+    turn of the event loop, as with uvloop."""
 
     kernel_bytes: int
     limit_bytes: int
@@ -46,7 +45,7 @@ class SendBuffers(NamedTuple):
 
 
 class BoundedEnd(End):
-    """One side of such a connection."""
+    """One side of a connection with bounded buffers."""
 
     def __init__(
         self,
@@ -124,7 +123,7 @@ class BoundedEnd(End):
             self._finish_by_reset()
 
     def was_read(self, size: int) -> None:
-        """The peer's kernel hears of it, perhaps in two steps."""
+        """Free `size` bytes of room, perhaps in two steps, because the peer has read them."""
         at = self._rng.randint(1, size) if size and self._rng.random() < IN_PIECES else size
         for piece in (at, size - at):
             if piece:
@@ -169,7 +168,7 @@ class BoundedEnd(End):
             self._finish()
 
     def _hand_over(self) -> None:
-        """Hand as much to the kernel as it takes now."""
+        """Pass as much of the queue to the kernel as it accepts now."""
         size = min(len(self._queue), self._room)
         if not size:
             return
@@ -194,13 +193,14 @@ class BoundedEnd(End):
             super().close()
 
     def _finish_by_reset(self) -> None:
-        """Something came that will never be read."""
+        """Reset the connection, because data has arrived that will never be read."""
         self._queue.clear()
         super().abort()
 
 
 def bounded(network: Network, sizes: SendBuffers | None, seed: int) -> Network:
-    """Give the network connections of these sizes from now on. None: leave it unchanged."""
+    """Make the network create connections with these buffers from now on, and return it. None:
+    leave it unchanged."""
     if sizes is not None:
         rng = random.Random(f"send buffers {seed}")
         network.make_end = partial(BoundedEnd, sizes, rng)
@@ -209,7 +209,8 @@ def bounded(network: Network, sizes: SendBuffers | None, seed: int) -> Network:
 
 @contextmanager
 def smaller_limits(sizes: SendBuffers | None) -> Iterator[None]:
-    """Brokers that are made meanwhile pause at these limits, and TLS encrypts no more in a turn."""
+    """Use these buffer limits in brokers that are created within the context, for sending and for
+    TLS. None: change nothing."""
     if sizes is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""A simulated volume: what processes do with its files, and what a power cut leaves of it.
+"""A simulated volume: the file operations of processes, and the content that survives a power cut.
 
 A killed process loses nothing.  Source: the protocol's disk model.
 """
@@ -28,13 +28,10 @@ MOUNT = "data"
 
 
 class Volume:
-    """A disk, which outlives processes.
-
-    `full` and `broken` make writes fail. `free_bytes`: the free space that it reports if that is
-    little; writes still succeed. `no_descriptors`: the share of files that cannot be opened.
-    `crash_in` counts writes and syncs down to the one during which the process is killed (None:
-    never).
-    """
+    """A disk, which outlives processes. `full` and `broken`: writes fail. `free_bytes`: the free
+    space that the disk reports if it is little; writes still succeed. `no_descriptors`: share of
+    files that cannot be opened. `crash_in`: number of writes and syncs until the one during which
+    the process is killed (None: never)."""
 
     def __init__(self, rng: random.Random, now_us: Callable[[], int]) -> None:
         self.root = _mounted()
@@ -59,11 +56,11 @@ class Volume:
         self.root.lose_power(cut or PowerCut(self._rng))
 
     def write_back(self) -> None:
-        """The kernel brings its page cache to the disk."""
+        """Write the page cache to the disk, as a kernel does: everything becomes durable."""
         self.root.sync()
 
     def empty(self) -> None:
-        """Replace the content by that of another, empty disk."""
+        """Replace the disk by an empty one."""
         self.root = _mounted()
 
     def find(self, path: Path) -> FileNode | Folder | None:
@@ -94,8 +91,8 @@ class Volume:
                     yield str(path / name), entry
 
     def writing(self, process: Process, path: Path) -> int | None:
-        """Called before each write or sync. Return the number of bytes to write before a crash;
-        None for all."""
+        """Called before each write or sync. Return the number of bytes to write before the process
+        is killed; None for all."""
         if not process.alive:
             raise ProcessDied
         self.writes += 1
@@ -109,12 +106,14 @@ class Volume:
         return None
 
     def opening(self, path: Path) -> None:
-        """Called before each operation that takes a descriptor."""
+        """Called before each operation that takes a file descriptor. Raises OSError if there is
+        none left."""
         if self.no_descriptors and self._rng.random() < self.no_descriptors:
             raise StorageError(StorageFault.DESCRIPTORS, path, "too many open files")
 
     def creating(self, path: Path) -> None:
-        """Called before a name is created: a full disk may have a block left for it, or none."""
+        """Called before a name is created. Raises OSError if the disk is full and has no block left
+        for it."""
         if self.full and self._rng.random() < 0.5:
             raise StorageError(StorageFault.FULL, path, "no space left")
 
@@ -154,7 +153,8 @@ class SimFile(DiskFile):
         return len(self._node.data)
 
     def begin_writing(self, position: int, size: int) -> None:
-        """A power cut takes what was not synced, begun or not."""
+        """Mark the bytes from `position` on as not durable: a power cut may remove a write that was
+        begun and not synced."""
 
     def fsync(self) -> None:
         limit = self._volume.writing(self._process, self.path)
@@ -182,7 +182,7 @@ class SimFile(DiskFile):
 
 
 class SimLock(Lock):
-    """Held until `release`, or the end of the process."""
+    """A file lock, held until `release`, or until its process ends."""
 
     def __init__(self, volume: Volume, path: str) -> None:
         super().__init__(-1)
@@ -194,7 +194,7 @@ class SimLock(Lock):
 
 
 class SimDisk(Disk):
-    """One process's view of a volume.  A dead process changes nothing."""
+    """One process's view of a volume. A dead process can change nothing."""
 
     def __init__(self, volume: Volume, process: Process) -> None:
         self._volume = volume
@@ -204,7 +204,7 @@ class SimDisk(Disk):
         pass
 
     def _change(self, path: Path, change: Callable[[], None]) -> None:
-        """A change of a directory: it happens, or the process is killed before or after it."""
+        """Make one change of a directory. The process may be killed before or after it."""
         limit = self._volume.writing(self._process, path)
         if limit is None or limit:
             change()
@@ -304,7 +304,8 @@ class SimDisk(Disk):
         return (0 if self._volume.full else left), ROOM_BYTES
 
     def descriptors_max(self) -> int:
-        """A limit low enough that logs close and reopen files all the time."""
+        """Return the limit of open files, which is so low that logs close and reopen files all the
+        time."""
         return DESCRIPTORS
 
     def descriptors_left(self) -> int:
@@ -320,7 +321,8 @@ class SimDisk(Disk):
         return node.modified_us // 1_000 if isinstance(node, FileNode) else 0
 
     def set_modified(self, path: Path, modified_ms: int) -> None:
-        """Files have the time of the run here, and not that of a wall clock."""
+        """Set a file's time of change. It is the time of the run, not that of a broker's wall
+        clock."""
         self._look(path)
 
     def together(self, works: Iterable[Callable[[], T]]) -> tuple[T, ...]:
@@ -351,35 +353,39 @@ REORDERED = 0.3
 
 
 class PowerCut:
-    """Draws how much unsynced content survives a power cut."""
+    """Decides randomly how much content that is not durable survives a power cut."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
 
     def changes(self, count: int, name: str) -> int:
-        """Return how many of a directory's changes survive; the first was to `name`."""
+        """Return how many of a directory's changes survive. `count`: all of them; `name`: the name
+        that the first one changed."""
         return self._rng.randint(0, count)
 
     def size(self, durable: int, size: int) -> int:
-        """Return the length of a file after the cut."""
+        """Return the length in bytes of a file after the cut. `durable`: its durable length;
+        `size`: its length before the cut."""
         return self._rng.randint(durable, size)
 
     def written(self, durable: int, size: int) -> int:
-        """Return where the written bytes end: the new size may reach the disk before the last
-        blocks."""
+        """Return the position up to which written bytes are on the disk: a file's new size may
+        become durable before its last blocks."""
         return self._rng.randint(durable, size) if self._rng.random() < 0.2 else size
 
     def uncuts(self) -> bool:
-        """Return True if a file that was cut below what was durable is as long as before."""
+        """Return True if a file that was truncated below its durable length has its former length
+        again."""
         return self._rng.random() < 0.3
 
     def reorders(self) -> bool:
-        """Return True if the changes of a directory reached the disk in any order."""
+        """Return True if the changes of a directory reached the disk in an arbitrary order."""
         return self._rng.random() < REORDERED
 
 
 class FileNode:
-    """A file: its bytes, how many of them are durable, and what a cut took away undurably."""
+    """A file: its bytes, how many of them are durable, and what a truncation removed that is not
+    durable yet."""
 
     __slots__ = ("cut_off", "data", "durable", "modified_us")
 
@@ -414,7 +420,7 @@ class FileNode:
 
 
 class Change:
-    """One change of names in a directory, and how to undo it."""
+    """One change of names in a directory, with the means to undo it."""
 
     __slots__ = ("names", "undo")
 
@@ -424,7 +430,7 @@ class Change:
 
 
 class Folder:
-    """A directory: its entries, and what happened to them since the last sync."""
+    """A directory: its entries, and their changes since the last sync."""
 
     __slots__ = ("changes", "entries")
 
@@ -441,7 +447,7 @@ class Folder:
         return self.entries.pop(name)
 
     def rename(self, old: str, new: str) -> None:
-        """Rename an entry; a power cut undoes both names at once."""
+        """Rename an entry. A power cut undoes the change of both names together."""
         back, away = self._restore(old), self._restore(new)
 
         def undo() -> None:
@@ -480,7 +486,7 @@ class Folder:
 
 
 def _runs(changes: list[Change]) -> list[list[Change]]:
-    """Group the changes that must keep their order because they are about the same names."""
+    """Group changes that must keep their order because they concern the same names."""
     runs: dict[str, dict[int, Change]] = {}
     for number, change in enumerate(changes):
         run: dict[int, Change] = {}

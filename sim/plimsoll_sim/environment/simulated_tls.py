@@ -1,10 +1,11 @@
-"""OpenSSL's part in a connection, without cryptography.
+"""Replaces OpenSSL in a connection, without cryptography.
 
 Implements `ssl.SSLContext` and `SSLObject` as far as `plimsoll_net` uses them. Each end shows its
-certificate and accepts one that is signed by an authority that it trusts. A listener for clients
-checks its times, too, and may let in a client that shows none. The data that follows is carried as
-it is. The shipped code decides which peer a certificate belongs to, and if it is still trusted. As
-with TLS 1.3 a client has shaken hands before it hears that its own certificate was refused.
+certificate and accepts one signed by an authority that it trusts. A listener for clients also
+checks the times in a client's certificate, and may accept a client that shows none. Data is carried
+in plaintext. The product's own code decides to which peer a certificate belongs, and if it is still
+trusted. As with TLS 1.3, a client's handshake is complete before the client learns that its
+certificate was refused.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from plimsoll_operator.pki.authority import Unreadable
 from plimsoll_sim.environment.certificates import checked, of_der
 
 HELLO, CERTIFICATE, DATA, ALERT = 0x16, 0x17, 0x18, 0x15
-"""Kinds of records; a real handshake begins with 0x16, too."""
+"""Kinds of records. A handshake begins with 0x16, as in real TLS."""
 RECORDS = frozenset((HELLO, CERTIFICATE, DATA, ALERT))
 GOODBYE = b"close_notify"
 _HEAD = 5
@@ -31,7 +32,7 @@ def record(kind: int, body: bytes | memoryview) -> bytes:
 
 
 class Records:
-    """Splits the bytes of one direction into records: kinds and bodies."""
+    """Splits the bytes of one direction into records, each a kind and a body."""
 
     def __init__(self) -> None:
         # The bytes of an incomplete record.
@@ -53,16 +54,17 @@ class Records:
         return kind, body
 
     def carried(self, data: bytes) -> bytes:
-        """Return the session data that these bytes complete."""
+        """Add received bytes, and return the session data of the records that they complete."""
         self.receive(data)
         found = iter(self.next, None)
         return b"".join(body for kind, body in found if kind == DATA)
 
 
 class SimContext(NamedTuple):
-    """`certificate`: the one to show, or None. `trusted`: the keys of trusted authorities. `find`:
-    returns the context to use instead, by the name that a client states. `clients`: what a
-    listener asks of its clients; None: both ends are peers."""
+    """A TLS context. `certificate`: the one to show, or None. `trusted`: the keys of trusted
+    authorities. `find`: returns the context to use instead, by the server name that a client
+    states. `clients`: the client certificates that a listener asks for; None: both ends are
+    peers."""
 
     certificate: bytes | None = None
     trusted: frozenset[str] = frozenset()
@@ -81,7 +83,7 @@ class SimContext(NamedTuple):
 
 
 class SimTls:
-    """One end of a connection."""
+    """TLS of one end of a connection."""
 
     def __init__(
         self,
@@ -152,7 +154,7 @@ class SimTls:
         self._peer = der
 
     def _refused(self, why: str) -> ssl.SSLError:
-        """The peer hears of it."""
+        """Return the error for a refused peer, and send the peer an alert. `why`: the reason."""
         self._put(ALERT, why.encode())
         return ssl.SSLError(why)
 
@@ -169,7 +171,7 @@ class SimTls:
         return found
 
     def read(self, size: int, buffer: memoryview) -> int:
-        """Return the number of bytes read; 0 after the peer's goodbye."""
+        """Decrypt into the buffer. Return the number of bytes; 0 after the peer's close_notify."""
         while not self._clear:
             kind, body = self._next()
             if kind == ALERT and body == GOODBYE:

@@ -8,11 +8,11 @@ from plimsoll_sim.faults.fault_context import FaultContext
 from plimsoll_sim.faults.processes import any_operator
 
 LOSSY_SHARE = 0.1
-"""The share of requests that are lost, or carried out late, and of lost replies, while it is
-degraded."""
+"""Share of requests that are lost or carried out late, and of replies that are lost, while the API
+server is degraded."""
 THROTTLED_SHARE = 0.05
 BACKUP_SHARE = 0.7
-"""How often etcd's backup is renewed rather than restored."""
+"""Probability that etcd's backup is renewed instead of restored."""
 
 
 def cut_operator_from_api_server(context: FaultContext, rng: random.Random) -> str | None:
@@ -52,7 +52,8 @@ def hang_api_server(context: FaultContext, _: random.Random) -> str:
 
 
 def degrade_api_server(context: FaultContext, _: random.Random) -> str:
-    """Degrade it: it loses requests and replies, carries some out late, and throttles."""
+    """Degrade the API server: it loses requests and replies, carries some requests out late, and
+    throttles."""
     weather = context.world.weather
     weather.lose_request, weather.lose_reply = LOSSY_SHARE, LOSSY_SHARE
     weather.late, weather.throttle = LOSSY_SHARE, THROTTLED_SHARE

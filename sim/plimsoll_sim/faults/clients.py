@@ -1,4 +1,6 @@
-"""Requests of clients that are not among the run's producers and consumers, and of impostors."""
+"""Faults that are requests: of clients that are not among the run's producers and consumers, and of
+impostors.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,12 @@ from plimsoll_sim.faults.fault_context import FaultContext
 from plimsoll_sim.hosts.brokers import KAFKA_PORT, REPLICATION_PORT
 
 COMMITTED_SHARE = 0.7
-"""The share of DeleteRecords that stay below the high watermark; others are refused."""
+"""Share of DeleteRecords requests for offsets below the high watermark; the others are refused."""
 UNREGISTERED_EPOCHS_AHEAD = (1, 2**40)
 
 
 def delete_records(context: FaultContext, rng: random.Random) -> str | None:
-    """DeleteRecords of a partition's oldest records."""
+    """Delete a partition's oldest records by a DeleteRecords request."""
     world = context.world
     found = [
         (p, host, hosted)
@@ -40,9 +42,9 @@ def delete_records(context: FaultContext, rng: random.Random) -> str | None:
 
 
 def fetch_as_impostor(context: FaultContext, rng: random.Random) -> str | None:
-    """A Fetch as a replica that has everything, in an unregistered epoch or on the clients' port;
-    or as a replica that has nothing, where the leader trusts it.  It names a controller epoch that
-    does not exist."""
+    """Send a Fetch as an impostor: as a replica that has everything, in an unregistered broker
+    epoch or on the clients' port, or as a replica that has nothing, where the leader trusts it. The
+    Fetch names a controller epoch that does not exist."""
     world = context.world
     found = observed_partitions.followed_partitions(world)
     if not found:
@@ -68,13 +70,14 @@ def fetch_as_impostor(context: FaultContext, rng: random.Random) -> str | None:
 
 
 def elect_preferred_leaders(context: FaultContext, _: random.Random) -> str:
-    """Ask for the preferred leaders of all partitions (ElectLeaders)."""
+    """Request preferred leaders for all partitions (ElectLeaders)."""
     context.world.order(ElectLeaders(kind="Preferred", needed_only=True))
     return "of all partitions"
 
 
 def move_replicas(context: FaultContext, rng: random.Random) -> str | None:
-    """AlterPartitionReassignments to any brokers; replaces a move under way."""
+    """Request a move to any brokers (AlterPartitionReassignments), which replaces a move in
+    progress."""
     world = context.world
     wanted = world.objects.declared(TOPIC)
     if wanted is None:
@@ -86,7 +89,7 @@ def move_replicas(context: FaultContext, rng: random.Random) -> str | None:
 
 
 def cancel_move(context: FaultContext, rng: random.Random) -> str | None:
-    """AlterPartitionReassignments without replicas, for a partition that moves."""
+    """Cancel the move of a partition, by AlterPartitionReassignments without replicas."""
     partitions = observed_partitions.declared_partitions(context.world)
     moving = [p for p in partitions if p.adding or p.removing]
     if not moving:

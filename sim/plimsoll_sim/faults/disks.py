@@ -11,11 +11,11 @@ from plimsoll_sim.faults import observed_partitions
 from plimsoll_sim.faults.fault_context import FaultContext
 
 SLOW_IO_US = (200_000, 3_000_000)
-"""Shortest and longest time that an operation in a thread takes."""
+"""Shortest and longest time that an operation in a thread takes, in virtual microseconds."""
 
 
 def fill_disk(context: FaultContext, rng: random.Random) -> str | None:
-    """Fill a broker's disk; it has room again later, without a restart of the broker."""
+    """Fill a broker's disk. It has room again later, without a restart of the broker."""
     host = observed_partitions.running_broker(context.world, rng)
     if host is None:
         return None
@@ -29,8 +29,8 @@ def fill_disk(context: FaultContext, rng: random.Random) -> str | None:
 
 
 def leave_little_room(context: FaultContext, rng: random.Random) -> str | None:
-    """Less than the reserve is free on one broker's disk or on all: clients are refused, followers
-    and groups are not, and leaders move to where there is room."""
+    """Leave less free space than the reserve on one broker's disk, or on all. Clients are then
+    refused, but not followers and groups, and leaders move to brokers with space."""
     host = observed_partitions.running_broker(context.world, rng)
     if host is None:
         return None
@@ -48,7 +48,8 @@ def leave_little_room(context: FaultContext, rng: random.Random) -> str | None:
 
 
 def break_disk(context: FaultContext, rng: random.Random) -> str | None:
-    """Every write fails; the broker needs a restart once it is mended."""
+    """Make every write to a broker's disk fail. After the disk is repaired, the broker needs a
+    restart."""
     host = observed_partitions.running_broker(context.world, rng)
     if host is None:
         return None
@@ -101,8 +102,8 @@ def replace_disk_with_empty(context: FaultContext, rng: random.Random) -> str | 
 
 
 def restore_disk_image(context: FaultContext, rng: random.Random) -> str | None:
-    """An image that was taken when a broker stopped, or some time ago, comes back.  The first time
-    it only takes the image."""
+    """Take an image of a broker's disk the first time; later, replace the disk by that image, which
+    is then outdated."""
     host = rng.choice(list(context.world.brokers.values()))
     image = context.disk_images.get(host.id)
     if image is None:

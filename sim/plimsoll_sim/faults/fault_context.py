@@ -1,6 +1,6 @@
 """State that the faults of one run share: the world, the random numbers, and how faults end.
 
-`schedule` makes one `FaultContext` for each run and hands it to every fault.
+`schedule` creates one `FaultContext` for each run and passes it to every fault.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from plimsoll_sim.environment.simulated_disk import Folder
 from plimsoll_sim.hosts.brokers import BrokerHost
 
 SCRIPT_POLL_US = 20_000
-"""The period at which a script's condition is evaluated."""
+"""Period in virtual microseconds at which a script's condition is evaluated."""
 
 
 class Wait(NamedTuple):
     """The condition that a script waits for before its next step."""
 
     condition: Callable[[], bool] | None
-    """None: only the time counts."""
+    """Function that returns True when the script can continue. None: only the time counts."""
     ms_max: int
-    """Virtual milliseconds after which the script goes on although the condition is false."""
+    """Virtual milliseconds after which the script continues although the condition is false."""
 
 
 Script = Iterator[Wait]
-"""A fault of several steps: a generator that acts, and yields what it waits for in between."""
+"""A fault of several steps: a generator that acts, and yields a `Wait` between its steps."""
 
 
 def pause(ms: int) -> Wait:
-    """Wait for so many virtual milliseconds."""
+    """Return a wait of `ms` virtual milliseconds."""
     return Wait(None, ms)
 
 
 class FaultContext:
-    """One run's faults: what they act on, and what they remember of each other."""
+    """The faults of one run: the world on which they act, and state that they share."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -55,8 +55,8 @@ class FaultContext:
         self.etcd_backup = world.etcd.backup()
 
     def heal_later(self, action: Callable[[], None]) -> None:
-        """Schedule a fault's end, after `RunOptions.heal_ms` on average; dropped if the world is
-        healed before."""
+        """Schedule the end of a fault, after `RunOptions.heal_ms` on average. It is dropped if the
+        world is healed before."""
         ms = self.rng.expovariate(1 / self.world.options.heal_ms) + 1
         self.lasting += 1
 
@@ -72,7 +72,7 @@ class FaultContext:
         self.heal_later(lambda: self.world.start_broker(host))
 
     def run(self, script: Script) -> None:
-        """Run a script's first step now and the others when they are due."""
+        """Run a script's first step now, and each further step when its wait is over."""
         self.lasting += 1
         self._advance(script)
 

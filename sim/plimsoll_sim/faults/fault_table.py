@@ -1,7 +1,8 @@
-"""Every fault of the random runs: its name, its function, how often it is drawn, what it is for.
+"""The table of all faults of random runs: name, function, how often each is drawn, and what it
+tests.
 
-`schedule` draws from it; `runs.options` chooses which of them take part in a run.  A name is that
-of the fault's function, or of its module in `scripts`.
+`schedule` draws from it; `runs.options` chooses which of them take part in a run. A fault has the
+name of its function, or of its module in `scripts`.
 """
 
 from __future__ import annotations
@@ -45,20 +46,22 @@ from plimsoll_sim.faults.scripts import (
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One kind of thing that goes wrong."""
+    """One kind of fault."""
 
     name: str
-    """The name in options, profiles, events and documents."""
+    """Name of the fault in options, profiles, events and documents."""
     strike: Callable[[FaultContext, random.Random], str | None]
-    """Strike with the random numbers of this occurrence; return the target, for people, or None if
-    there was none. A fault that lasts schedules its own end."""
+    """Function that causes the fault, with the random numbers of this occurrence. It returns the
+    target as text for people, or None if there was none. A fault that lasts schedules its own
+    end."""
     weight: int
-    """How often it is drawn, relative to the other faults of a run without a profile; 0: only if a
-    profile asks for it."""
+    """How often the fault is drawn, relative to the other faults of a run without a profile; 0:
+    only if a profile asks for it."""
     purpose: str
     """The behaviour that the fault tests."""
     rare: bool = False
-    """True if it takes part in few runs: it costs a run its liveness, or hides other errors."""
+    """True if the fault takes part in few runs, because it makes a run unable to converge, or hides
+    other errors."""
 
 
 TABLE: tuple[Fault, ...] = (

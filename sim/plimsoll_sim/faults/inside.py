@@ -1,5 +1,5 @@
-"""An administrator who replaces the internal authority, clocks that say certificates are old, and
-intruders.
+"""Faults of certificates inside the cluster: an administrator who replaces the authority, clocks by
+which certificates are old, and intruders.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from plimsoll_sim.hosts.brokers import BrokerHost
 from plimsoll_sim.hosts.intruder import REQUESTS, IntrudedHost, Intruder, is_allowed
 
 DAYS = (21, 250, -21)
-"""Certificates are renewed after 20, the authority after 243."""
+"""Days by which clocks are moved. Certificates are renewed after 20 days, the authority after
+243."""
 WRONG_DAYS = (30, 400, 1_500, -400)
 
 
 def rotate_authority(context: FaultContext, _: random.Random) -> str | None:
-    """Request another internal authority, unless one is on its way."""
+    """Request another internal authority, unless one is already being introduced."""
     secured = context.world.secured
     if secured is None or next(secured.unfinished(), None) is not None:
         return None
@@ -39,7 +40,7 @@ def step_operators_clocks(context: FaultContext, rng: random.Random) -> str | No
 
 
 def mislead_operator(context: FaultContext, rng: random.Random) -> str | None:
-    """An operator's clock alone is years ahead, or behind."""
+    """Move the clock of one operator years ahead, or back."""
     secured, running = (
         context.world.secured,
         [one for one in context.world.operators if one.running],
@@ -52,7 +53,8 @@ def mislead_operator(context: FaultContext, rng: random.Random) -> str | None:
 
 
 def lose_status(context: FaultContext, _: random.Random) -> str | None:
-    """The LogCluster comes back from a backup that has no status."""
+    """Remove the LogCluster's status, as if the object had been restored from a backup that has
+    none."""
     secured = context.world.secured
     if secured is None:
         return None
@@ -61,7 +63,7 @@ def lose_status(context: FaultContext, _: random.Random) -> str | None:
 
 
 def intrude(context: FaultContext, rng: random.Random) -> str | None:
-    """Send one request to a broker or a controller from a process outside the cluster that claims
+    """Send one request to a broker or a controller, from a process outside the cluster that claims
     to be a broker."""
     world, posed = context.world, _posed(context, rng)
     if posed is None:
@@ -84,7 +86,8 @@ def intrude(context: FaultContext, rng: random.Random) -> str | None:
 
 
 def linger(context: FaultContext, rng: random.Random) -> str | None:
-    """Connect as a follower with the Secret that a broker uses now, and stay."""
+    """Connect to a leader as a follower with the Secret that a broker uses now, and stay
+    connected."""
     world, posed = context.world, _posed(context, rng)
     if posed is None:
         return None

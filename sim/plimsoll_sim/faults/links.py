@@ -10,10 +10,10 @@ from plimsoll_sim.faults.fault_context import FaultContext
 from plimsoll_sim.faults.shared_steps import Link
 
 ONE_WAY_SHARE = 0.3
-"""The share of cuts that leave the way back open."""
+"""Share of cut links of which the opposite direction stays open."""
 SLOW_US = (20_000, 300_000, 2_000_000)
 ALL_SHARE = 0.5
-"""How often a process reads slowly on all its connections."""
+"""Probability that a process reads slowly on all its connections instead of one."""
 READS_LATE_US = (30_000, 300_000, 3_000_000)
 
 
@@ -60,7 +60,7 @@ def _cut(context: FaultContext, rng: random.Random, links: list[Link]) -> str:
 
 
 def slow_link(context: FaultContext, rng: random.Random) -> str | None:
-    """One way, between any two of brokers and controllers."""
+    """Slow down the link from one broker or controller to another, in one direction."""
     slow = context.world.network.slow
     names = [host.name for host in context.world.brokers.values()]
     names += [host.name for host in context.world.operators]
@@ -75,8 +75,8 @@ def slow_link(context: FaultContext, rng: random.Random) -> str | None:
 
 
 def read_slowly(context: FaultContext, rng: random.Random) -> str | None:
-    """One side of a connection, or of all that one process has: where a kernel takes only so much
-    its peers' buffers fill."""
+    """Make one side of a connection read slowly, or all connections of a process, so that its
+    peers' send buffers fill where they are bounded."""
     world = context.world
     ends = world.network.sides(lambda source, to: True)
     if not ends:
@@ -97,7 +97,7 @@ def read_slowly(context: FaultContext, rng: random.Random) -> str | None:
 
 
 def stall_connection(context: FaultContext, rng: random.Random) -> str | None:
-    """Delay what one side of a connection sends, perhaps beyond the end of its sender."""
+    """Delay what one side of a connection sends, perhaps until after the sender has ended."""
     names = {host.name for host in context.world.brokers.values()}
     ends = context.world.network.sides(lambda source, to: source in names or to in names)
     return _stall(context, [rng.choice(ends)]) if ends else None
@@ -115,7 +115,8 @@ def stall_sends_of_broker(context: FaultContext, rng: random.Random) -> str | No
 
 
 def stall_metadata_stream(context: FaultContext, rng: random.Random) -> str | None:
-    """A broker replays late what was committed; its own requests get through."""
+    """Delay the metadata stream to a broker, so that it applies commits late. The broker's own
+    requests are not delayed."""
     names = {host.name for host in context.world.operators}
     host = rng.choice(list(context.world.brokers.values()))
     ends = context.world.network.sides(lambda source, to: source in names and to == host.name)

@@ -1,5 +1,6 @@
-"""Changes of objects by people and tools: LogCluster, Users, moves, Rebalances, Verifications, and
-objects that operators made."""
+"""Faults that are changes of objects by people and tools: LogCluster, Users, moves, Rebalances,
+Verifications, and objects that operators created.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ CHILDREN = (
 )
 TOUCHED = "sim/touched"
 OBJECTS_MAX = 2
-"""Verifications that exist at the same time."""
+"""Maximum number of Verifications at the same time."""
 
 
 def delete_pod(context: FaultContext, rng: random.Random) -> str | None:
@@ -51,7 +52,7 @@ def delete_pod(context: FaultContext, rng: random.Random) -> str | None:
 
 
 def delete_child(context: FaultContext, rng: random.Random) -> str | None:
-    """Something that the operator made for the LogCluster."""
+    """Delete an object that the operator created for the LogCluster."""
     return _delete(context, rng, rng.choice(CHILDREN))
 
 
@@ -67,7 +68,7 @@ def _delete(context: FaultContext, rng: random.Random, kind: Kind) -> str | None
 
 
 def change_stateful_set(context: FaultContext, rng: random.Random) -> str | None:
-    """Another client writes a broker's pod template."""
+    """Change a broker's pod template, as another client."""
     world = context.world
     found = _made(world, STATEFUL_SETS)
     if not found:
@@ -102,7 +103,8 @@ def start_verification(context: FaultContext, rng: random.Random) -> str | None:
 
 
 def _made(world: World, kind: Kind) -> list[StoredObject]:
-    """The cluster's own that are not going yet."""
+    """Return the objects of a kind that operators created for the cluster and that are not being
+    deleted."""
     return [
         one
         for one in stateful_sets.listed(world.api_server, kind)
@@ -115,7 +117,7 @@ def _made(world: World, kind: Kind) -> list[StoredObject]:
 
 
 def remove_broker(context: FaultContext, rng: random.Random) -> str | None:
-    """One member fewer, as long as the topics' replicas find room on the others."""
+    """Remove a member in the LogCluster's spec, if the topics' replicas find room on the others."""
     world = context.world
     objects = world.objects
     factors = [wanted.replication_factor for wanted in objects.topics.values()]
@@ -130,7 +132,7 @@ def remove_broker(context: FaultContext, rng: random.Random) -> str | None:
 
 
 def add_broker(context: FaultContext, rng: random.Random) -> str | None:
-    """A broker that was removed, or is being removed, becomes a member again."""
+    """Make a broker a member again that was removed or is being removed."""
     world = context.world
     objects = world.objects
     missing = [b for b in map(BrokerId, world.brokers) if b not in objects.members]
@@ -143,7 +145,8 @@ def add_broker(context: FaultContext, rng: random.Random) -> str | None:
 
 
 def roll_brokers(context: FaultContext, rng: random.Random) -> str:
-    """Give every broker's pod another revision, perhaps one that does not start until corrected."""
+    """Change the revision of every broker's pod, perhaps to one that does not start until it is
+    corrected."""
     world = context.world
     context.heal_later(lambda: revisions.correct(world.objects))
     return revisions.change(world.objects, rng)
@@ -158,7 +161,7 @@ def change_user(context: FaultContext, rng: random.Random) -> str | None:
 
 
 def change_certified(context: FaultContext, rng: random.Random) -> str | None:
-    """Change a user with certificates."""
+    """Change a user that logs in by certificate."""
     secured = context.world.secured
     if secured is None or secured.tenants is None or secured.tenants.certified is None:
         return None
@@ -168,12 +171,12 @@ def change_certified(context: FaultContext, rng: random.Random) -> str | None:
 # --- Reassignments --------------------------------------------------------------------------------
 
 REASSIGNMENTS_MAX = 4
-"""Objects that exist at the same time."""
+"""Maximum number of Reassignments at the same time."""
 BYTES_PER_SECOND = (None, None, 2_000, 200)
 
 
 def start_reassignment(context: FaultContext, rng: random.Random) -> str | None:
-    """An object with one move: to chosen replicas, or away from a broker."""
+    """Create a Reassignment with one move: to chosen replicas, or away from a broker."""
     objects = context.world.objects
     topic, members = objects.declared(TOPIC), objects.members
     if topic is None or len(objects.reassignments) >= REASSIGNMENTS_MAX:
@@ -200,7 +203,7 @@ def start_reassignment(context: FaultContext, rng: random.Random) -> str | None:
 
 
 def end_reassignment(context: FaultContext, rng: random.Random) -> str | None:
-    """An object is cancelled or deleted, whatever its phase."""
+    """Cancel or delete a Reassignment, whatever its phase."""
     objects = context.world.objects
     if not objects.reassignments:
         return None
@@ -215,14 +218,14 @@ def end_reassignment(context: FaultContext, rng: random.Random) -> str | None:
 # --- Rebalances -----------------------------------------------------------------------------------
 
 REBALANCES_MAX = 3
-"""Objects that exist at the same time."""
+"""Maximum number of Rebalances at the same time."""
 MODES: tuple[Mode, ...] = ("Full", "AddBrokers", "RemoveBrokers", "PreferredLeaders")
 ADDED_MAX = 2
 REMOVED_MAX = 1
 
 
 def start_rebalance(context: FaultContext, rng: random.Random) -> str | None:
-    """An object of any mode; some wait for their approval."""
+    """Create a Rebalance of any mode; some wait for approval."""
     objects = context.world.objects
     if len(objects.rebalances) >= REBALANCES_MAX:
         return None
@@ -246,7 +249,7 @@ def start_rebalance(context: FaultContext, rng: random.Random) -> str | None:
 
 
 def end_rebalance(context: FaultContext, rng: random.Random) -> str | None:
-    """An object is cancelled or deleted, whatever its phase."""
+    """Cancel or delete a Rebalance, whatever its phase."""
     objects = context.world.objects
     if not objects.rebalances:
         return None
@@ -259,7 +262,7 @@ def end_rebalance(context: FaultContext, rng: random.Random) -> str | None:
 
 
 def pause_rebalance(context: FaultContext, rng: random.Random) -> str | None:
-    """An object is paused; one that is paused goes on."""
+    """Pause a Rebalance, or resume a paused one."""
     objects = context.world.objects
     if not objects.rebalances:
         return None

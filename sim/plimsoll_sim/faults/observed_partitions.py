@@ -1,7 +1,8 @@
-"""Read-only views for faults that choose a target: committed metadata and the brokers' logs.
+"""Read-only views of committed metadata and of the brokers' logs, from which faults choose a
+target.
 
-Committed metadata are those that the simulator has seen in etcd (`MetadataGhost`), not what any
-process believes.
+Committed metadata is what the simulator has seen in etcd (`MetadataGhost`), not what some process
+has applied.
 """
 
 from __future__ import annotations
@@ -67,14 +68,14 @@ def followed_partitions(world: World) -> list[FollowedPartition]:
 def replicated_partition(
     world: World, rng: random.Random, *, replicas_min: int
 ) -> Partition | None:
-    """Return any partition with this many replicas or more."""
+    """Return a random partition with at least `replicas_min` replicas, or None."""
     found = [p for p in declared_partitions(world) if len(p.replicas) >= replicas_min]
     return rng.choice(found) if found else None
 
 
 def running_replica(world: World, rng: random.Random) -> tuple[Partition, BrokerHost] | None:
-    """Return any partition with two or more replicas, and the broker of one; None if it is
-    stopped."""
+    """Return a random partition with two or more replicas, and the broker of one of these; None if
+    that broker is stopped."""
     p = replicated_partition(world, rng, replicas_min=2)
     if p is None:
         return None
@@ -83,7 +84,7 @@ def running_replica(world: World, rng: random.Random) -> tuple[Partition, Broker
 
 
 def committed(world: World, key: PartitionKey) -> Partition | None:
-    """The partition as it is committed now, None when it is deleted."""
+    """Return the partition as it is committed now, or None if it is deleted."""
     return world.ghost.image.partitions.get(key)
 
 
@@ -98,7 +99,8 @@ def is_in_sync(world: World, key: PartitionKey, host: BrokerHost) -> bool:
 
 
 def is_active(world: World, host: BrokerHost) -> bool | None:
-    """Return True if the broker is registered and unfenced; None if it is not registered."""
+    """Return True if the broker is registered and unfenced, False if it is fenced, None if it is
+    not registered."""
     broker = world.ghost.image.brokers.get(BrokerId(host.id))
     return None if broker is None else broker.active
 
@@ -110,7 +112,7 @@ def all_in_sync(world: World, key: PartitionKey) -> bool:
 
 
 def log_end(key: PartitionKey, host: BrokerHost) -> int:
-    """The log end offset of a broker's replica, -1 when it hosts none."""
+    """Return the log end offset of a broker's replica, -1 if the broker hosts none."""
     hosted = host.hosted(key)
     return -1 if hosted is None else hosted.log.log_end_offset
 

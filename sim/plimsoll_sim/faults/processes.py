@@ -1,4 +1,4 @@
-"""Faults of processes: brokers and operators that are killed, stopped, paused, lose power."""
+"""Faults of processes: kills, stops, pauses and power cuts of brokers and operators."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CRASH_WRITES_MAX = 30
 CLOCK_SET_BACK_MS = (-86_400_000, -3_600_000)
 CLOCK_STEPS_MS = (-86_400_000, -3_600_000, -5_000, 5_000, 3_600_000, 86_400_000)
 ACTIVE_OPERATOR_SHARE = 0.7
-"""How often a fault of an operator strikes the active controller, if there is one."""
+"""Probability that a fault of an operator strikes the active controller, if there is one."""
 
 # --- brokers --------------------------------------------------------------------------------------
 
@@ -30,7 +30,8 @@ def kill_broker(context: FaultContext, rng: random.Random) -> str | None:
 
 
 def stop_broker(context: FaultContext, rng: random.Random) -> str | None:
-    """Cleanly; half of the time its disk is remembered as it is then (`restore_disk_image`)."""
+    """Stop a broker cleanly. Half of the time an image of its disk is taken then (for
+    `restore_disk_image`)."""
     host = observed_partitions.running_broker(context.world, rng)
     if host is None or host.process is None:
         return None
@@ -77,8 +78,8 @@ def pause_broker(context: FaultContext, rng: random.Random) -> str | None:
 
 
 def step_wall_clock(context: FaultContext, rng: random.Random) -> str | None:
-    """A broker's that has begun to serve, for as long as its process lives: a clock that is wrong
-    when a broker starts is trusted (docs/guarantees.md, 29)."""
+    """Step the wall clock of a serving broker for the rest of its process's life. A broker trusts a
+    clock that is wrong when it starts (docs/guarantees.md, 29)."""
     host = observed_partitions.running_broker(context.world, rng)
     if host is None or host.process is None or host.manager is None:
         return None
@@ -105,7 +106,7 @@ def set_wall_clock_back(context: FaultContext, rng: random.Random) -> str | None
 
 
 def any_operator(context: FaultContext, rng: random.Random) -> OperatorHost | None:
-    """Return a running operator, more often than not the active controller's."""
+    """Return a running operator, usually the active controller's."""
     hosts = [one for one in context.world.operators if one.running]
     active = [one for one in hosts if one.active]
     if active and rng.random() < ACTIVE_OPERATOR_SHARE:
@@ -123,7 +124,7 @@ def kill_operator(context: FaultContext, rng: random.Random) -> str | None:
 
 
 def stop_operator(context: FaultContext, rng: random.Random) -> str | None:
-    """Cleanly: it releases its Lease."""
+    """Stop an operator cleanly: it releases its Lease."""
     host = any_operator(context, rng)
     if host is None:
         return None

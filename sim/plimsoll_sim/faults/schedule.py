@@ -1,7 +1,7 @@
 """Schedules faults: at the seed's times, in bursts, and right after a proposal or a commit.
 
-`fault_table` says what they do.  As many as the run's options allow last at the same time, so that
-in between the cluster gets on with its work.
+`fault_table` states what each fault does. The run's options limit how many lasting faults are
+active at the same time, so that the cluster can make progress in between.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ BURST_GAP_MS = 30
 TEMPTED_MS = 20
 TEMPTATION_FAULTS_MAX = 4
 FIRST_TEMPTATION = 100_000
-"""Faults that follow a proposal or a commit are numbered from here on."""
+"""Number of the first fault that follows a proposal or a commit; the numbers of scheduled faults
+are below it."""
 
 
 class FaultSchedule:
-    """The faults of one run, in the order in which they are drawn.
-
-    Each is numbered and has random numbers of its own, so that a run without some of them has the
-    others as they were; `only` names those that happen (None: all).
-    """
+    """The faults of one run, in the order in which they are drawn. Each has a number and random
+    numbers of its own, so that leaving some out does not change the others. `only`: the numbers of
+    the faults that happen (None: all)."""
 
     def __init__(self, world: World, only: frozenset[int] | None = None) -> None:
         self._world = world
@@ -50,7 +49,7 @@ class FaultSchedule:
         self._world.tempting.append(self._tempted)
 
     def end(self) -> None:
-        """No fault begins, and none that goes on takes another step."""
+        """Begin no more faults, and run no further steps of scripts in progress."""
         self._context.active = False
 
     def _next(self) -> None:
@@ -66,8 +65,8 @@ class FaultSchedule:
             self._next()
 
     def _tempted(self) -> None:
-        """React to a proposal or a commit: components that have not learned of it yet are most
-        likely wrong now."""
+        """Perhaps strike with a fault right after a proposal or a commit, when components that have
+        not learned of it yet are most likely wrong."""
         options = self._world.options
         self._temptations += 1
         first = FIRST_TEMPTATION + TEMPTATION_FAULTS_MAX * self._temptations

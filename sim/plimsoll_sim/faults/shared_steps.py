@@ -1,4 +1,4 @@
-"""Steps that several faults take: links that are cut, moves and hand-overs that are requested."""
+"""Steps that several faults share: cutting links, requesting moves, and handing over leadership."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from plimsoll_sim.faults.fault_context import FaultContext, Script, Wait
 from plimsoll_sim.hosts.brokers import BrokerHost
 
 Link = tuple[str, str]
-"""The hosts at a link's source and target."""
+"""A direction between two hosts: (source, target)."""
 
 
 def cut_between(world: World, broker: BrokerHost, others: Iterable[BrokerHost]) -> list[Link]:
-    """Cut a broker off from others, both ways; returns the links, for `heal`."""
+    """Cut a broker off from the others, in both directions. Return the cut links, for `heal`."""
     names = [other.name for other in others]
     links = [(broker.name, name) for name in names] + [(name, broker.name) for name in names]
     for link in links:
@@ -34,7 +34,7 @@ def heal(world: World, links: Iterable[Link]) -> None:
 
 
 def stall(world: World, ends: Iterable[End]) -> None:
-    """Keep back what these ends of connections send, until `unstall`."""
+    """Hold back what these sides of connections send, until `unstall`."""
     for end in ends:
         world.network.stall(end)
 
@@ -45,13 +45,14 @@ def unstall(world: World, ends: Iterable[End]) -> None:
 
 
 def request_move(world: World, index: int, replicas: tuple[BrokerId, ...] | None) -> None:
-    """A client asks for AlterPartitionReassignments; None: for the move to be cancelled."""
+    """Request a move of the partition with this index, as a client (AlterPartitionReassignments).
+    `replicas` None: cancel its move."""
     target = PartitionTarget(topic=TOPIC, index=index, replicas=replicas)
     world.order(AlterReassignments(targets=(target,)))
 
 
 def request_preferred_leader(world: World, index: int) -> None:
-    """A client asks for ElectLeaders of one partition."""
+    """Request the preferred leader of the partition with this index, as a client (ElectLeaders)."""
     name = PartitionName(topic=TOPIC, index=index)
     world.order(ElectLeaders(kind="Preferred", partitions=(name,)))
 

@@ -1,4 +1,6 @@
-"""Edits of the Topic object, and of topics that a client made: partitions, configs, deletion."""
+"""Faults that are edits of the Topic object, and of topics that a client created: partitions,
+configs, deletion.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,9 @@ RETENTION_MS = (1_000, 5_000, 20_000)
 
 
 def recreate_topic(context: FaultContext, rng: random.Random) -> str | None:
-    """Delete and declare the topic again with as many partitions: an object that returns before
-    its absence was proven takes the topic back, and partitions cannot become fewer."""
+    """Delete the Topic object and create it again with as many partitions. If the object is back
+    before its absence was proven, it takes the topic back, and the number of partitions cannot
+    decrease."""
     world = context.world
     wanted = world.objects.declared(TOPIC)
     if wanted is None:
@@ -49,8 +52,9 @@ def recreate_topic(context: FaultContext, rng: random.Random) -> str | None:
 
 
 def rename_topic(context: FaultContext, rng: random.Random) -> str | None:
-    """An object of another name is applied and the first deleted, as a chart does that renames its
-    objects; later the same the other way round.  Operators may die between."""
+    """Create a Topic object with another name that declares the same topic, then delete the first
+    one, as a chart does that renames its objects; later do the same in the opposite direction.
+    Operators may die in between."""
     world = context.world
     if world.objects.declared(TOPIC) is None or world.objects.declared(RENAMED) is not None:
         return None
@@ -75,8 +79,7 @@ def _replace(context: FaultContext, old: str, new: str, gap_us: int, *, kill: bo
                 context.heal_later(partial(world.start_operator, host))
 
     def delete() -> None:
-        """Copy to the new object what was changed in the old one meanwhile; then delete the old
-        one."""
+        """Copy changes of the old object to the new one, then delete the old one."""
         if old in world.objects.names(TOPICS):
             newest = world.objects.get(TOPICS, old).spec
             stated: dict[str, object] = {field: getattr(newest, field) for field in CHANGED}
@@ -144,7 +147,8 @@ VALUES = {
 
 
 def change_client_topic(context: FaultContext, rng: random.Random) -> str:
-    """CreateTopics first, then AlterConfigs and CreatePartitions, as brokers pass them on."""
+    """Create a topic as a client the first time (CreateTopics), later change its configs or add
+    partitions (AlterConfigs, CreatePartitions). The requests are those that brokers forward."""
     world = context.world
     image = world.ghost.image
     topic_id = image.topic_ids.get(CLIENT_TOPIC)

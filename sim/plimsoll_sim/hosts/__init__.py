@@ -1,1 +1,3 @@
-"""Machines and what runs on them: brokers, operators, clients, and the pods of brokers."""
+"""Simulated machines and the processes on them: brokers, operators, clients, and the pods of
+brokers.
+"""

@@ -1,4 +1,4 @@
-"""A simulated machine with a broker on it: its volume stays, its processes come and go."""
+"""A simulated machine with a broker: its volume outlives its processes."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ DATA = f"/{MOUNT}"
 
 
 class BrokerEnvironment(NamedTuple):
-    """The surroundings of a broker's machine."""
+    """Parts of the world that a broker's machine uses."""
 
     loop: SimLoop
     network: Network
     rng: random.Random
-    """Each machine draws a seed of its own from it."""
+    """Random generator from which each machine draws a seed for its own."""
 
 
 class BrokerHost:
-    """A broker's machine. Its kubelet gives it a pod (`nodes`); the pod's container may start and
-    end many times. `node` is the broker of the present process, None if there is none."""
+    """A broker's machine. The simulated kubelet (`nodes`) assigns a pod to it; the pod's container
+    may start and end many times. `node`: the broker in the present process, None if none runs."""
 
     def __init__(
         self,
@@ -79,13 +79,14 @@ class BrokerHost:
 
     @property
     def crashed(self) -> bool:
-        """True if its pod's container has ended otherwise than by its own end."""
+        """Return True if the pod's container has ended although it did not end by itself."""
         process = self.process
         return process is not None and not process.alive and not process.exited
 
     @contextmanager
     def as_if_alive(self) -> Iterator[None]:
-        """Treat a dead process as alive, for a checker that reads the state it died with."""
+        """Treat a dead process as alive within the context, for a checker that reads the state with
+        which it died."""
         assert self.process is not None
         self.process.alive = True
         try:
@@ -95,8 +96,8 @@ class BrokerHost:
 
     @property
     def manager(self) -> ReplicaManager | None:
-        """Return the manager of the partitions, from when the logs are loaded until the process
-        ends."""
+        """Return the manager of the broker's replicas, None before the logs are loaded and after
+        the process has ended."""
         process, node = self.process, self.node
         if process is None or not process.alive or node is None:
             return None
@@ -110,7 +111,7 @@ class BrokerHost:
 
     @property
     def serving(self) -> bool:
-        """True if the broker holds itself to be unfenced and taking part."""
+        """Return True if the broker considers itself unfenced and serves clients."""
         return self.running and self.node is not None and self.node.state is BrokerState.RUNNING
 
     @property
@@ -129,23 +130,23 @@ class BrokerHost:
         self._network.light(self.name)
 
     def mount(self, claim_uid: str) -> None:
-        """The volume of a claim: another claim's is empty."""
+        """Mount the volume of a claim. If it is another claim than before, the volume is empty."""
         if self._claim_uid not in ("", claim_uid):
             self.volume.empty()
         self._claim_uid = claim_uid
 
     def give(self, pod_uid: str, tag: str) -> None:
-        """Give it another pod. Its container does not run yet."""
+        """Assign another pod to the machine. Its container does not run yet."""
         self.lives += 1
         self.pod_uid, self.tag, self.going = pod_uid, tag, False
         self.process, self.node, self.restarts = None, None, -1
 
     def take(self) -> None:
-        """Remove the pod, which has ended for good."""
+        """Remove the pod from the machine after its end."""
         self.pod_uid, self.going = None, False
 
     def start(self) -> Process:
-        """The container of its pod."""
+        """Start the container of the machine's pod, and return its process."""
         assert not self.running
         self.restarts += 1
         self.needs_restart = self.volume.broken
@@ -177,17 +178,18 @@ class BrokerHost:
         return process
 
     def kill(self) -> None:
-        """SIGKILL: the page cache survives."""
+        """Send SIGKILL to the broker's process. The page cache survives."""
         if self.process is not None:
             self.process.die()
 
     def lose_power(self, cut: PowerCut | None = None) -> None:
-        """The process ends and so does what was not on the disk; peers are not told."""
+        """Cut the power: the process ends, and what was not durable is lost as `cut` decides. Peers
+        are not notified."""
         self._network.dark.add(self.name)
         self.kill()
         self.volume.lose_power(cut)
 
     def stop(self) -> None:
-        """Send SIGTERM."""
+        """Send SIGTERM to the broker's process."""
         if self.running and self.node is not None and self.process is not None:
             self.process.call(self.node.stop)

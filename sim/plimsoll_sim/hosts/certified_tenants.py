@@ -1,5 +1,5 @@
-"""Clients that log in by a certificate: the newest that they have, one of before, one that another
-authority made, or none.
+"""Clients that log in by a certificate: the newest that they have, an earlier one, a forged one, or
+none.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from plimsoll_sim.hosts.client_calls import ClientConnection, Lost
 from plimsoll_sim.hosts.tenants import CERTIFIED_PORT, RightsWitness, Tenancy, Tenant
 
 FORMER_SHARE, FORGED_SHARE, NONE_SHARE = 0.15, 0.1, 0.05
-"""How often a tenant presents an outdated certificate, a forged one, or none."""
+"""Probabilities with which a tenant presents an outdated certificate, a forged one, or none."""
 
 
 class CertifiedConnection(ClientConnection):
@@ -61,7 +61,8 @@ class CertifiedConnection(ClientConnection):
 
 
 class CertifiedTenant(Tenant):
-    """`pairs`: every pair that it had, the newest last; `forged`: makes an intruder's pair."""
+    """A client that logs in by certificates. `pairs`: all key pairs that its user has had, the
+    newest last; `forged`: returns an intruder's pair."""
 
     def __init__(
         self,
@@ -77,7 +78,8 @@ class CertifiedTenant(Tenant):
         self._forged = forged
 
     def shown(self, what: str) -> KeyPair | None:
-        """Return the newest pair, the one before, the first, a forged one, or None; raises Lost."""
+        """Return the key pair that `what` names: the newest, the one before, the first, a forged
+        one, or None for no certificate. Raises Lost if there is no such pair."""
         if what == "nothing":
             return None
         if what == "forged":
@@ -106,7 +108,8 @@ class CertifiedTenant(Tenant):
             connection.close()
 
     async def log_in_by(self, host: str, pair: KeyPair | None) -> ClientConnection:
-        """A connection over which something was answered.  Raises Lost if it is not let in."""
+        """Log in with a certificate, and return a connection on which a request was answered.
+        Raises Lost if the login is refused."""
         told = self._told(host)
         connection = await self._connected_by(host, pair)
         try:

@@ -1,7 +1,7 @@
-"""Users with certificates: their declarations, and every key pair that they ever had.
+"""Users that log in by certificate: their declarations, and every key pair that they have had.
 
-The operator makes those of the clients' own authority, into Secrets; a partner's authority, which
-the LogCluster names by a ConfigMap, signs the others.
+Some certificates are issued by the operator, into Secrets. The others are signed by a partner's
+authority, which the LogCluster names by a ConfigMap.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from plimsoll_sim.desired.users import WHOLE, EditedUsers
 from plimsoll_sim.environment import certificates
 
 CERTIFIED = ("dave", "erin")
-"""Users with certificates from the operator."""
+"""Names of the users with certificates from the operator."""
 EXTERNAL = "frank"
-"""A user with certificates from a partner's authority."""
+"""Name of the user with certificates from a partner's authority."""
 SUBJECT = "CN=frank"
 """The subject of frank's certificates."""
 PARTNERS = "partners"
-"""The name of the partner's authority, and of its ConfigMap."""
+"""Name of the partner's authority, and of its ConfigMap."""
 SUFFIX = "-kafka"
-"""The suffix of the name of a User's Secret."""
+"""Suffix of the names of Users' Secrets."""
 
 
 def user_name(user: str) -> str:
@@ -45,7 +45,8 @@ def user_name(user: str) -> str:
 
 
 class CertifiedUsers(EditedUsers):
-    """`now_ms`: returns the wall clock."""
+    """An administrator's edits of users that log in by certificate. `now_ms`: returns the wall
+    clock."""
 
     def __init__(self, objects: AppliedObjects, now_ms: Callable[[], int]) -> None:
         super().__init__(objects)
@@ -62,8 +63,8 @@ class CertifiedUsers(EditedUsers):
     # --- what is declared -------------------------------------------------------------------------
 
     def declare(self, user: str, *, days: int | None = None) -> None:
-        """Declare a user with all rules of a tenant. `days`: the lifetime of the operator's
-        certificate."""
+        """Declare a user with all rules of a tenant. `days`: validity of the certificates that the
+        operator issues."""
         if user == EXTERNAL:
             login = Authentication(tls_external=ExternalCertificate(subject=SUBJECT))
         else:
@@ -83,11 +84,11 @@ class CertifiedUsers(EditedUsers):
         self._objects.delete(USERS, user)
 
     def set_days(self, user: str, days: int | None) -> None:
-        """Set the lifetime of the next certificate."""
+        """Set the validity of the user's next certificate in days; None: the default."""
         self.change(user, authentication=Authentication(tls=UserCertificate(validity_days=days)))
 
     def lose_key(self, user: str) -> None:
-        """Delete its Secret: what it held is to be believed no more."""
+        """Delete the user's Secret: the certificates in it must no longer be accepted."""
         if f"{user}{SUFFIX}" in self._objects.names(SECRETS):
             self._objects.delete(SECRETS, f"{user}{SUFFIX}")
         self.touch(user)
@@ -95,7 +96,7 @@ class CertifiedUsers(EditedUsers):
     # --- the partner ------------------------------------------------------------------------------
 
     def replace_partner(self, *, keep: bool = False) -> None:
-        """Another authority signs, and the one before is believed still, or not."""
+        """Replace the partner's authority. `keep`: True if the previous one stays trusted."""
         before, self._partner = self._partner, certificates.new_authority(PARTNERS, self._now_ms())
         kept = before.certificate if keep and before is not None else b""
         bundle = self._partner.certificate + kept
@@ -112,7 +113,8 @@ class CertifiedUsers(EditedUsers):
     # --- what comes of it -------------------------------------------------------------------------
 
     def stored(self, change: ObjectChange) -> None:
-        """An observer of the API server's store."""
+        """Store the key pair if the change writes a User's Secret. Called for each change of the
+        API server's store."""
         meta = change.after.body["metadata"]
         name = str(meta["name"])
         if (meta.get("labels") or {}).get(labels.COMPONENT) == CLIENT_CA:
@@ -132,7 +134,7 @@ class CertifiedUsers(EditedUsers):
         return self.pairs.get(user, [])
 
     def forged(self, user: str) -> KeyPair:
-        """Return a pair that an intruder's authority signed, like the user's newest one."""
+        """Return a key pair like the user's newest one, but signed by an intruder's authority."""
         known = self.pairs.get(user)
         names = certificates.all_of(known[-1].certificate)[0].names if known else ()
         authority = certificates.new_authority("intruder", self._now_ms())
@@ -141,7 +143,7 @@ class CertifiedUsers(EditedUsers):
 
 
 def change_certified(users: CertifiedUsers, rng: random.Random) -> str:
-    """Make one random change to a user, as an administrator does; return its description."""
+    """Make one random change to a user, as an administrator does. Return its description."""
     user = rng.choice((*CERTIFIED, EXTERNAL))
     if not users.is_declared(user):
         users.declare(user, days=rng.choice((None, 1)))

@@ -1,6 +1,6 @@
 """Clients' connections to brokers, and the requests of producers and consumers.
 
-Used by the autonomous clients (`clients`) and by those of a scenario.
+Used by the clients of random runs (`clients`) and by those of scenarios.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ TIMEOUT_MS = 30_000
 
 
 class Lost(Exception):
-    """The connection, the leader or the patience."""
+    """Raised if the connection or the leader is lost, or no answer comes in time."""
 
 
 class ClientConnection(asyncio.Protocol):
-    """Pipelined requests, replies in their order."""
+    """A connection of a client. Several requests may be in flight; replies come in their order."""
 
     def __init__(self) -> None:
         self._framer = Framer(64 * 2**20)
@@ -44,7 +44,7 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def stale(self) -> bool:
-        """True if the connection is closed, or its server's process has died."""
+        """Return True if the connection is closed, or its server's process has died."""
         return self.closed or not self._transport.peer.process.alive
 
     def data_received(self, data: bytes) -> None:
@@ -81,7 +81,7 @@ class ClientConnection(asyncio.Protocol):
 
 
 class Caller:
-    """Connects to brokers and asks them."""
+    """A client that connects to brokers and sends them requests."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -120,7 +120,8 @@ class Caller:
 
 @dataclass(slots=True)
 class Sent:
-    """A batch on its way; `sequence` is the first record's.  `keyed`: of a compacted topic."""
+    """A batch that was sent. `sequence`: that of its first record. `keyed`: True if its topic is
+    compacted."""
 
     ident: bytes
     sequence: int
@@ -136,7 +137,8 @@ class ProducerIdAndEpoch(NamedTuple):
 
 
 def sealed(sent: Sent, producer: ProducerIdAndEpoch | None) -> bytes:
-    """The batch as it is sent, with an idempotent producer's id and epoch or without."""
+    """Return the bytes of the batch. With `producer`, they contain an idempotent producer's id and
+    epoch."""
     by = (*producer, sent.sequence) if producer else (-1, -1, -1)
     now_ms = time.time_ns() // 1_000_000
     header = BatchHeader(0, 0, -1, 2, 0, 0, sent.records - 1, now_ms, now_ms, *by, sent.records)
@@ -168,7 +170,8 @@ def metadata_values(topic: str) -> dict[str, Any]:
 
 
 def list_offsets_values(at: TopicPartition, timestamp: int) -> dict[str, Any]:
-    """A consumer's ListOffsets request; `timestamp` -1 asks for the end, -2 for the start."""
+    """Return the body of a consumer's ListOffsets request. `timestamp`: -1 for the log end, -2 for
+    the log start."""
     partition = {
         "partition_index": at.partition,
         "current_leader_epoch": -1,
@@ -179,7 +182,8 @@ def list_offsets_values(at: TopicPartition, timestamp: int) -> dict[str, Any]:
 
 
 def delete_records_values(at: TopicPartition, offset: int) -> dict[str, Any]:
-    """A DeleteRecords request (version 2); `offset` -1 asks for all that is committed to go."""
+    """Return the body of a DeleteRecords request (version 2). `offset`: -1 for all committed
+    records."""
     partition = {"partition_index": at.partition, "offset": offset}
     return {"topics": [{"name": at.topic, "partitions": [partition]}], "timeout": TIMEOUT_MS}
 
@@ -187,7 +191,8 @@ def delete_records_values(at: TopicPartition, offset: int) -> dict[str, Any]:
 def fetch_values(
     at: TopicPartition, offset: int, leader_epoch: int, wait_ms: int
 ) -> dict[str, Any]:
-    """A consumer's Fetch request; `leader_epoch` as it knows it, -1 if it does not."""
+    """Return the body of a consumer's Fetch request. `leader_epoch`: the one that it knows, -1 if
+    it knows none."""
     partition = {
         "partition": at.partition,
         "current_leader_epoch": leader_epoch,

@@ -1,7 +1,8 @@
-"""Simulated Kafka clients: producers that retry as real ones do, consumers that remember.
+"""Simulated Kafka clients: producers that retry as real ones do, and consumers that remember what
+they have read.
 
-Each is a process of its own.  What they sent, what was acknowledged and what they saw goes to the
-`Witness`, which the checkers hold against the committed logs.
+Each client is a process of its own. It reports sent batches, acknowledgements and reads to the
+`Witness`, and the checkers compare these with the committed logs.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from plimsoll_wire.batches import iter_headers
 
 WINDOW = 5
 MANY_RECORDS = (9, 20)
-"""The size of some batches, so that segments do not all end alike."""
+"""Least and greatest number of records in some batches, so that segments do not all end alike."""
 EARLIEST, LATEST = -2, -1
 FATAL_FOR_PRODUCER = frozenset(
     {Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.INVALID_PRODUCER_EPOCH, Code.INVALID_RECORD}
@@ -42,7 +43,7 @@ FATAL_FOR_PRODUCER = frozenset(
 
 
 class Witness(Protocol):
-    """Records what clients did and saw."""
+    """Receives reports of clients' requests and answers."""
 
     def sent(self, at: TopicPartition, ident: bytes) -> None: ...
     def acked(self, at: TopicPartition, ident: bytes, offset: int, acks: int) -> None: ...
@@ -52,7 +53,7 @@ class Witness(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Habits:
-    """The settings of a client. `stopped` returns True once it should end."""
+    """Settings of a client. `stopped`: returns True once the client should end."""
 
     name: str
     topic: str
@@ -66,8 +67,8 @@ class Habits:
     keyed: bool = False
     deletes_groups: bool = False
     kept_ms: int | None = None
-    """The retention of its offsets, in milliseconds: now and then it rests for longer. None: it
-    does not."""
+    """How long brokers keep the client's offsets, in milliseconds. Now and then it pauses for
+    longer than that. None: it does not."""
 
 
 class Client(Caller):
@@ -86,7 +87,7 @@ class Client(Caller):
         return TopicPartition(self.habits.topic, self.habits.partition)
 
     async def leader(self) -> str:
-        """The leader's host, from any broker's metadata."""
+        """Return the leader's host, as the metadata of any broker states it."""
         connection = await self.connect(self._rng.choice(self.habits.hosts))
         try:
             values = metadata_values(self.habits.topic)
@@ -106,7 +107,7 @@ class Client(Caller):
 
     @property
     def over(self) -> bool:
-        """True if it is stopped and has nothing left to do."""
+        """Return True if the client is stopped and has nothing left to do."""
         return self.habits.stopped() and self.idle
 
     async def forever(self) -> None:
@@ -199,7 +200,8 @@ class Producer(Client):
             self._unacked.remove(sent)
 
     async def _settle(self, in_flight: deque[tuple[Sent, asyncio.Future[bytes]]]) -> None:
-        """Take the oldest answer; if it is a refusal, take those to the batches behind it, too."""
+        """Handle the oldest answer. If it is a refusal, handle those to the following batches
+        too."""
         code = await self._answered(*in_flight.popleft())
         if code == Code.NONE:
             return
@@ -226,8 +228,9 @@ class Producer(Client):
         return code
 
     def _next_epoch(self) -> None:
-        """Bump the epoch as librdkafka does when batches behind a refused one are out of order:
-        all unacknowledged batches are sent again as new, even if some of them were written."""
+        """Start the next producer epoch, as librdkafka does when batches after a refused one are
+        out of order: all unacknowledged batches are sent again as new ones, even if some of them
+        were written."""
         known = self._producer
         assert known is not None
         self._producer = known._replace(epoch=known.epoch + 1)
@@ -238,7 +241,8 @@ class Producer(Client):
 
 
 class Consumer(Client):
-    """Reads one partition from its start, again and again asks for its end, remembers both."""
+    """Reads one partition from its start, and asks for the log end again and again. It remembers
+    both."""
 
     def __init__(self, habits: Habits, rng: random.Random, witness: Witness) -> None:
         super().__init__(habits, rng, witness)
@@ -260,7 +264,8 @@ class Consumer(Client):
         self._witness.latest(self.at, offset, epoch, self.habits.name)
 
     async def _offset(self, connection: ClientConnection, which: int) -> tuple[int, int]:
-        """Return where the log begins or ends, and the leader epoch there."""
+        """Return the offset of the log start or log end (as `which` asks), and the leader epoch
+        there."""
         values = list_offsets_values(self.at, which)
         reply = await self.ask(connection, ApiKey.LIST_OFFSETS, 7, values)
         one = reply.topics[0].partitions[0]
@@ -269,8 +274,8 @@ class Consumer(Client):
         return int(one.offset), int(one.leader_epoch)
 
     async def _begin_anew(self, connection: ClientConnection) -> None:
-        """Restart at the log start because the next record is missing: it was removed, or the log
-        ends before it, which is allowed only if committed records were lost."""
+        """Begin again at the log start, because the next record is missing: it was removed, or the
+        log ends before it, which is allowed only if committed records were lost."""
         start, _ = await self._offset(connection, EARLIEST)
         if start <= self.offset:
             self._witness.latest(self.at, -1)

@@ -1,9 +1,9 @@
-"""Simulated clients that commit offsets and fetch them, for partitions that they assigned by hand,
-and delete what they committed, or their group.
+"""Simulated clients that commit, fetch and delete offsets, for partitions that they assigned to
+themselves, and sometimes delete their group.
 
-Each owns one group and one partition of a topic, commits ever greater offsets, again and again
-until the answer is certain, and asks what is committed: at the coordinator, and at brokers that it
-knew as coordinators before.  What it was told goes to the `GroupWitness`.
+Each has one group and one partition of a topic. It commits increasing offsets, each again until the
+outcome is certain, and fetches the committed offset from the coordinator and from former
+coordinators. It reports the answers to the `GroupWitness`.
 """
 
 from __future__ import annotations
@@ -19,27 +19,30 @@ from plimsoll_sim.hosts.clients import Client, Habits, Witness
 from plimsoll_wire.api_versions import ApiKey
 
 FORMER_SHARE = 0.2
-"""How often it asks a former coordinator."""
+"""Probability that a client asks a former coordinator."""
 FETCH_SHARE = 0.5
 FORGET_SHARE = 0.1
-"""How often it deletes its committed offset instead of committing another."""
+"""Probability that a client deletes its committed offset instead of committing another one."""
 DELETE_SHARE = 0.5
-"""How often it deletes the whole group for that, in runs that delete groups."""
+"""Probability that a client deletes the whole group instead of the offset, in runs that delete
+groups."""
 HOARDED = 400
-"""The groups of one hoarder: many times as many as there is room for."""
+"""Number of groups of one hoarder: many times as many as fit into a broker's memory for groups."""
 REST_SHARE = 0.15
-"""How often it rests so long that its offset may expire, in runs in which offsets expire."""
+"""Probability that a client pauses so long that its offset may expire, in runs in which offsets
+expire."""
 
 
 class GroupWitness(Protocol):
-    """Records what committers did and were told."""
+    """Receives reports of committers' requests and answers."""
 
     def committing(self, group: str, offset: int | None) -> None:
-        """Note a commit that is about to be sent. `offset` None: a deletion."""
+        """Record a commit that is about to be sent. `offset` None: a deletion."""
 
     def committed(self, group: str, offset: int | None) -> None: ...
     def asks(self, group: str, host: str) -> object:
-        """Return the state before an OffsetFetch is sent; passed to `fetched` as `asked`."""
+        """Return the state before an OffsetFetch is sent; the caller passes it to `fetched` as
+        `asked`."""
 
     def fetched(self, group: str, asked: object, offset: int) -> None: ...
 
@@ -58,7 +61,8 @@ def commit_rows(partitions: Iterable[int], offset: int, metadata: str = "") -> l
 
 
 def commit_values(group: str, topic: str, partitions: Iterable[int], offset: int) -> dict[str, Any]:
-    """An OffsetCommit request (version 8) of no member."""
+    """Return the body of an OffsetCommit request (version 8) of a client that is no member of the
+    group."""
     return {
         "group_id": group,
         "generation_id_or_member_epoch": -1,
@@ -69,13 +73,13 @@ def commit_values(group: str, topic: str, partitions: Iterable[int], offset: int
 
 
 def delete_offset_values(group: str, topic: str, partition: int) -> dict[str, Any]:
-    """An OffsetDelete request (version 0) for one partition."""
+    """Return the body of an OffsetDelete request (version 0) for one partition."""
     topics = [{"name": topic, "partitions": [{"partition_index": partition}]}]
     return {"group_id": group, "topics": topics}
 
 
 def fetch_offset_values(group: str, topic: str, partition: int) -> dict[str, Any]:
-    """An OffsetFetch request (version 7) for one partition."""
+    """Return the body of an OffsetFetch request (version 7) for one partition."""
     topics = [{"name": topic, "partition_indexes": [partition]}]
     return {"group_id": group, "topics": topics, "require_stable": False}
 
@@ -95,8 +99,8 @@ async def coordinator_of(client: Client, rng: random.Random, group: str) -> str:
 
 
 class GroupHoarder(Client):
-    """Commits for ever more groups, with the longest metadata, whatever the answers; sometimes
-    deletes one. `pause_s`: the pause after each."""
+    """Commits for more and more groups, with the longest metadata, whatever the answers; sometimes
+    deletes one. `pause_s`: seconds between two requests."""
 
     pause_s = 0.02
 
@@ -157,7 +161,7 @@ class OffsetCommitter(Client):
         await asyncio.sleep(kept_ms * self._rng.uniform(0.5, 2.0) / 1_000)
 
     async def _change(self, connection: ClientConnection) -> None:
-        """The next offset, or again the one of which it is not known what became of it."""
+        """Commit the next offset, or repeat the last commit if its outcome is not known."""
         if self.idle:
             self._offset += self._rng.randint(1, 5)
             forgets = self._rng.random() < FORGET_SHARE and self.habits.kept_ms is None
@@ -183,8 +187,9 @@ class OffsetCommitter(Client):
         self.idle = True
 
     def _deletes_group(self) -> bool:
-        """Return the same answer until the request's outcome is certain. Its own random source
-        keeps runs that delete no groups unchanged."""
+        """Return True if the whole group is to be deleted, the same at each call until the
+        request's outcome is certain. It draws from a random generator of its own, so that runs that
+        delete no groups stay the same."""
         dice = random.Random(f"{self.group} {self._offset}")
         return self.habits.deletes_groups and dice.random() < DELETE_SHARE
 

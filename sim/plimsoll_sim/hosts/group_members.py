@@ -1,8 +1,9 @@
-"""Simulated members of groups, as real consumers are: eager, cooperative in two steps, static.
+"""Simulated members of consumer groups: eager, cooperative in two steps, or static, as real
+consumers are.
 
-Each is a process of its own.  It joins, shares out if it leads, says that it lives, commits, and
-now and then wants something else, leaves, or begins anew.  What it was told goes to the
-`MemberWitness`; what members share out are the numbers below `PARTS`.
+Each member is a process of its own. It joins, assigns the parts if it is the group's leader, sends
+heartbeats, commits, and sometimes changes its subscription, leaves, or starts again. It reports the
+answers to the `MemberWitness`. The parts that members divide are the numbers below `PARTS`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from plimsoll_wire.api_versions import ApiKey
 
 PARTS = 6
 COMMITTED_PARTITIONS = 3
-"""The partitions that commits choose from. If the topic has fewer, the others are refused."""
+"""Number of partitions for which members commit. If the topic has fewer, commits for the others are
+refused."""
 SESSION_MS = 4_000
 REBALANCE_MS = 6_000
 _LOST_IDS = frozenset({Code.UNKNOWN_MEMBER_ID, Code.FENCED_INSTANCE_ID})
@@ -28,7 +30,7 @@ _AGAIN = frozenset({Code.ILLEGAL_GENERATION, Code.REBALANCE_IN_PROGRESS})
 
 
 class MemberWitness(Protocol):
-    """Records what members were told."""
+    """Receives reports of the answers that members get."""
 
     def synced(self, group: str, generation: int, seat: str, part: bytes) -> None: ...
 
@@ -41,8 +43,8 @@ class Fellows:
 
     @property
     def shared_out(self) -> bool:
-        """True if every part has one owner, and all are of one generation and know that they still
-        are."""
+        """Return True if every part has one owner, and all members are of one generation and know
+        that they still are members."""
         owned = sorted(part for member in self.members for part in member.owned)
         if not all(member.sure for member in self.members):
             return False
@@ -52,8 +54,8 @@ class Fellows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberKind:
-    """`instance`: the instance id of a static member. `restless`: it sometimes leaves and begins
-    anew."""
+    """A kind of member. `instance`: the instance id of a static member. `restless`: True if it
+    sometimes leaves and starts again."""
 
     group: str
     fellows: Fellows
@@ -63,7 +65,8 @@ class MemberKind:
 
 
 def kinds_of(number: int, kinds: Sequence[str]) -> Iterator[tuple[str, MemberKind]]:
-    """The members of one group by name: "eager", "cooperative" or "static" ones."""
+    """Yield name and kind of each member of one group. `kinds`: "eager", "cooperative" or "static"
+    for each; `number`: that of the group."""
     fellows = Fellows()
     for index, kind in enumerate(kinds):
         instance = f"instance-{index}" if kind == "static" else None
@@ -87,11 +90,9 @@ def _text(numbers: Sequence[int] | set[int]) -> bytes:
 
 
 class GroupMember(Client):
-    """A member of a classic group.
-
-    It is `idle` once the whole group has shared out its parts. It lives as long as its world: if
-    it stopped, the others' generation could end, and its parts would have no owner.
-    """
+    """A member of a classic group. It is `idle` once the whole group has divided its parts. It
+    lives as long as its world: if it stopped, the others' generation could end, and its parts would
+    have no owner."""
 
     def __init__(
         self, habits: Habits, rng: random.Random, witness: Witness, kind: MemberKind,
@@ -122,7 +123,7 @@ class GroupMember(Client):
 
     @idle.setter
     def idle(self, value: bool) -> None:
-        """Ignored: it is derived from the members' state."""
+        """Ignore the value: `idle` is computed from the members' state."""
 
     @property
     def over(self) -> bool:
@@ -130,7 +131,7 @@ class GroupMember(Client):
 
     @property
     def settled(self) -> int | None:
-        """The generation of its assignment; None if it has none."""
+        """Return the generation of the member's assignment; None if it has none."""
         return None if self._part is None else int(self._joined.generation_id)
 
     @property
@@ -182,7 +183,7 @@ class GroupMember(Client):
             await self._heartbeat(connection)
 
     def _again(self) -> None:
-        """Join again; an eager member works on nothing meanwhile."""
+        """Join the group again. An eager member gives up its parts meanwhile."""
         if self._joined is not None:
             self._former = int(self._joined.generation_id)
         self._joined = self._part = None
@@ -265,7 +266,8 @@ class GroupMember(Client):
             self._again()
 
     def _shares(self, members: Sequence[Any]) -> dict[str, set[int]]:
-        """Round robin over the seats; a cooperative leader gives nothing that another has."""
+        """Return an assignment of the parts, in rotation over the members. A cooperative leader
+        assigns no part that another member still has."""
         order = sorted(members, key=lambda one: str(one.group_instance_id or one.member_id))
         shares: dict[str, set[int]] = {str(one.member_id): set() for one in order}
         for part in range(PARTS):
@@ -315,7 +317,7 @@ class GroupMember(Client):
     async def commit(
         self, connection: ClientConnection, partitions: Iterable[int], generation: int
     ) -> set[int]:
-        """Commit as of a generation; return the error codes of the answer."""
+        """Commit offsets with this generation. Return the error codes in the answer."""
         rows = commit_rows(partitions, self._offset, f"@{generation}")
         values = {
             "group_id": self.kind.group,

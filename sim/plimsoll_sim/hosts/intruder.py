@@ -1,8 +1,8 @@
 """A process outside the cluster that calls brokers and controllers as if it were a broker.
 
-It has what it stole: nothing, an older Secret of a broker, the present one of another broker, or
-keys of its own authority. It judges each answer by the metadata that the asked process had applied
-at the time: credentials that are not allowed there must get no answer.
+Its credentials are none, an older Secret of a broker, the present Secret of another broker, or keys
+of an authority of its own. It judges each answer by the metadata that the asked process had applied
+at the time: credentials that this metadata does not allow must get no answer.
 """
 
 from __future__ import annotations
@@ -49,11 +49,12 @@ from plimsoll_wire.replication import (
 ANSWER_S = 10.0
 FOREIGN = UUID(int=0xBAD)
 REQUESTS = ("heartbeat", "register", "metadata", "forward")
-"""The requests that it sends to a controller."""
+"""Requests that an intruder sends to a controller."""
 
 
 class Loot(NamedTuple):
-    """The PEM that it presents, and the broker that it belongs to; `files` None: none."""
+    """Certificate files (PEM) that an intruder presents, and the broker to which they belong.
+    `files` None: it presents no certificate."""
 
     name: str
     files: dict[str, bytes] | None = None
@@ -65,7 +66,7 @@ NOTHING = Loot("no certificate")
 
 
 def stolen(name: str, broker_id: int, files: dict[str, bytes]) -> Loot:
-    """Files of a broker's Secret."""
+    """Return the files of a broker's Secret as an intruder's loot."""
     return Loot(name, files, broker_id, fingerprints(files[CERTIFICATE])[0])
 
 
@@ -88,15 +89,15 @@ def is_allowed(image: ClusterImage, loot: Loot, broker_id: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntrudedHost:
-    """The host that it asks; `image` returns the metadata applied there, None if it is not
-    serving."""
+    """The host to which an intruder connects. `image`: returns the metadata applied there, None if
+    it does not serve."""
 
     host: str
     image: Callable[[], ClusterImage | None]
 
 
 class Intruder:
-    """`claims`: the broker that it claims to be."""
+    """An intruder. `claims`: the id of the broker that it claims to be."""
 
     def __init__(self, cluster_id: UUID, loot: Loot, claims: Broker) -> None:
         self._cluster_id = cluster_id
@@ -106,7 +107,8 @@ class Intruder:
     # --- what it asks -----------------------------------------------------------------------------
 
     async def fetch(self, target: IntrudedHost, p: Partition, offset: int) -> str:
-        """A Fetch as a follower that has everything below the offset; what came of it."""
+        """Send a Fetch as a follower that has everything below `offset`. Return the outcome as
+        text."""
         sender = FetchSender(int(self._claims.id), int(self._claims.broker_epoch), 0)
         frame = posed_fetch(p, sender, offset)
         reply, image = await self._ask(target, REPLICATION_PORT, "", frame)
@@ -119,7 +121,7 @@ class Intruder:
         return "refused" if refused else self._answered("NoForeignFollower", target, image)
 
     async def command(self, target: IntrudedHost, what: str, rng: random.Random) -> str:
-        """One of `REQUESTS` to a controller."""
+        """Send one of `REQUESTS` to a controller. Return the outcome as text."""
         name = controller_name(self._cluster_id)
         frame = control.encode_request(1, "intruder", self._body(what, rng))
         reply, image = await self._ask(target, CONTROLLER_PORT, name, frame)
@@ -163,7 +165,8 @@ class Intruder:
         )
 
     async def linger(self, target: IntrudedHost) -> str:
-        """Open a connection as a follower, say nothing, and wait for its end."""
+        """Connect as a follower, send nothing, and wait for the end of the connection. Return the
+        outcome as text."""
         try:
             connection = await self._dial(PeerAddress(target.host, REPLICATION_PORT), "")
         except (OSError, Lost):
@@ -176,7 +179,8 @@ class Intruder:
     async def _ask(
         self, target: IntrudedHost, port: int, name: str, frame: bytes
     ) -> tuple[bytes | None, ClusterImage | None]:
-        """The answer, None: there is none; and what was known at the other end when it was sent."""
+        """Send a frame. Return the answer (None if there is none), and the metadata that the other
+        end had applied when the frame was sent."""
         image: ClusterImage | None = None
         connection: ClientConnection | None = None
         try:
@@ -216,7 +220,7 @@ class Intruder:
 
 
 def _anybody(_: object) -> str:
-    """Accept any server."""
+    """Return "": accept any server."""
     return ""
 
 
@@ -224,14 +228,15 @@ LIMITS = FetchLimits(0, 2**20, 2**20)
 
 
 def posed_fetch(p: Partition, sender: FetchSender, offset: int) -> bytes:
-    """Return the frame: it claims everything below the offset, in the partition's present leader
-    epoch."""
+    """Return the frame of a Fetch that claims everything below `offset`, in the partition's present
+    leader epoch."""
     asked = PartitionFetch(p.index, p.leader_epoch, offset, p.leader_epoch, 0)
     return encode_fetch(1, sender, LIMITS, [(p.topic_id.bytes, [asked])], NEW_SESSION)
 
 
 def refusal_of(reply: bytes) -> int:
-    """The first code of the answer that is one; 0: it is answered.  Raises MalformedReply."""
+    """Return the first error code in the answer to a Fetch; 0 if it has none. Raises
+    MalformedReply."""
     found = decode_fetch(memoryview(reply), 1)
     codes = (found.code, *(one.code for one in found.partitions))
     return next((int(code) for code in codes if code), 0)

@@ -1,8 +1,9 @@
-"""Nodes with a broker each: what kubelets do to simulated processes, and when controllers look.
+"""Nodes with one broker each: starts and ends simulated processes as kubelets do, and runs the API
+server's controllers on virtual time.
 
-The API server's own controllers (StatefulSets, kubelets, garbage) are `api_server`'s, as in local
-mode; here is where their pods run, and their clock.  They are no process that dies, but they are as
-late as any client of the API server, and do nothing while it is away.
+The controllers (StatefulSets, kubelets, garbage collection) are those of `api_server`, as in local
+mode; this module supplies their pods' runtime and their clock. They never die, but they see changes
+as late as any client of the API server, and do nothing while it is unavailable.
 """
 
 from __future__ import annotations
@@ -32,16 +33,18 @@ from plimsoll_sim.environment.api_server_faults import Weather
 from plimsoll_sim.hosts.brokers import BrokerHost
 
 RESTART_US = (500_000, 6_000_000)
-"""Shortest and longest delay before a container that ended is restarted."""
+"""Shortest and longest delay before a container that ended is restarted, in virtual
+microseconds."""
 PERIOD_US = 5_000_000
-"""Controllers look at everything again at least so often."""
+"""Virtual microseconds between two runs of the controllers without a change."""
 AWAY_US = 500_000
-"""How long controllers wait while the API server is unavailable."""
+"""Virtual microseconds that controllers wait before they try again while the API server is
+unavailable."""
 WATCHED = frozenset({PODS.plural, STATEFUL_SETS.plural, VOLUME_CLAIMS.plural, JOBS.plural})
 
 
 class Nodes:
-    """`PodRuntime` over all brokers' machines, and the clock of `Workloads`."""
+    """The `PodRuntime` of all brokers' machines, and the clock of `Workloads`."""
 
     def __init__(
         self,
@@ -182,13 +185,13 @@ class Nodes:
 
 
 DRIVER_US = (1_000_000, 8_000_000)
-"""Shortest and longest time of each half of a driver's life."""
+"""Shortest and longest time of each half of a driver's life, in virtual microseconds."""
 FAILED_SHARE = 0.3
-"""The share of drivers that end without a verdict."""
+"""Share of drivers that end without a verdict."""
 
 
 class Jobs:
-    """The Job controller and what its pods do, as far as an operator can see them."""
+    """The Job controller and the drivers that it runs, as far as an operator can see them."""
 
     def __init__(self, loop: SimLoop, rng: random.Random, server: MemoryApiServer) -> None:
         self._loop = loop
@@ -205,7 +208,7 @@ class Jobs:
         self._loop.later(self._rng.randint(*DRIVER_US), lambda: self._report(job, report))
 
     def _report(self, job: StoredObject, report: dict[str, Object]) -> None:
-        """Write it, unless the Job is gone; a verdict follows progress."""
+        """Write a driver's report, unless its Job is gone: first progress, later a verdict."""
         now = found(self._server, JOBS, *job.key)
         if now is None or now.metadata["uid"] != job.metadata["uid"]:
             return

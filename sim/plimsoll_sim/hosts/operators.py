@@ -1,7 +1,7 @@
-"""A simulated operator process: the operator that ships, over the simulated API server and network.
+"""A simulated operator process: the shipped operator, over the simulated API server and network.
 
-`process.operator.Operator` is what runs; here are the parts that it gets, as `__main__` makes them
-for a real one.
+It runs `process.operator.Operator`; this module builds the parts for it, as `__main__` does for a
+real process.
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ from plimsoll_sim.environment.network import Network
 from plimsoll_sim.hosts.brokers import CONTROLLER_PORT, CONTROLLERS
 
 LOG_TIMEOUT_MS = 60_000
-"""Longer than any wait that the weather causes (`kube.GIVE_UP_US`)."""
+"""Timeout in milliseconds of a request for the metadata log. It is longer than any wait that
+simulated faults cause (`kube.GIVE_UP_US`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorContext:
-    """The surroundings of an operator process."""
+    """Parts of the world that an operator process uses."""
 
     loop: SimLoop
     network: Network
@@ -81,27 +82,27 @@ class OperatorHost:
 
     @property
     def active(self) -> bool:
-        """True if it leads a cluster."""
+        """Return True if the process leads a cluster."""
         return self.running and any(led.controller.active for led in self._leaders.values())
 
     @property
     def image(self) -> ClusterImage | None:
-        """The metadata that it holds to be committed; None if it leads no cluster."""
+        """Return the committed metadata as its controller knows it; None if it leads no cluster."""
         if not self.active:
             return None
         return next((led.controller.image for led in self._leaders.values()), None)
 
     @property
     def log_start(self) -> int | None:
-        """The first offset that its controller still holds as a batch; None if it leads no
-        cluster."""
+        """Return the first metadata offset that its controller still holds as a batch; None if it
+        leads no cluster."""
         if not self.active:
             return None
         return next((led.controller.tail.start for led in self._leaders.values()), None)
 
     @property
     def ended(self) -> Outcome | None:
-        """The outcome of the last term of this process."""
+        """Return the outcome of the last term of this process."""
         return None if self._leaders.last is None else self._leaders.last.outcome
 
     def start(self) -> Process:
@@ -154,7 +155,8 @@ class OperatorHost:
         )
 
     def pass_on(self, request: Request) -> bool:
-        """A client's request, which a broker passes on; False: this operator does not lead."""
+        """Pass a client's request, as a broker forwards it, to this operator's controller. Return
+        False if it does not lead."""
         if not self.active or self.process is None:
             return False
         for led in self._leaders.values():
@@ -172,7 +174,7 @@ class OperatorHost:
             self.process.die()
 
     def stop(self) -> None:
-        """SIGTERM: step down, release the Lease, end."""
+        """Send SIGTERM: the operator steps down, releases its Lease, and ends."""
         if self.process is not None and self.process.alive and self.process.main is not None:
             with contextlib.suppress(Exception):
                 self.process.call(self.process.main.cancel)

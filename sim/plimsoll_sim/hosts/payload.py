@@ -1,4 +1,5 @@
-"""The records of simulated producers: valid for a broker, the first with the batch's name.
+"""Builds and reads the records of simulated producers. The first record of a batch contains the
+batch's name.
 
 Used by the clients that write and by all code that reads a log back. The other records are empty.
 Records of compacted topics all have the batch's key, and the batch's name in a header.
@@ -17,11 +18,12 @@ _TIME_AT = 27
 IDENT_BYTES_MAX = 50
 _NO_KEY = 1
 _VALUE_SIZE_AT = HEADER_BYTES + 5
-"""The place of the value's size: length, attributes, time, offset and no key take a byte each."""
+"""Position of the value's size in a batch's first record: length, attributes, timestamp delta,
+offset delta and the missing key take one byte each."""
 
 
 def records_of(ident: bytes, count: int) -> bytes:
-    """`count` records, encoded as the protocol's RecordBatch v2 wants them."""
+    """Return `count` encoded records, of which the first contains `ident`."""
     assert len(ident) <= IDENT_BYTES_MAX, "so that its lengths take a byte each"
     values = [ident] + [b""] * (count - 1)
     return b"".join(_record(number, value) for number, value in enumerate(values))
@@ -37,7 +39,7 @@ def key_of(ident: bytes) -> bytes:
 
 
 def deletes(ident: bytes) -> bool:
-    """Return True if its records are tombstones; with a colon, if nothing is behind it."""
+    """Return True if the records of this batch are tombstones: its name ends with a colon."""
     if b":" in ident:
         return ident.endswith(b":")
     return crc32(ident) // KEYS % 5 == 0
@@ -98,7 +100,8 @@ def _coordinators(data: bytes | bytearray | memoryview, at: int) -> bytes:
 
 
 class _RecordThere(NamedTuple):
-    """`header`: the value of its first one, None if it has none; `end`: where the next begins."""
+    """A record as read. `header`: the value of its first header, None if it has none; `end`: the
+    position of the next record."""
 
     offset_delta: int
     time_delta: int
@@ -141,15 +144,15 @@ def _varint(data: bytes | bytearray | memoryview, position: int) -> tuple[int, i
 # --- records of coordinators: names of their batches ----------------------------------------------
 
 _MARK = b"\x00"
-"""No client's name of a batch begins like this."""
+"""First byte of the names of coordinators' batches. No client's batch has a name that begins so."""
 _PLACE = struct.Struct(">q")
 _RECORD = struct.Struct(">I8s8s")
 _DIGEST_BYTES = 8
 
 
 class CoordinatorRecord(NamedTuple):
-    """A record: how far behind its batch's first offset, and digests of its key and of all that it
-    says, its time included."""
+    """A coordinator's record: its offset within the batch, and digests of its key and of its whole
+    content, including its time."""
 
     delta: int
     key: bytes
@@ -161,7 +164,7 @@ def digest(*parts: bytes) -> bytes:
 
 
 def name_of(base_offset: int, records: Iterable[CoordinatorRecord]) -> bytes:
-    """The name of a batch that begins there."""
+    """Return the name of a coordinator's batch with this base offset and these records."""
     return b"".join((_MARK, _PLACE.pack(base_offset), *(_RECORD.pack(*one) for one in records)))
 
 
@@ -170,14 +173,14 @@ def is_coordinators(ident: bytes) -> bool:
 
 
 def records_in(ident: bytes) -> list[CoordinatorRecord]:
-    """The records that a coordinator's batch has by its name."""
+    """Return the records that the name of a coordinator's batch describes."""
     rows = ident[len(_MARK) + _PLACE.size :]
     return [CoordinatorRecord(*row) for row in _RECORD.iter_unpack(rows)]
 
 
 def is_left_of(left: bytes, whole: bytes) -> bool:
-    """Return True if a batch of that name may be what a cleaner left of the other one: nothing is
-    in it that was not there."""
+    """Return True if the batch named `left` may be what a cleaner left of the batch named `whole`:
+    it has no record that `whole` lacks."""
     if left == whole or not left:
         return True
     if not (is_coordinators(left) and is_coordinators(whole)):

@@ -1,6 +1,6 @@
-"""Secrets as kubelets mount them: a container finds the present content when it starts, and later
-changes arrive late. Every former content of a broker's Secret is kept, for intruders that stole
-it."""
+"""Mounts Secrets as kubelets do: a container gets the present content when it starts, and later
+changes after a delay. Every former content of a broker's Secret is kept, for intruders.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from plimsoll_sim.engine.loop import SimLoop
 from plimsoll_sim.hosts.brokers import BrokerHost
 
 LATE_US = (100_000, 3_000_000)
-"""Shortest and longest delay of a kubelet. Real ones take a minute or two, too long for a run."""
+"""Shortest and longest delay with which a kubelet updates a mounted Secret, in virtual
+microseconds. Real ones take a minute or two, too long for a run."""
 Files = dict[str, bytes]
 
 
@@ -34,7 +35,7 @@ class SecretMounts:
         self.once: dict[int, list[Files]] = {}
 
     def add(self, brokers: dict[int, BrokerHost]) -> None:
-        """Give each broker a mounted Secret from now on."""
+        """Mount a Secret for each of these brokers from now on."""
         self._brokers = brokers
         for host in brokers.values():
             host.certificates = f"/secrets/{host.id}"
@@ -43,7 +44,8 @@ class SecretMounts:
         return self._mounted.get(directory, {})
 
     def stored(self, change: ObjectChange) -> None:
-        """An observer of the API server's store."""
+        """Schedule the update of mounts if the change writes a broker's Secret. Called for each
+        change of the API server's store."""
         meta = change.after.body["metadata"]
         number = (meta.get("labels") or {}).get(labels.BROKER_ID)
         if change.resource.kind != SECRETS or number is None:
@@ -58,13 +60,13 @@ class SecretMounts:
         self._loop.later(self._rng.randint(*LATE_US), lambda: self._mount(broker_id, files))
 
     def release(self, broker_id: int) -> None:
-        """Let a held machine's kubelet update its Secret again."""
+        """Let the kubelet of a machine that was held back update its Secret again."""
         self.held.discard(broker_id)
         if broker_id in self._stored:
             self._mount(broker_id, self._stored[broker_id])
 
     def started(self, host: BrokerHost) -> None:
-        """A container starts with what is there."""
+        """Mount the present content of the Secret, because the host's container starts."""
         if host.certificates is not None:
             self._mounted[host.certificates] = self._stored.get(host.id, {})
 

@@ -33,17 +33,17 @@ SECURED_PORT = 9095
 CERTIFIED_PORT = 9096
 OTHER_PASSWORD_SHARE = 0.1
 STRANGER_SHARE = 0.1
-"""How often it sends a request before it has logged in."""
+"""Probability that a tenant sends a request before its login."""
 REQUESTS = ("metadata", "metadata", "produce", "produce", "fetch", "fetch", "fetch", "create")
 FETCH_MS = 2_000
 WAITING_SHARE = 0.7
-"""The share of fetches at the end of the log."""
+"""Share of fetches at the end of the log, which wait for records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantQuestion:
-    """One request: the host that answered, when it was sent (virtual µs), and how much was
-    committed then."""
+    """One request of a tenant: the host that answered, when it was sent (virtual microseconds), and
+    the end offset of the committed metadata then."""
 
     host: str
     user: str
@@ -52,7 +52,7 @@ class TenantQuestion:
 
 
 class RightsWitness(Protocol):
-    """Records what tenants were told."""
+    """Receives reports of the answers that tenants get."""
 
     def logged_in(self, told: TenantQuestion, password: str) -> None: ...
     def certified_by(self, told: TenantQuestion, shown: KeyPair) -> None: ...
@@ -65,11 +65,9 @@ class RightsWitness(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tenancy:
-    """The settings of a tenant.
-
-    `passwords`: those it has heard of, the newest last. `leader`: the host that leads a topic's
-    first partition, or None. `greedy`: it writes without pause, whatever the answers.
-    """
+    """Settings of a tenant. `passwords`: those that it knows, the newest last. `leader`: returns
+    the host that leads a topic's first partition, or None. `greedy`: True if it writes without
+    pause, whatever the answers."""
 
     user: str
     hosts: tuple[str, ...]
@@ -84,7 +82,7 @@ class Tenancy:
 
 
 class Tenant(Caller):
-    """A process of its own runs `forever`."""
+    """A client that logs in with a password. Its process runs `forever`."""
 
     def __init__(self, tenancy: Tenancy, rng: random.Random, witness: RightsWitness) -> None:
         super().__init__(tenancy.user)
@@ -158,7 +156,7 @@ class Tenant(Caller):
         self._witness.answered_first(told)
 
     async def log_in(self, connection: ClientConnection, host: str, password: str) -> None:
-        """Raises Lost if it is not let in."""
+        """Log in with a password. Raises Lost if the login is refused."""
         told, scram = self._told(host), ScramClient(self._tenancy.user, password)
         mechanism = {"mechanism": "SCRAM-SHA-512"}
         reply = await self.ask(connection, ApiKey.SASL_HANDSHAKE, 1, mechanism)
@@ -173,7 +171,7 @@ class Tenant(Caller):
         self._witness.logged_in(told, password)
 
     async def metadata(self, connection: ClientConnection, host: str, _: str) -> set[str]:
-        """Return the names of all topics that the broker shows it."""
+        """Return the names of all topics in the broker's answer to a Metadata request."""
         told = self._told(host)
         reply = await self.ask(connection, ApiKey.METADATA, 9, _metadata())
         names = {str(topic.name) for topic in reply.topics}
@@ -181,7 +179,7 @@ class Tenant(Caller):
         return names
 
     async def produce(self, connection: ClientConnection, host: str, topic: str) -> int:
-        """Produce one batch; return the error code."""
+        """Produce one batch. Return the error code."""
         told = self._told(host)
         self._number += 1
         sent = Sent(f"{self.name}{self._number}".encode(), 0, 1)
@@ -195,13 +193,13 @@ class Tenant(Caller):
         return code
 
     async def fetch(self, connection: ClientConnection, host: str, topic: str) -> int:
-        """Fetch from the end of the log or far beyond it; return the error code."""
+        """Fetch from the end of the log, or far beyond it. Return the error code."""
         if self._rng.random() < WAITING_SHARE:
             return await self.wait_for_records(connection, host, topic)
         return await self._fetch(connection, host, topic, 2**40)
 
     async def wait_for_records(self, connection: ClientConnection, host: str, topic: str) -> int:
-        """Fetch from the end of the log; return the error code."""
+        """Fetch from the end of the log and wait for records. Return the error code."""
         end = await self._end(connection, topic)
         return await self._fetch(connection, host, topic, end)
 
@@ -221,7 +219,7 @@ class Tenant(Caller):
         return max(int(reply.topics[0].partitions[0].offset), 0)
 
     async def create(self, connection: ClientConnection, host: str, topic: str) -> int:
-        """Create a topic; return the error code."""
+        """Create a topic. Return the error code."""
         told = self._told(host)
         wish: dict[str, Any] = {
             "name": f"{topic}-of-{self.name}",
@@ -242,7 +240,7 @@ class Tenant(Caller):
 
 
 def _metadata() -> dict[str, Any]:
-    """Return a Metadata request for all topics."""
+    """Return the body of a Metadata request for all topics."""
     return {
         "topics": None,
         "allow_auto_topic_creation": False,
@@ -259,7 +257,8 @@ _GS2 = b"n,,"
 
 @cache
 def salted(password: str, salt: bytes, iterations: int) -> bytes:
-    """Cached: it is slow on purpose."""
+    """Return the salted password of SCRAM. Results are cached, since the computation is slow on
+    purpose."""
     return hashlib.pbkdf2_hmac(HASH, password.encode(), salt, iterations)
 
 
@@ -270,7 +269,8 @@ def stored_key(password: str, salt: bytes, iterations: int) -> bytes:
 
 
 class ScramClient:
-    """`first`, then `last` of what the server said."""
+    """The client's side of a SCRAM login. Call `first`, then `last` with the server's first
+    message."""
 
     def __init__(self, user: str, password: str) -> None:
         self._password = password

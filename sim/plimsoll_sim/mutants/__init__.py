@@ -1,5 +1,6 @@
-"""Tests of the tests: each guard is removed in turn, and a scenario and a seed must notice.
+"""Tests of the simulator: each guard in the code is removed in turn, and a scenario and a random
+run must fail.
 
 `mutants.txt` lists the mutants, `tree_edits` changes their code, `mutant` turns a process into one,
-`hunt` looks for what notices them, `kills` keeps what was found in `kills.json`.
+`hunt` searches for the runs that fail, and `kills` stores these in `kills.json`.
 """

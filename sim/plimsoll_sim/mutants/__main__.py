@@ -1,4 +1,4 @@
-"""`python -m plimsoll_sim.mutants`: removes each guard, and looks for what notices.
+"""`python -m plimsoll_sim.mutants`: removes each guard, and searches for runs that fail without it.
 
     python -m plimsoll_sim.mutants --write               all, into kills.json
     python -m plimsoll_sim.mutants NAME... --seeds 100   some, from seed 1 on
@@ -26,11 +26,12 @@ from plimsoll_sim.mutants.mutant import MUTANTS, TABLE, Mutant, compiled, edited
 from plimsoll_sim.mutants.tree_edits import Stale
 
 KILLS = 2
-"""The number of seeds to remember: they shift whenever the code changes."""
+"""Number of seeds to store for each mutant. More than one is stored, since seeds stop failing
+whenever the code changes."""
 MORE_SEEDS = 300
-"""The number of seeds that `--check` tries after the known ones."""
+"""Number of seeds that `--check` tries after the stored ones."""
 SHORT_SEEDS = 40
-"""The number of seeds to try in short runs, before the others."""
+"""Number of seeds to try in short runs, before long ones."""
 
 
 SHORT = [Try(SHORT_STEPS, seed) for seed in range(1, 1 + SHORT_SEEDS)]
@@ -70,11 +71,11 @@ def main() -> int:
 
 
 def _nothing(chase: Chase) -> None:
-    """Discard a result."""
+    """Ignore a result."""
 
 
 def _stale(mutant: Mutant) -> str:
-    """Return why the mutant cannot be made of the code as it is, or ""."""
+    """Return the reason why the mutant cannot be made from the present code, or ""."""
     try:
         for module in edited_modules(mutant).values():
             compiled(module)
@@ -111,8 +112,8 @@ def _check(mutant: Mutant, known: dict[str, Any], *, runs: bool) -> Chase:
 
 
 def shorter(mutant: Mutant, known: dict[str, Any] | None) -> Chase | None:
-    """Return a chase by short runs if only long ones are known; None if a known run is short or a
-    liveness kill, which takes as long in a short run."""
+    """Return a search with short runs if only long ones are stored for the mutant. Return None if a
+    stored run is short, or fails by liveness, which takes as long in a short run."""
     found = [Kill(**kill) for kill in (known or {}).get("kills", [])]
     if not found or any(one.steps <= SHORT_STEPS or one.predicate == LIVENESS for one in found):
         return None
@@ -121,7 +122,7 @@ def shorter(mutant: Mutant, known: dict[str, Any] | None) -> Chase | None:
 
 
 def _known_first(known: Sequence[dict[str, Any]]) -> list[Try]:
-    """Return the known tries that end soonest first: liveness takes longest to notice."""
+    """Return the stored runs, those that end soonest first. Failures of liveness take longest."""
     soon = sorted(known, key=lambda kill: (kill["predicate"] == LIVENESS, kill["steps"]))
     tries = [Try(kill["steps"], kill["seed"]) for kill in soon]
     return [*tries, *SHORT, *[Try(STEPS, seed) for seed in range(1, 1 + MORE_SEEDS)]]

@@ -1,7 +1,8 @@
-"""Looks for the seeds and scenarios that notice a mutant, each mutant in a process of its own.
+"""Searches for the seeds and scenarios that fail with a mutant, each mutant in a process of its
+own.
 
-All are forks of one process that imported the whole simulator once: see `mutant`.  A run counts
-only when it holds without the mutation.
+All are forks of one process that imported the whole simulator once: see `mutant`. A failing run
+counts only if it passes without the mutation.
 """
 
 from __future__ import annotations
@@ -22,25 +23,27 @@ from plimsoll_sim.mutants.tree_edits import ROOT
 SCENARIOS = ROOT / "tests" / "scenarios"
 STEPS = 2_500
 SHORT_STEPS = 600
-"""Most mutants are noticed within this many steps by one of few seeds. The run without the
-mutation costs as much as the others, and is shared by all mutants that the same seed notices."""
+"""Number of steps of a short run. Most mutants fail within this many steps with one of a few seeds.
+The run without the mutation costs as much as the others, and is shared by all mutants that fail
+with the same seed."""
 CHECKED = Patience(us_max=100_000_000, steps_max=20_000)
-"""The time in which a known seed's run must converge. It is a tenth of the usual, since a mutant
-that is noticed by its liveness takes all of it. It decides only about runs that are known never to
-converge; others get the usual time. The same run must heal without the mutation in half of it, or
-nothing is noticed by its liveness."""
+"""Limits within which the run of a stored seed must converge, a tenth of the usual, since a run
+that fails by its liveness uses all the time. They decide only about runs that are known never to
+converge; other runs get the usual time. The same run must converge without the mutation in half of
+that time, else its failure does not count."""
 UNCOLLECTED_RUNS = 10
-"""The runs of a mutant before garbage is collected; each leaves five megabytes."""
+"""Number of runs of a mutant after which garbage is collected. Each run leaves five megabytes."""
 WARM = ("plimsoll_sim.runs.run", "plimsoll_sim.scenario.runner")
-"""Modules that every child would import for itself otherwise: half of a mutant's cost."""
+"""Modules that are imported before a process is forked. Otherwise every child would import them,
+which is half of a mutant's cost."""
 LIVENESS = "liveness"
 NONSENSE = ("AttributeError", "NameError", "TypeError", "UnboundLocalError")
-"""Errors of code that cannot run. A mutant that raises them removes no guard."""
+"""Errors of code that cannot run. A mutant that raises one of them does not remove a guard."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Try:
-    """A seed, and how many steps of chaos it takes."""
+    """A random run to try: its seed, and the number of steps with faults."""
 
     steps: int
     seed: int
@@ -48,7 +51,7 @@ class Try:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kill:
-    """A run that fails, and what it violates."""
+    """A run that fails with a mutant, and the predicate that it violates."""
 
     seed: int
     steps: int
@@ -57,11 +60,9 @@ class Kill:
 
 @dataclass(slots=True, kw_only=True)
 class Chase:
-    """One mutant's runs, in the order in which they are tried, until `kills_max` notice it.
-
-    `scenarios`: for each that is named for it, the files that come otherwise than they are written;
-    of a check the first alone.
-    """
+    """The search for one mutant: its runs, in the order in which they are tried, until `kills_max`
+    fail. `scenarios`: for each scenario named for the mutant, the files with other output than
+    expected; in a check only for the first one."""
 
     mutant: Mutant
     tries: Sequence[Try]
@@ -78,7 +79,7 @@ class Chase:
 
     @property
     def survived(self) -> bool:
-        """Return True if no random run noticed the mutant though one should."""
+        """Return True if no random run failed with the mutant although one should."""
         return bool(self.tries) and not self.kills and not self.mutant.rare
 
     @property
@@ -92,7 +93,8 @@ def hunt(
     say: Callable[[str], None],
     done: Callable[[Chase], None] = lambda _: None,
 ) -> None:
-    """Fill in the chases; `done` is called with each as soon as it is over."""
+    """Run the searches, `jobs` at a time, and fill in their results. `done`: called with each as
+    soon as it is over."""
     for name in WARM:
         importlib.import_module(name)
     gc.freeze()
@@ -112,7 +114,7 @@ def hunt(
 def _honest(
     sound: Pool, mutant: Mutant, kills: Sequence[Kill], say: Callable[[str], None]
 ) -> list[Kill]:
-    """Return the kills that fail with the mutation only."""
+    """Return those of the failing runs that pass without the mutation."""
     honest: list[Kill] = []
     for kill in kills:
         run = f"seed {kill.seed}, {kill.steps} steps, profile {mutant.profile}"
@@ -136,8 +138,8 @@ def _told(chase: Chase) -> str:
 
 
 def _search(chase: Chase) -> Chase:
-    """Search for kills. Exceptions that a run lets escape become errors that the pool can send;
-    others would hang it."""
+    """Search for failing runs. Exceptions that a run does not catch become errors that the process
+    pool can send; other exceptions would make it hang."""
     try:
         return _chased(chase)
     except Exception as error:
@@ -162,8 +164,8 @@ def _chased(chase: Chase) -> Chase:
 
 
 def _noticed(chase: Chase, one: Try) -> Kill | None:
-    """Return what the run violates. A run that does not heal in the time of a check may only be
-    slow: unless it is known never to heal, it gets the usual time."""
+    """Return the failure of a run, or None. A run that does not converge within the time of a check
+    may only be slow: unless it is known never to converge, it gets the usual time."""
     profile = chase.mutant.profile
     kill, _ = _try(profile, one, CHECKED if chase.check else Patience())
     if not chase.check or kill is None or kill.predicate != LIVENESS or one in chase.stuck:
@@ -173,12 +175,13 @@ def _noticed(chase: Chase, one: Try) -> Kill | None:
 
 @cache
 def _sound(profile: str | None, one: Try) -> tuple[Kill | None, bool]:
-    """Run without a mutation; several mutants share one run."""
+    """Run without a mutation. The result is cached, since several mutants share one run."""
     return _try(profile, one, Patience())
 
 
 def _try(profile: str | None, one: Try, patience: Patience) -> tuple[Kill | None, bool]:
-    """Run once; return the violation, and if the run healed in half the time of a check."""
+    """Run once. Return the failure, if any, and True if the run converged in half the time of a
+    check."""
     from plimsoll_broker.storage.disk import StorageError
     from plimsoll_sim.runs.run import run
 

@@ -1,7 +1,8 @@
-"""`kills.json`: the seeds and scenarios that notice each mutant, which a check tries first.
+"""Reads and writes `kills.json`: the seeds and scenarios that fail with each mutant, which a check
+tries first.
 
-Written by `python -m plimsoll_sim.mutants --write`; with `--check`, only entries that no longer
-hold (`make mutants`).
+`python -m plimsoll_sim.mutants --write` writes the file; with `--check`, only entries that no
+longer fail (`make mutants`).
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ FILE = Path(__file__).with_name("kills.json")
 
 
 def known() -> dict[str, Any]:
-    """Return the results of the last search by mutant."""
+    """Return the stored results, by mutant."""
     found: dict[str, Any] = json.loads(FILE.read_text()) if FILE.exists() else {}
     return found
 
 
 def as_json(chases: Iterable[Chase]) -> dict[str, Any]:
-    """Return the results by mutant."""
+    """Return the results of these searches in the form of the file, by mutant."""
     return {
         chase.mutant.name: {
             "tried": chase.tried,
@@ -44,8 +45,8 @@ def write(chase: Chase) -> None:
 
 
 def renew(chase: Chase) -> None:
-    """Update a mutant's entry after a check. A new run replaces those that no longer notice it or
-    take longer. A check plays no more scenarios than it must, so the known scenarios stay."""
+    """Update a mutant's entry after a check. New runs replace those that no longer fail or take
+    longer. A check runs no more scenarios than it must, so the stored scenarios stay."""
     old = known().get(chase.mutant.name, {"kills": [], "scenarios": {}})
     runs = {(kill["seed"], kill["steps"]) for kill in old["kills"]}
     unknown = [kill for kill in chase.kills if (kill.seed, kill.steps) not in runs]

@@ -1,9 +1,9 @@
 """Defines a mutant, reads the file of mutants, and turns a process into one of them.
 
-Nothing is copied or written. A function of an imported module gets the code that the edited tree
-has for it, wherever the function is referenced; so all mutants are forks of one process that
-imported everything once. A module that is not imported yet is compiled from the edited tree by a
-finder in `sys.meta_path`.
+No file is copied or written. A function of an imported module gets its code from the edited syntax
+tree, wherever the function is referenced. So all mutants are forks of one process that imported
+everything once. A module that is not imported yet is compiled from the edited tree by a finder in
+`sys.meta_path`.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ _EDIT = re.compile(r"in (?P<target>[\w.]+):(?P<pattern>.*?)\s->\s(?P<replacement
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
-    """`rule`: the rule that no longer holds. `noticed_by`: the scenarios, or test files, that fail.
-    `profile`: the profile of the random runs that look for it (None: as their seeds choose).
-    `rare`: why random runs do not notice it; empty if they do."""
+    """A change of the code that removes a guard. `rule`: the rule that no longer holds.
+    `noticed_by`: the scenarios, or test files, that fail. `profile`: the profile of the random runs
+    that search for it (None: as their seeds choose). `rare`: why random runs do not fail with it;
+    empty if they do."""
 
     name: str
     rule: str
@@ -72,12 +73,12 @@ def _mutant(text: str) -> Mutant:
 
 
 def _code(text: str) -> str:
-    """Return one line, or an indented block, as a source."""
+    """Return the source text of one line, or of an indented block."""
     return cleandoc(text).strip()
 
 
 class _Loader(SourceFileLoader):
-    """Compiles the edited tree, past every cache."""
+    """A module loader that compiles the edited syntax tree and uses no cache."""
 
     def __init__(self, name: str, module: EditedModule) -> None:
         super().__init__(name, str(module.path))
@@ -134,7 +135,7 @@ def compiled(module: EditedModule) -> CodeType:
 
 
 def _change(mutant: Mutant, module: ModuleType, definition: Definition, code: CodeType) -> None:
-    """Give the function the code of its definition in `code`, its module's."""
+    """Replace the function's code by that of its definition in `code`, the compiled module."""
     found: Any = module
     for name in definition.name.split("."):
         found = vars(found).get(name)
@@ -158,7 +159,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _wrapped(found: Any) -> Iterator[FunctionType]:
-    """Yield the functions within wrappers, such as those of a property."""
+    """Yield the functions inside wrappers, such as those of a property."""
     if isinstance(found, FunctionType):
         yield found
     for name in ("__wrapped__", "__func__", "fget", "fset", "func"):

@@ -17,19 +17,21 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDERS = ("core", "broker_image", "operator")
-"""Where the packages lie that mutants may change."""
+"""Folders of the packages that mutants may change."""
 _DEFINED = re.compile(r"^ *(?:async )?def (\w+)|^(\w+)", re.MULTILINE)
 _IGNORED = ("ctx", "kind", "type_comment", "type_params")
 
 
 class Stale(Exception):
-    """The code has changed: the mutant must be written again."""
+    """Raised if the code has changed so that a mutant's edit no longer applies. The mutant must be
+    written again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """`pattern` becomes `replacement` in `target`, the name of a function or variable. The names of
-    its class and modules may stand before it, and must if there are other places otherwise."""
+    """An edit of the code: `pattern` is replaced by `replacement` in `target`, the name of a
+    function or variable. The target's class and modules may precede the name, and must if the name
+    alone is ambiguous."""
 
     target: str
     pattern: str
@@ -38,7 +40,8 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """`name`: the qualified name within the module. `first_line` includes decorators."""
+    """A definition in a module. `name`: its qualified name within the module. `first_line`: its
+    first line, decorators included."""
 
     name: str
     first_line: int
@@ -47,7 +50,8 @@ class Definition:
 
 @dataclass(slots=True)
 class Match:
-    """A part of a tree: one expression, or the statements of a body from `at` on."""
+    """The part of a tree that a pattern matched: one expression, or the statements of a body from
+    index `at` on."""
 
     parent: ast.AST
     field: str
@@ -164,7 +168,8 @@ def _places(root: ast.stmt, edit: Edit) -> Iterator[Match]:
 
 
 def _parsed(edit: Edit) -> tuple[list[ast.AST], list[ast.AST]]:
-    """Return pattern and replacement: both expressions if both can be, else both statements."""
+    """Parse an edit's pattern and replacement: both as expressions if that is possible, else both
+    as statements."""
     try:
         if edit.pattern:
             pair = [ast.parse(one, mode="eval") for one in (edit.pattern, edit.replacement)]
@@ -217,7 +222,8 @@ class _Filler(ast.NodeTransformer):
 
 
 def _filled(new: Sequence[ast.AST], old: Sequence[ast.AST]) -> list[ast.AST]:
-    """Return the replacement at the line of the matched code, with that code for each `...`."""
+    """Return the replacement, at the line of the matched code, with the matched code in place of
+    each `...`."""
     filled: list[ast.AST] = []
     for node in new:
         for inner in ast.walk(node):

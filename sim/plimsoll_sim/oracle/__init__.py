@@ -1,2 +1,3 @@
-"""The true state of a cluster, taken from what etcd stored and brokers appended, not from what
-they report."""
+"""The true state of a cluster. It is computed from the data that etcd stored and brokers appended,
+not from their reports.
+"""

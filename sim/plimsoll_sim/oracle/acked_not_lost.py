@@ -1,9 +1,9 @@
-"""Acknowledged data that an unclean election may lose: AckedNotLost (I16) and Reported.
+"""Checks which acknowledged data an unclean election loses: AckedNotLost (I16) and Reported.
 
 Called by `committed.MetadataGhost` for every unclean election and every lossy stop, and by the
-checker of what clients were told.  A lost acknowledgement is excused only by more lossy stops than
-min ISR - 1 since the ISR was last full, or by an election that may lose anything.  A stop is lossy
-when a disk lost what was on it.  Source: the protocol's predicates I16 and Reported.
+checker of what clients were told. The loss of an acknowledged record is allowed only after more
+than min ISR - 1 lossy stops since the ISR was last full, or by an election that may lose anything.
+A stop is lossy if the broker's disk lost data. Source: the protocol's predicates I16 and Reported.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from plimsoll_sim.oracle.partition_ghost import PartitionGhost, Violation
 
 
 class Election(NamedTuple):
-    """A partition before (None: it was just made) and after an unclean election, and its record's
-    cause."""
+    """An unclean election: the partition before it (None if it was just created) and after it, and
+    the cause in its record."""
 
     old: Partition | None
     new: Partition
@@ -25,10 +25,9 @@ class Election(NamedTuple):
 
 
 def elected_uncleanly(ghost: PartitionGhost, election: Election, *, full: bool) -> None:
-    """The elected log is the committed one now; whatever it lacks is lost, and reported.
-
-    `full`: the ISR has been at min ISR since the partition was made or min ISR was raised.
-    """
+    """Make the elected leader's log the committed one. Check that everything that it lacks is
+    reported as lost. `full`: True if the ISR has been at min ISR since the partition was created or
+    min ISR was raised."""
     old, new, cause = election
     assert new.leader is not None
     leader = int(new.leader)
@@ -64,8 +63,8 @@ def elected_uncleanly(ghost: PartitionGhost, election: Election, *, full: bool) 
 
 
 def check_lost_acks(ghost: PartitionGhost, idents: list[bytes]) -> None:
-    """I16: an unclean election loses nothing acknowledged, unless more logs lost data than the
-    quorum allows, or a person chose to lose it."""
+    """Check I16: an unclean election loses no acknowledged batch, unless more logs lost data than
+    the quorum allows, or a person chose to accept losses. `idents`: the lost batches."""
     if idents and not ghost.excused:
         raise Violation(
             "AckedNotLost",
@@ -77,7 +76,8 @@ def check_lost_acks(ghost: PartitionGhost, idents: list[bytes]) -> None:
 def note_lossy_stop(
     ghost: PartitionGhost, partition: Partition, broker_id: int, broker_epoch: int | None
 ) -> None:
-    """A broker lost data of this partition.  `broker_epoch`: registered for it, if any is."""
+    """Record that a broker lost data of this partition. `broker_epoch`: that with which it is
+    registered, if it is."""
     if broker_epoch is not None:
         ghost.lossy_lives[broker_id] = broker_epoch
     if ghost.unclean_epoch >= 0 and broker_id in ghost.copies:

@@ -1,8 +1,8 @@
-"""The true state: the committed metadata, the committed logs, and what clients were told.
+"""The true state: the committed metadata, the committed logs, and the answers that clients got.
 
-Never read by the code under test.  `MetadataGhost` replays what etcd stored, by a reading of the
-chain of its own; `PartitionGhost` holds one partition's committed log and every broker's copy.
-Source: the protocol's ghost variables.
+The code under test never reads it. `MetadataGhost` replays the batches that etcd stored, and reads
+their chain independently of the operator; `PartitionGhost` holds one partition's committed log and
+every broker's copy. Source: the protocol's ghost variables.
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ _records = msgspec.json.Decoder(tuple[Record, ...])
 
 
 class MetadataGhost:
-    """The committed image, replayed from what etcd stored; `images` by offset."""
+    """The committed metadata, replayed from what etcd stored. `images`: the image at each metadata
+    offset."""
 
     def __init__(self, cluster_id: Any, pinned: int | None = None) -> None:
-        """`pinned`: the metadata version that the LogCluster pins; None: none."""
+        """Create the state of an empty cluster. `pinned`: the metadata version that the LogCluster
+        pins; None: none."""
         self.image = ClusterImage(cluster_id=cluster_id)
         self.pinned = pinned
         self.images: dict[int, ClusterImage] = {0: self.image}
@@ -61,7 +63,7 @@ class MetadataGhost:
     # --- the log ----------------------------------------------------------------------------------
 
     def stored(self, plural: str, item: dict[str, Any]) -> None:
-        """etcd holds this object from now on."""
+        """Record that etcd stores this object from now on."""
         spec = item.get("spec", {})
         if plural != "metadatabatches" or "records" not in spec:
             return
@@ -120,7 +122,8 @@ class MetadataGhost:
             raise Violation(*sentence.split(": ", 1))
 
     def _check_finalised(self, before: ClusterImage, version: int) -> None:
-        """I28: not above the pinned version, not while a member is unregistered or a grant open."""
+        """Check I28: the finalised metadata version is not above the pinned one, and no member is
+        unregistered and no grant open when it is finalised."""
         pinned, away = self.pinned, set(before.members) - set(before.brokers)
         if (pinned is not None and version > pinned) or away or before.grants:
             raise Violation(
@@ -164,24 +167,20 @@ class MetadataGhost:
         return ghost
 
     def went_back(self) -> None:
-        """Note that etcd holds an older state than was committed.
-
-        Later writes there form another history. A process that holds the true one continues with
-        it, and no copy may lose what is committed.
-        """
+        """Record that etcd now holds an older state than was committed. Later writes there form
+        another history. A process that knows the committed state continues with it, and no copy may
+        lose committed records."""
         self.restored = True
 
     def forked(self, keeper: int) -> None:
-        """Note that etcd holds an older state, and that only this broker knew a newer one.
-
-        The others continue with another history, of which nothing is checked but that the keeper
-        does not adopt it.
-        """
+        """Record that etcd holds an older state, and that only the broker `keeper` knew a newer
+        one. The other processes continue with another history. Of that history only one thing is
+        checked: the keeper does not adopt it."""
         self.went_back()
         self.keepers = frozenset((keeper,))
 
     def lossy(self, broker_id: int, names: list[TopicPartition]) -> None:
-        """A broker lost data of these partitions."""
+        """Record that a broker lost data of these partitions."""
         registered = self.image.brokers.get(BrokerId(broker_id))
         epoch = None if registered is None else int(registered.broker_epoch)
         for name in names:
@@ -191,7 +190,7 @@ class MetadataGhost:
 
 
 def _is_unclean(old: Partition | None, new: Partition) -> bool:
-    """The leader was neither in the ISR nor in the ELR."""
+    """Return True if the new leader was neither in the ISR nor in the ELR."""
     if new.leader is None or old is None or new.leader_epoch == old.leader_epoch:
         return False
     recovering = new.recovery is Recovery.RECOVERING and old.recovery is not Recovery.RECOVERING

@@ -1,7 +1,7 @@
 """One partition's true committed log, and every broker's true copy of it.
 
-Kept by `committed.MetadataGhost`; read by the checkers, never by the code under test.
-Source: the protocol's ghost variables.
+`committed.MetadataGhost` keeps it and the checkers read it; the code under test never does. Source:
+the protocol's ghost variables.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from plimsoll_core.ids import BrokerId, TopicPartition
 
 
 class Violation(Exception):
-    """A predicate that must always hold does not."""
+    """Raised if a predicate that must always hold does not."""
 
     def __init__(self, predicate: str, sentence: str) -> None:
         super().__init__(f"{predicate}: {sentence}")
@@ -23,7 +23,8 @@ class Violation(Exception):
 
 
 class CommittedBatch(NamedTuple):
-    """A record batch as a broker has it on disk; `ident` is its content."""
+    """A record batch as it is on a broker's disk. `ident`: the name in it, which identifies its
+    content."""
 
     base: int
     last: int
@@ -35,7 +36,7 @@ class CommittedBatch(NamedTuple):
 
 
 class LogRetention(NamedTuple):
-    """How much of a log its broker keeps; None: without limit."""
+    """How much of a log its broker keeps, in bytes and in milliseconds; None: unlimited."""
 
     bytes_kept: int | None = None
     ms_kept: int | None = None
@@ -46,13 +47,14 @@ ALL_KEPT = LogRetention()
 
 @dataclass(slots=True)
 class Copy:
-    """A broker's log of one partition, as last seen.  `same` of its batches are known to equal the
-    committed log's; `suspect` after an unclean election elsewhere, until it has followed.
-    `begins`: up to where it may have let go of what it held (`checkers.log_starts`); `retention`:
-    how many bytes and ms it was to keep.  `emptied`: the bases of batches of which a cleaner left
-    no record: they stand in `batches` as they were; of those in `taken` not even a header.
-    `left`: by base the names of those of which it left some records.  `reshaped`: its segments are
-    others since what they say was looked at."""
+    """A broker's log of one partition, as last seen. `same`: number of its first batches that are
+    known to equal the committed ones. `suspect`: True after an unclean election elsewhere, until
+    the broker has followed the new leader. `begins`: highest allowed log start
+    (`checkers.log_starts`). `retention`: how many bytes and milliseconds its broker was to keep.
+    `emptied`: base offsets of batches of which a cleaner left no record; they are in `batches` as
+    they were. `taken`: those of them of which not even a header is left. `left`: by base offset,
+    the names of batches of which a cleaner left some records. `reshaped`: True if its segments were
+    replaced since their content was last checked."""
 
     batches: list[CommittedBatch] = field(default_factory=list)
     start: int = 0
@@ -77,20 +79,20 @@ class Copy:
         self.same = min(self.same, count)
 
     def whole_again(self, base: int) -> None:
-        """Forget what a cleaner took of the batch that begins there."""
+        """Forget what a cleaner removed of the batch with this base offset."""
         self.emptied.pop(base, None)
         self.taken.pop(base, None)
         self.left.pop(base, None)
 
     @property
     def is_cleaned(self) -> bool:
-        """True if a cleaner has taken anything of it."""
+        """Return True if a cleaner has removed any record of this copy."""
         return bool(self.emptied or self.left)
 
 
 @dataclass(slots=True, eq=False)
 class Deletion:
-    """A client's request to let go of what is below `offset`; several may be on their way."""
+    """A client's request to delete the records below `offset`. Several may be in progress."""
 
     offset: int
 
@@ -99,15 +101,16 @@ class Deletion:
 class PartitionGhost:
     """The true state of one partition.
 
-    `committed`: the log that was ever below a leader's high watermark, less what unclean elections
-    cut off, which is in `lost`. `start`: its present beginning, moved by retention or by clients.
-    `deletions`: the clients' requests, less the refused ones. `answered`: a client was told that
-    nothing is left below this offset, and no unclean election has brought anything back.
+    `committed`: all batches that were ever below a leader's high watermark, without those that
+    unclean elections removed, which are in `lost`. `start`: the present log start, moved by
+    retention or by clients. `deletions`: the clients' DeleteRecords requests, without refused ones.
+    `answered`: offset below which a client was told that nothing is left, if no unclean election
+    has brought records back since.
 
-    `lost_keys`: keys with a last record that was lost in an excused unclean election and not
-    written since. `keys_due`: the present leader was elected uncleanly, and its keys were not
-    checked yet. `led`: by leader epoch, the leaders and the times since which they led (µs).
-    `ever`: by offset and leader epoch, every batch that was ever committed.
+    `lost_keys`: keys of which the last record was lost in an allowed unclean election and which
+    were not written since. `keys_due`: True if the present leader was elected uncleanly and its
+    keys are not checked yet. `led`: by leader epoch, the leaders and the times since which they led
+    (virtual microseconds). `ever`: by offset and leader epoch, every batch that was ever committed.
     """
 
     key: PartitionKey
@@ -135,17 +138,18 @@ class PartitionGhost:
     excused: bool = False
     made_again: bool = False
     reckless: bool = False
-    """An election that may lose anything (proactive, or a leader that a person named)."""
+    """True after an election that may lose anything: a proactive one, or of a leader that a person
+    named."""
 
     @property
     def true_high_watermark(self) -> int:
-        """The end of the committed log. It is at `start` only if nothing above `start` is
+        """Return the end offset of the committed log; `start` if nothing above `start` is
         committed."""
         return max(self.start, self.committed[-1].last + 1 if self.committed else 0)
 
     @property
     def deleted(self) -> int:
-        """The offset up to which any client may have had records deleted."""
+        """Return the offset up to which clients may have deleted records."""
         return max((deletion.offset for deletion in self.deletions), default=0)
 
     def copy_of(self, broker_id: int) -> Copy:
@@ -161,8 +165,8 @@ class PartitionGhost:
         self.committed.append(batch)
 
     def shift(self, copy: Copy) -> int:
-        """Return the index of the committed batch that the copy begins with; if negative, the
-        number of batches that it has before the first."""
+        """Return the index of the committed batch with which the copy begins. If negative, the
+        number of batches that the copy has before the first committed one."""
         if not copy.batches:
             return 0
         begins = copy.batches[0].base
@@ -172,7 +176,8 @@ class PartitionGhost:
         return self.index.get(begins, 0)
 
     def beyond(self, copy: Copy) -> list[CommittedBatch]:
-        """Return the committed batches below the copy's start that it was not allowed to remove."""
+        """Return the committed batches below the copy's start that the copy was not allowed to
+        remove."""
         first = max(self.start, copy.begins)
         return [one for one in self.committed if first <= one.base and one.last < copy.start]
 
@@ -190,7 +195,8 @@ class PartitionGhost:
         return kept
 
     def cut(self, count: int) -> list[CommittedBatch]:
-        """An unclean election kept only so many committed batches; the rest is lost."""
+        """Keep the first `count` committed batches after an unclean election. The others are lost;
+        return them."""
         for copy in self.copies.values():
             copy.same = min(copy.same, max(count - self.shift(copy), 0))
         gone = self.committed[count:]
@@ -207,17 +213,18 @@ class PartitionGhost:
         return gone
 
     def joined(self, broker_id: int, broker_epoch: int, *, leads: bool) -> None:
-        """Note that a broker joined the ISR. By following it has all data again; a leader from the
-        ELR may not. A broker that lost data while its proposal was on its way still counts as
-        lossy: it joins as a lifetime that is over, and may lead at once if a move ends with that.
-        """
+        """Record that a broker joined the ISR. By following it has all data again; a leader from
+        the ELR may not have it. A broker that lost data while it was being proposed still counts as
+        lossy: it joins with the broker epoch of an earlier lifetime, and may lead at once if a move
+        ends with that."""
         if self.lossy_lives.get(broker_id) == broker_epoch:
             self.lossy_open[broker_id] = None
         elif not leads:
             self.lossy_open.pop(broker_id, None)
 
     def keep(self, replicas: tuple[BrokerId, ...]) -> None:
-        """Forget the losses of brokers that are no replicas any more: they delete their copies."""
+        """Forget the losses of brokers that are no longer replicas, since they delete their
+        copies."""
         self.lossy_open = {b: None for b in self.lossy_open if BrokerId(b) in replicas}
 
     def note_producer(self, batch: CommittedBatch) -> None:

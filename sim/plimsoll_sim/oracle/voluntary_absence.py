@@ -1,12 +1,12 @@
-"""The arbiter's promise: nothing that was done on purpose takes an ISR below its min ISR.
+"""Checks the controller's promise that no voluntary action takes an ISR below min ISR.
 
-Called with every committed record.  A restart is granted only where enough stay in sync without the
-broker and without all brokers that are away by grant; and as long as no fault happens, the
-partition stays at its min ISR: a broker with a grant may leave at any time, moves may begin, end
-and be cancelled meanwhile.  Once another broker leaves, or the min ISR is changed, nothing is
-promised until all the partition's grants are over.  Partitions that can spare no broker are
-exempt; they are interrupted, by policy.  Nor may a revision take two brokers before one has come
-back with it.
+Called with every committed record. A restart is granted only if every partition of the broker keeps
+min ISR in-sync replicas without this broker and without all brokers that are restarting by a grant.
+As long as no fault happens, the partition then stays at min ISR, even if moves begin, end and are
+cancelled meanwhile. Once another broker leaves, or min ISR is changed, nothing is promised until
+all grants that concern the partition are over. Partitions that can spare no broker are exempt; the
+policy allows to interrupt them. Two brokers may not restart into the same revision at once before
+one broker has come back with it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from plimsoll_core.cluster.records import Record, RestartGranted
 
 
 class Absences:
-    """One for a world's metadata.  `excused`: partitions about which nothing is promised now."""
+    """Checks the restarts of one world. `excused`: partitions about which nothing is promised
+    now."""
 
     def __init__(self) -> None:
         self.excused: set[PartitionKey] = set()
         self.granted = 0
 
     def follow(self, before: ClusterImage, after: ClusterImage, record: Record) -> str | None:
-        """A sentence when the promise is broken."""
+        """Check one committed record. Return a sentence if it breaks the promise, else None."""
         if isinstance(record, RestartGranted):
             return self._grant(before, after, record)
         if after.grants is not before.grants:

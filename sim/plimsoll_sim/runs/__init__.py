@@ -1,1 +1,3 @@
-"""Random runs: their options, profiles, outcome, many of them, and fewer faults that still fail."""
+"""Random runs: drawing their options, profiles, results, runs of many seeds, and shrinking a
+failing run.
+"""

@@ -1,7 +1,7 @@
-"""Draws what one run is like from its seed.
+"""Draws the options of one run from its seed.
 
-Each run leaves some faults out altogether (swarm testing): a rare combination is not drowned by
-the common ones; others have a profile (`profiles`).  Everything that was drawn is printed.
+Each run leaves some faults out altogether (swarm testing), so that rare combinations occur; other
+runs have a profile (`profiles`). Everything that was drawn is printed.
 """
 
 from __future__ import annotations
@@ -15,31 +15,33 @@ from plimsoll_sim.faults.fault_table import TABLE
 from plimsoll_sim.runs.profiles.profile_table import DRAWN, PROFILES
 
 RARE_SHARE = 0.06
-"""The share of runs without a profile that include a rare fault."""
+"""Share of runs without a profile that include a rare fault."""
 CLIENT_TOPIC_SHARE = 0.4
 GROUPS_SHARE = 0.25
-"""The share of runs with groups, of those that could have them and have a profile that does not
-ask for them, or none."""
+"""Share of runs with groups among the runs that could have groups and have no profile that asks for
+them."""
 DELETES_SHARE = 0.3
-"""The share of runs with committers in which these sometimes delete their groups."""
+"""Share of runs with committers in which the committers sometimes delete their groups."""
 EXPIRY_SHARE = 0.2
-"""The share of runs with added groups in which offsets expire, if no clock steps."""
+"""Share of runs with added groups in which offsets expire, if no clock steps."""
 OFFSETS_KEPT_MS = (1_000, 3_000)
 BUSY_SHARE = 0.3
-"""The share of runs in which long work in an event loop is cut up."""
+"""Share of runs in which long work in an event loop is divided into slices."""
 SLICES_END = (0.02, 0.7)
 CLIENT_TOPIC_FAULT = ("change_client_topic", 15)
 DELETIONS_SHARE = 0.3
-"""The share of runs without a profile in which a client deletes what an ELR member still has."""
+"""Share of runs without a profile in which a client deletes records that a member of an ELR still
+has."""
 DELETIONS_FAULT = ("delete_beside_elr", 10)
 FORK_SHARE = 0.04
-"""The share of runs without a profile in which etcd is restored behind the back of one broker."""
+"""Share of runs without a profile in which etcd is restored to a state older than the metadata of
+one broker."""
 FORK_FAULT = ("restore_etcd_behind_broker", 3)
 FEW_SHARE = 0.3
-"""The share of runs in which a connection remembers hardly any refused batch."""
+"""Share of runs in which a connection remembers hardly any refused batch."""
 LOST_FILES_SHARE = 0.5
-"""The share of the runs with compacted topics, but without a profile that was asked for, in which
-files are lost, too."""
+"""Share of runs with compacted topics, and without a requested profile, in which files are lost
+too."""
 LOST_FILES_FAULTS = (("lose_file", 12), ("kill_broker", 3))
 LATENCIES_US = (
     LatencyUs(50, 500),

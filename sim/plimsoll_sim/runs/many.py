@@ -1,4 +1,4 @@
-"""Many seeds, over several processes, with a progress bar and a summary."""
+"""Runs many seeds in several processes, with a progress bar and a summary."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from plimsoll_sim.runs.run import EXIT_CODES, Result, run
 
 SHOWN_MAX = 10
 RUNS_OF_A_WORKER = 20
-"""A run leaves about 6 MB behind."""
+"""Number of runs after which a worker process is replaced. A run leaves about 6 MB behind."""
 
 
 class RunKind(NamedTuple):
-    """The length of each run, and the profile of all; None: as their seeds choose."""
+    """Number of steps of each run, and the profile of all runs; None: as their seeds choose."""
 
     steps: int
     profile: str | None = None
 
 
 def run_for(seconds: float, kind: RunKind, jobs: int) -> int:
-    """Run new seeds, from one that the clock chooses, until the time is up."""
+    """Run new seeds, from one that the clock chooses, for `seconds`. Return the exit code."""
     first = time.time_ns() // 1_000_000
     print(f"seeds from {first} on")
     return run_many(range(first, first + 10_000_000), kind, jobs, seconds_max=seconds)
@@ -38,11 +38,9 @@ def run_for(seconds: float, kind: RunKind, jobs: int) -> int:
 def run_many(
     seeds: Sequence[int], kind: RunKind, jobs: int, *, seconds_max: float | None = None
 ) -> int:
-    """Runs every seed, or as many as there is time for; the exit code is the worst outcome's.
-
-    A failure is printed when it happens, and SIGINT ends with the summary of what was done: hours
-    of seeds must not be lost to an early end.
-    """
+    """Run every seed, or as many as `seconds_max` allows. Return the exit code of the worst
+    outcome. A failure is printed when it happens, and SIGINT ends with a summary of the runs so
+    far, so that hours of runs are not lost."""
     began = time.monotonic()
     done = 0
     outcomes: Counter[str] = Counter()
@@ -86,8 +84,8 @@ def _line(result: Result) -> str:
 
 
 def _results(seeds: Sequence[int], kind: RunKind, jobs: int) -> Iterator[Result]:
-    """Run the seeds in worker processes, even for one job, so that what runs leave behind ends
-    with them."""
+    """Run the seeds in worker processes and yield the results. Workers are used even for one job,
+    so that memory left by runs is freed with them."""
     work = partial(_small, kind=kind)
     gc.freeze()  # so that no worker copies it
     context = multiprocessing.get_context("fork")
@@ -96,7 +94,8 @@ def _results(seeds: Sequence[int], kind: RunKind, jobs: int) -> Iterator[Result]
 
 
 def _begin_a_worker() -> None:
-    """SIGINT is the parent's.  Nothing is collected: what is left behind ends with the worker."""
+    """Ignore SIGINT, which the parent handles, and switch off garbage collection: a worker's memory
+    is freed when it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()
 

@@ -1,4 +1,6 @@
-"""One run: come up, live through faults, heal, settle; and what came of it."""
+"""Simulates one run (start the cluster, strike with faults, heal, wait until it converges) and
+returns its result.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,14 @@ from plimsoll_sim.oracle.partition_ghost import Violation
 from plimsoll_sim.runs.drawn_options import draw, losing_files
 
 COMPACTED_SHARE = 0.1
-"""The share of runs with compacted topics, of those that could have them."""
+"""Share of runs with compacted topics among the runs that could have them."""
 ALL_PATIENCE = Patience()
 EXIT_CODES = {"held": 0, "safety": 10, "liveness": 11, "crash": 12}
 
 
 @dataclass(kw_only=True)
 class Result:
-    """`sentence` is empty when all predicates held."""
+    """Result of a run. `sentence`: the failure; empty if all predicates held."""
 
     seed: int
     outcome: str = "held"
@@ -52,7 +54,7 @@ class Result:
 
 
 class _Virtual(logging.Formatter):
-    """Log lines with virtual time."""
+    """Formats log lines with virtual time."""
 
     def __init__(self, world: World) -> None:
         super().__init__("%(name)s %(message)s")
@@ -82,11 +84,9 @@ def run(
     only: frozenset[int] | None = None,
     patience: Patience = ALL_PATIENCE,
 ) -> Result:
-    """Run one seed and return the result; failures are in it.
-
-    `only`: the numbers of the faults that happen. `profile`: one of `PROFILES`, None: as the seed
-    chooses. `patience`: the time to converge once faults end.
-    """
+    """Run one seed for `steps` steps, and return the result; failures are in it. `only`: the
+    numbers of the faults that happen. `profile`: one of `PROFILES`, None: as the seed chooses.
+    `patience`: the time to converge once faults have ended."""
     rng = random.Random(seed)
     options = draw(rng, profile)
     entropy = rng.getrandbits(64)
@@ -104,9 +104,10 @@ def run(
 
 @contextmanager
 def alone(world: World, *, logs: bool = False) -> Iterator[None]:
-    """The interpreter is this world's: its clock, its chance, its log lines among its events, and
-    nothing collected meanwhile.  The world is over at the end of it, and collected, unless its
-    caller collects nothing either."""
+    """Use the interpreter for this world alone, within the context: its clock and randomness are
+    installed, its log lines become events of the run, and garbage is not collected. At the end the
+    world is closed, and collected unless the caller has switched garbage collection off. `logs`:
+    True if log lines are wanted."""
     root = logging.getLogger()
     handler = _IntoEvents(world) if logs else None
     if handler is not None:
@@ -201,8 +202,9 @@ def _up(world: World) -> bool:
 
 
 def _bury(world: World, *, collect: bool) -> None:
-    """Collect the coroutines that will never go on; their warnings mean nothing. Each runs its
-    `finally` first, which may wait for something: on the loop of their world."""
+    """End the world and collect its coroutines, without warnings about those that never ran. Each
+    runs its `finally` first, which may wait for something, so the world's event loop is installed
+    meanwhile."""
     loop = world.loop
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:

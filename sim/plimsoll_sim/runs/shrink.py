@@ -1,7 +1,7 @@
 """Shrinks a failing run: leaves out as many of its faults as it can.
 
-Delta debugging over the numbers of the faults.  Each fault keeps its own random numbers, so the
-others stay what they were, though the moments between them shift.
+This is delta debugging over the numbers of the faults. Each fault has random numbers of its own, so
+leaving some out does not change the others, only the times between them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ TRIALS_MAX = 300
 
 
 def shrink(seed: int, steps: int, profile: str | None = None) -> frozenset[int]:
-    """A smaller set of faults with which the run still fails in the same way."""
+    """Return the numbers of a smaller set of faults with which the run still fails in the same
+    way."""
     console = Console(stderr=True)
     whole = run(seed, steps, profile=profile)
     if not whole.sentence:

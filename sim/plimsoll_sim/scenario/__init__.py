@@ -1,5 +1,5 @@
 """Named scenarios: text files of commands, each with the output that it must have.
 
-`script` reads the files, `stage` is a simulated cluster without chance, the `…_verbs` act on it,
-`rendering` prints its state, `runner` plays a file and compares the output.
+`script` reads the files, `stage` is a simulated cluster without randomness, the commands in
+`…_verbs` act on it, `rendering` prints its state, `runner` plays a file and compares the output.
 """

@@ -1,4 +1,4 @@
-"""Verbs for what clients do: produce, send again, read, ask."""
+"""Commands of scenarios for clients: produce, send again, read, ask."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ ADMIN_PATIENCE = "20s"
 
 
 def _target(stage: Stage, words: Words, at: TopicPartition) -> str:
-    """The named broker, or the leader."""
+    """Return the broker that the command names, else the partition's leader."""
     name = words.option("to", "")
     return stage.broker(name).name if name else stage.leader(at)
 
 
 def _sent(stage: Stage, batches: list[SentBatch], host: str, patience: str) -> list[str]:
-    """Send them, one after another on one connection; their answers as far as they come in time."""
+    """Send the batches one after another on one connection. Return their answers, as far as they
+    come within `patience`."""
     for batch in batches:
         batch.by.produce(batch, host)
     stage.waited(lambda: all(batch.answer is not None for batch in batches), microseconds(patience))

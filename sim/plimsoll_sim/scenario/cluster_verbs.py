@@ -1,4 +1,4 @@
-"""Verbs that set the scene, let time pass, and say how things are."""
+"""Commands of scenarios that set up the cluster, let time pass, and show or check its state."""
 
 from __future__ import annotations
 

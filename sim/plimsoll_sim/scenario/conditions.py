@@ -1,14 +1,10 @@
 """Conditions that a scenario waits for or requires: fields of a partition or of a broker.
 
-leader=2 isr=2,3         the partition orders-0, as committed
-    orders-1 LE=3            another partition
-    1 hw=4 role=leader       broker 1, and what it has of orders-0
-    3 orders-1 end=5         broker 3 and orders-1
-    held                     a message is kept back
-    kept                     a write to the API server is on its way
-    operator 1               operator 1 leads
-    renewed                  no certificate, and no authority, is being replaced
-    clients-authority signs  it is new, announced, or signs while the one before is believed
+leader=2 isr=2,3 the partition orders-0, as committed orders-1 LE=3 another partition 1 hw=4
+role=leader broker 1, and what it has of orders-0 3 orders-1 end=5 broker 3 and orders-1 held a
+message is held back kept a write to the API server is on its way operator 1 operator 1 leads
+renewed no certificate, and no authority, is being replaced clients-authority signs it is new,
+announced, or signs while the one before is believed
 
 Besides `=` there is `!=`, and `>=` for numbers.
 """

@@ -1,4 +1,6 @@
-"""Verbs for what goes wrong: processes, disks, links, messages, operators and their API server."""
+"""Commands of scenarios for faults: of processes, disks, links, messages, operators and their API
+server.
+"""
 
 from __future__ import annotations
 
@@ -316,7 +318,8 @@ def api(stage: Stage, words: Words) -> list[str]:
 
 
 def _keep(stage: Stage, words: Words, what: str) -> list[str]:
-    """Keep writes of an operator, or report how often kept writes were carried out and refused."""
+    """Hold back writes of an operator, or report how many held writes were carried out and
+    refused."""
     weather, server = stage.world.weather, stage.world.api_server
     process = stage.operator(words.take("an operator")).process
     if process is None:

@@ -1,7 +1,7 @@
-"""Loaded dice: in a scenario nothing happens by chance.
+"""Replacement of randomness by fixed choices, so that nothing in a scenario happens by chance.
 
-Every time is the least that it can be, nothing is split or lost, and a power cut leaves as much as
-the scenario says.
+Every duration is the least possible one, no data is split or lost, and a power cut leaves as much
+as the scenario states.
 """
 
 from __future__ import annotations
@@ -17,11 +17,9 @@ ALL = 2**62
 
 
 class Chosen(PowerCut):
-    """Leaves this many unsynced bytes and changes of a directory.
-
-    The last `zeros` of a file's bytes are zeros. `uncut`: unsynced truncations come undone.
-    `back`: all changes of names with this ending come undone; other names follow `entries`.
-    """
+    """A power cut that leaves the stated number of unsynced bytes and of changes of a directory.
+    The last `zeros` of a file's bytes are zeros. `uncut`: unsynced truncations are undone. `back`:
+    all changes of names with this ending are undone; changes of other names follow `entries`."""
 
     def __init__(
         self, *, content: int, entries: int, zeros: int = 0, uncut: bool = False, back: str = ""
@@ -50,7 +48,8 @@ class Chosen(PowerCut):
 
 
 class Dice(random.Random):
-    """Loaded dice. Bits stay seeded, since some names must differ."""
+    """A random generator that always makes the least choice. Bits stay seeded, since some names
+    must differ."""
 
     def random(self) -> float:
         return 0.999_999

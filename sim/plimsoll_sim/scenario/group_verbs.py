@@ -1,4 +1,6 @@
-"""Verbs for groups and their members: commit or ask for an offset, delete a group, join, die."""
+"""Commands of scenarios for groups and their members: commit or fetch an offset, delete a group,
+join, die.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ FIND_US = 20_000_000
 
 
 async def _find(actor: Actor, host: str, group: str) -> list[str]:
-    """The coordinator's host, as this broker knows it."""
+    """Return the coordinator's host, as this broker knows it, in a list; [] if it does not
+    answer."""
     try:
         connection = await actor.connected(host)
         values = {"key_type": 0, "coordinator_keys": [group]}
@@ -43,7 +46,7 @@ async def _find(actor: Actor, host: str, group: str) -> list[str]:
 
 
 def host_of(stage: Stage, actor: Actor, words: Words, group: str) -> str:
-    """The broker that is named, or the coordinator, once there is one."""
+    """Return the broker that the command names, else the group's coordinator, once there is one."""
     named = words.option("to", "")
     if named:
         return stage.broker(named).name

@@ -1,7 +1,7 @@
-"""Messages kept back on their way: by kind, sender and receiver, until a verb releases them.
+"""Holds messages back in the network, by kind, sender and receiver, until a command releases them.
 
-Watches every connection of the network, knows requests by their api key and replies by their
-request. Later messages on the same connection wait behind a held one.
+It reads every connection of the network, and recognises requests by their API key and replies by
+their request. Later messages on the same connection wait behind a held one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ Frame = bytes | bytearray | memoryview
 
 
 class HeldMessage(NamedTuple):
-    """`kind`: a Kafka API's or a control request's name, with `-reply` for its answer."""
+    """Which messages to hold back. `kind`: a Kafka API's or a control request's name, with `-reply`
+    for its answer."""
 
     kind: str
     source: str
@@ -36,7 +37,7 @@ class HeldMessage(NamedTuple):
 
 @dataclass(slots=True)
 class _Side:
-    """The messages that one end of a connection sent; `asked`: its unanswered requests."""
+    """The messages that one side of a connection has sent. `asked`: its unanswered requests."""
 
     framer: Framer = field(default_factory=lambda: Framer(FRAME_BYTES_MAX))
     asked: dict[int, str] = field(default_factory=dict)
@@ -45,7 +46,7 @@ class _Side:
     spoken: bool = False
 
     def heard(self, data: bytes) -> None:
-        """Receive sent data. Simulated TLS is readable here."""
+        """Read data that was sent. Simulated TLS is readable here."""
         if not self.spoken:
             self.spoken = True
             self.records = Records() if data[0] in RECORDS else None
@@ -55,7 +56,8 @@ class _Side:
 
 
 class Taps:
-    """`keeps` is called by the network with everything that is sent."""
+    """Reads all messages of a network and holds some back. The network calls `keeps` with
+    everything that is sent."""
 
     def __init__(self, network: Network, named: Named) -> None:
         self._network = network
@@ -76,7 +78,8 @@ class Taps:
                 self._network.release(end)
 
     def lose(self, holds: Iterable[HeldMessage]) -> None:
-        """The connections on which they hold something break: it never arrives."""
+        """Break the connections on which these holds hold back messages, which then never
+        arrive."""
         for end in self._let_go(holds):
             end.held.clear()
             end.process.call(end.abort)
@@ -93,7 +96,7 @@ class Taps:
         return list(ends)
 
     def keeps(self, end: End, what: Any) -> bool:
-        """Return True if something that an end sends is to wait."""
+        """Return True if something that a side of a connection sends must be held back."""
         if not isinstance(what, bytes):
             return False
         source, target = end.process.host, end.peer.process.host
@@ -107,7 +110,7 @@ class Taps:
         return kept
 
     def _kinds(self, end: End, data: bytes) -> list[str]:
-        """The messages that end in these bytes."""
+        """Return the kinds of the messages that end in these bytes."""
         mine = self._sides.setdefault(end, _Side())
         theirs = self._sides.setdefault(end.peer, _Side())
         mine.heard(data)

@@ -1,4 +1,6 @@
-"""Verbs about certificates of brokers and about impostors: replace, steal, use stolen ones."""
+"""Commands of scenarios about brokers' certificates and about impostors: replace, steal, and use
+stolen ones.
+"""
 
 from __future__ import annotations
 

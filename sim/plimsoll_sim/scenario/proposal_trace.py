@@ -15,7 +15,7 @@ from plimsoll_wire import control
 from plimsoll_wire.replication import decode_fetch
 
 Named = Callable[[UUID, int], str]
-"""Returns a partition's name."""
+"""Function that returns a partition's name."""
 
 
 def proposals(sender: str, frame: bytes, named: Named) -> list[str]:
@@ -51,7 +51,7 @@ def answers(receiver: str, frame: bytes, named: Named) -> list[str]:
 
 
 def fetched(sender: str, receiver: str, frame: bytes, named: Named) -> list[str]:
-    """The parts of a leader's reply that are no plain yes."""
+    """Describe the parts of a leader's Fetch reply that report an error or a divergence."""
     number = int.from_bytes(frame[:4], "big")
     told: list[str] = []
     reply = decode_fetch(memoryview(frame), number)

@@ -1,6 +1,7 @@
-"""Renders a stage as text: what is committed, and what each broker has and believes.
+"""Renders a stage as text: the committed state, and each broker's state and metadata.
 
-`partition_fields` and `broker_fields` are what conditions compare; the texts are made of them.
+Conditions compare the values of `partition_fields` and `broker_fields`; the texts are made from
+them.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def _change(record: PartitionsChanged) -> str:
 
 
 def committed(stage: Stage, at: TopicPartition) -> list[str]:
-    """The committed log, and what an unclean election took away from it."""
+    """Return the committed log, and the batches that an unclean election removed from it."""
     ghost = stage.world.ghost.by_name[at]
     told = _batches(ghost.committed, None)
     lost = "".join(f"  lost {ident.decode()}" for ident in ghost.lost if ident not in ghost.idents)
@@ -129,7 +130,7 @@ def terms(stage: Stage) -> list[str]:
 
 
 def messages(stage: Stage) -> list[str]:
-    """Return the messages overheard since the last call."""
+    """Return the messages that were sent since the last call."""
     told, stage.taps.overheard = stage.taps.overheard, []
     return told
 
@@ -233,7 +234,8 @@ def epochs(stage: Stage, host: BrokerHost, at: TopicPartition) -> list[str]:
 
 
 def log(stage: Stage, host: BrokerHost, at: TopicPartition) -> list[str]:
-    """A line with its log; what stands before the bar is committed as far as it knows."""
+    """Return a line with a broker's log. Batches before the bar are committed as far as the broker
+    knows."""
     found = hosted(stage, host, at)
     if found is None:
         return [f"{host.id}  {process(host):<8}  {'':12}  {_on_disk(host, at)}".rstrip()]
@@ -256,7 +258,7 @@ def logs(stage: Stage, at: TopicPartition, only: list[str]) -> list[str]:
 
 
 def files(host: BrokerHost, at: TopicPartition) -> list[str]:
-    """The segments and producer snapshots of a partition; numbers without their zeros."""
+    """Return the names of a partition's segments and producer snapshots, without leading zeros."""
     folder = host.volume.find(Path(DATA) / f"{at}")
     entries = sorted(folder.entries) if isinstance(folder, Folder) else []
     names = [name.lstrip("0") for name in entries if name.endswith((".log", ".snapshot"))]
@@ -274,7 +276,7 @@ def _on_disk(host: BrokerHost, at: TopicPartition) -> str:
 
 
 def _held(log: Log) -> list[CommittedBatch]:
-    """An open log's batches; a read ends with a segment."""
+    """Return the batches of an open log. One read ends at the end of a segment."""
     found: list[CommittedBatch] = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:
@@ -287,7 +289,7 @@ def _held(log: Log) -> list[CommittedBatch]:
 
 
 def _parsed(data: bytes | memoryview) -> list[CommittedBatch]:
-    """The batches from the start on, as far as they are whole."""
+    """Return the batches from the start of the data on, as far as they are complete."""
     found: list[CommittedBatch] = []
     at = 0
     for header in _whole(data):
@@ -308,12 +310,13 @@ def _whole(data: bytes | memoryview) -> Iterator[BatchHeader]:
 
 
 def _named(ident: bytes) -> str:
-    """A coordinator's batch says how many records it has."""
+    """Return the name of a batch; for a coordinator's batch, the number of its records."""
     return f"[{len(records_in(ident))}]" if is_coordinators(ident) else ident.decode()
 
 
 def _batches(batches: list[CommittedBatch], high_watermark: int | None) -> str:
-    """Each with its offsets, after the leader epoch where that changes."""
+    """Return the names of the batches with their offsets, and the leader epoch wherever it
+    changes."""
     words: list[str] = []
     epoch, barred = None, high_watermark is None
     for batch in batches:

@@ -1,6 +1,6 @@
-"""Faults of several steps, one a module, each of which waits for what the step before led to.
+"""Faults of several steps, one in each module. Each step waits for the effect of the previous one.
 
-What takes three rare faults in the right order, and within a session, never comes by chance.  A
-script only picks its brokers and its moments by chance; whatever else goes on may spoil it.  Each
-module's `strike` picks, starts the script and returns at once.
+A situation that needs three rare faults in the right order, within one session, practically never
+arises by chance. A script chooses only its brokers and its times by chance; other faults may spoil
+it. Each module's `strike` chooses, starts the script and returns at once.
 """

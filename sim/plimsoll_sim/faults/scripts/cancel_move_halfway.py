@@ -1,6 +1,7 @@
-"""A move is cancelled when half of its target is in sync and half of its source is gone.
+"""Cancels a move when half of its target replicas are in sync and half of its source replicas are
+gone.
 
-The replica that joined holds what was acknowledged since, and is down.
+The replica that joined, which holds the records acknowledged since, is down at that time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""A leader's proposal of a follower, or its answer, is delayed until something overtakes it."""
+"""Delays a leader's proposal to add a follower to the ISR, or the answer, until a later event
+overtakes it.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,9 @@ OVERTAKEN_BY: tuple[By, ...] = ("its stop", "its death", "its next life", "min I
 
 
 class Proposal(NamedTuple):
-    """The leader, the broker it is made to propose, and the event that overtakes the proposal: an
-    action of the follower, another min ISR, or the proposal's own metadata before its answer."""
+    """A proposal to delay: the partition, its leader, the broker that the leader is made to
+    propose, and the event that overtakes the proposal: an action of the follower, another min ISR,
+    or the proposal's own metadata before its answer."""
 
     key: PartitionKey
     leader: BrokerHost

@@ -1,7 +1,7 @@
-"""A client deletes records while a replica that may be elected cleanly is away.
+"""A client deletes records while a replica that may be elected cleanly is down.
 
-The followers stop cleanly, and the last ones leave an ISR that is below its minimum: they are in
-the ELR.  Then the leader goes, and they come back first.
+The followers stop cleanly. The last ones leave an ISR that is below min ISR, so they are in the
+ELR. Then the leader goes down, and they come back before it.
 """
 
 from __future__ import annotations

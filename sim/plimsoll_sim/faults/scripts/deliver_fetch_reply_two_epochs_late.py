@@ -1,6 +1,7 @@
-"""A leader's reply that says where to truncate arrives when its follower's log is long refilled.
+"""Delivers a leader's reply, which tells the follower where to truncate, when the follower has long
+since refilled its log.
 
-The follower follows that leader in another partition, too, so their connection stays open.
+The follower also follows that leader in another partition, so their connection stays open.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from plimsoll_sim.faults.observed_partitions import log_end
 from plimsoll_sim.hosts.brokers import BrokerHost
 
 COMMITTED_BEYOND = 3
-"""The number of records committed beyond the stale truncation before the reply arrives."""
+"""Number of records that are committed beyond the outdated truncation offset before the reply
+arrives."""
 
 
 def strike(context: FaultContext, rng: random.Random) -> str | None:

@@ -1,4 +1,6 @@
-"""A fetch that a follower sent before it lost power arrives once it has registered again."""
+"""Delivers a follower's fetch, sent before the follower lost power, after it has registered
+again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Two replicas lead in turn, each writes without the other, and the second follows the first."""
+"""Two replicas lead in turn; each writes without the other, and then the second follows the
+first.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A replica with a log end below the others' log start is named leader, uncleanly.
+"""Elects, uncleanly and by name, a replica with a log end below the others' log start.
 
-Retention or a client's DeleteRecords moves the start.  The others come back, follow the new leader,
-and restart again.
+Retention, or a client's DeleteRecords, raises the others' log start. They come back, follow the new
+leader, and restart again.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def _script(
 
 
 def _delete_most(context: FaultContext, key: PartitionKey, leader: BrokerHost) -> None:
-    """A client deletes most of what is left, perhaps: then only a checkpoint tells of it."""
+    """Perhaps delete most of the remaining records, as a client: then only a checkpoint holds the
+    new log start."""
     world, rng = context.world, context.rng
     hosted, ghost = leader.hosted(key), world.ghost.partitions.get(key)
     if hosted is None or ghost is None or hosted.replica.leader is None:
@@ -114,7 +115,7 @@ def _led_by_the_last(context: FaultContext, key: PartitionKey, behind: BrokerHos
 
 
 def _name_leader(context: FaultContext, key: PartitionKey, host: BrokerHost) -> Script:
-    """An administrator names the leader, in the Topic object, once there is none."""
+    """Name the leader in the Topic object, as an administrator, once the partition has none."""
     world = context.world
     for _ in range(NAMED_TIMES_MAX):
         yield Wait(lambda: observed_partitions.leads(world, key, host), 500)

@@ -1,7 +1,8 @@
 """Elects a leader with a high watermark below what its predecessor committed.
 
-The predecessor drops a follower that it cannot reach, commits without it and is killed; the others
-do not know yet how far that was, and reach the dropped follower before they reach each other.
+The predecessor drops a follower that it cannot reach from the ISR, commits without it and is
+killed. The other followers do not know yet up to where records were committed, and reach the
+dropped follower before they reach each other.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def _script(context: FaultContext, key: PartitionKey) -> Script:
 
 
 def _kill_leader(context: FaultContext, leader: BrokerHost, dropped: BrokerHost) -> Script:
-    """Let clients, but not the next leaders, learn how far the log is committed."""
+    """Let clients learn the high watermark, but not the next leaders; then kill the leader."""
     world, network = context.world, context.world.network
     heirs = [one.name for one in world.brokers.values() if one not in (leader, dropped)]
     slow = [(one, to) for one in heirs for to in (*heirs, dropped.name) if one != to]

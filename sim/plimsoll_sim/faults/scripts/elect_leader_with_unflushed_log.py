@@ -1,6 +1,7 @@
 """A follower with a slow disk is elected when its leader is killed, and then loses power.
 
-What was acknowledged must be on its disk nevertheless where every batch is flushed.
+If every batch is flushed before it is acknowledged, acknowledged records must be on the new
+leader's disk nevertheless.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A leader's disk fills, and has room again, while the answer to its proposal is held up.
+"""Fills a leader's disk, and frees it again, while the answer to the leader's proposal is delayed.
 
-The proposal is committed.  The leader goes on in its epoch, and must still count the replica that
-it proposed.
+The proposal is committed. The leader continues in its leader epoch, and must still count the
+replica that it proposed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Between two lives of a broker a log loses its first files, a file, or whole batches at its end.
+"""Removes parts of a log while its broker is down: its first files, one file, or whole batches at
+its end.
 
-What is left contradicts nothing.  After a clean stop, what the stop noted says that there was more;
-after any other end the log is cut where anything is missing, unless those are its first files: only
-where it was noted to begin tells of them (docs/design/005-complete-logs.md).
+The remaining files are consistent. After a clean stop, the stop's marker shows that there was more.
+After any other end the log is truncated at the first gap. If its first files are missing, only the
+stored log start shows it (docs/design/005-complete-logs.md).
 """
 
 from __future__ import annotations
@@ -93,7 +94,8 @@ def _damage(
 
 
 def _sizes(data: bytes) -> list[int]:
-    """Return the sizes of the whole batches; the file may end in one that a power cut tore."""
+    """Return the sizes in bytes of the whole batches in a file. The file may end in a batch that a
+    power cut tore."""
     sizes: list[int] = []
     with suppress(BatchError):
         # Those before the torn one stay.

@@ -1,6 +1,7 @@
-"""A leader is replaced and elected again while clients still wait for a record of its first epoch.
+"""Replaces a leader and elects it again while clients still wait for a record of its first leader
+epoch.
 
-The record is gone by then, and others are committed in its place.
+By then that record is gone, and others are committed in its place.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A leader is replaced by a replica that lags, and elected again when that one is killed.
+"""Replaces a leader by a lagging replica, kills that one, and elects the first leader again.
 
-It learns of both elections at once.
+The first leader learns of both elections at once.
 """
 
 from __future__ import annotations

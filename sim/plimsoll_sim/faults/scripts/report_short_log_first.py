@@ -1,4 +1,4 @@
-"""Lets the one of the last two in-sync replicas that lost data report its log first."""
+"""Of the last two in-sync replicas, lets the one that lost data report its log first."""
 
 from __future__ import annotations
 

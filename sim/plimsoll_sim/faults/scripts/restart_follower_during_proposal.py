@@ -1,7 +1,9 @@
-"""A follower restarts, without its data, while its leader's proposal of it is under way.
+"""Restarts a follower without its data while its leader's proposal to add it to the ISR is in
+progress.
 
-The leader loses its controllers before it can send the proposal; the follower is back before they
-are.  So the proposal names an earlier broker epoch, and so do fetches that arrive late.
+The leader loses its connection to the controllers before it can send the proposal; the follower is
+back before that connection is. So the proposal names an earlier broker epoch of the follower, and
+so do fetches that arrive late.
 """
 
 from __future__ import annotations

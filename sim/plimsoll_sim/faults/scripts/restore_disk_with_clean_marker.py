@@ -1,4 +1,6 @@
-"""The last replica in sync gets its disk of an earlier clean stop back, with the marker of it."""
+"""Gives the last in-sync replica its disk of an earlier clean stop back, with the marker of that
+stop.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""Etcd is restored to a state before what one broker knows, while no other process knows it.
+"""Restores etcd to a state that is older than the metadata which one broker, the keeper, has
+applied, while no other process has applied it.
 
-The other brokers were killed before the backup, and the operators end. The log goes on from the
-backup until a snapshot covers what that broker holds, under a controller of an epoch that the
-broker may know already. Then the broker comes back. The new history is a legitimate one, in which
-records may be lost, so nothing but the broker's metadata is checked any more, and no other fault
-strikes.
+The other brokers were killed before the backup, and the operators end. The log continues from the
+backup until a snapshot covers the offset that the keeper has reached, under a controller with an
+epoch that the keeper may know already. Then the keeper comes back. The new history is a legitimate
+one, in which records may be lost. So from then on only the keeper's metadata is checked, and no
+other fault strikes.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from plimsoll_sim.faults.fault_context import FaultContext, Script, Wait, pause
 from plimsoll_sim.hosts.brokers import BrokerHost
 
 TERMS_MAX = 2
-"""The most terms that begin between the backup and the restore."""
+"""Maximum number of terms that begin between the backup and the restore."""
 OTHERS_SHARE = 0.3
-"""How often the other brokers follow the new history before the keeper comes back."""
+"""Probability that the other brokers follow the new history before the keeper comes back."""
 BYTES_PER_SECOND = 1_000_000
 
 
@@ -82,7 +83,7 @@ def _known(keeper: BrokerHost) -> int:
 
 
 def _commit(world: World, number: int) -> None:
-    """Have the controller that leads, if any, commit a record."""
+    """Make the active controller, if there is one, commit a record."""
     change = LimitMovement(bytes_per_second=BYTES_PER_SECOND + number)
     for host in world.operators:
         host.pass_on(change)

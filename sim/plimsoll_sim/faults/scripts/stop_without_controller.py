@@ -1,4 +1,6 @@
-"""A broker stops cleanly while no controller runs, and is back before any controller missed it."""
+"""Stops a broker cleanly while no controller runs, and starts it again before a controller notices
+its absence.
+"""
 
 from __future__ import annotations
 

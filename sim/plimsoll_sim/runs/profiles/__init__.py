@@ -1,1 +1,3 @@
-"""Kinds of runs: which faults take part, and what is drawn for the rest."""
+"""Kinds of random runs: which faults take part, and between which values other options are
+drawn.
+"""

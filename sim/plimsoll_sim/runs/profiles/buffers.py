@@ -1,5 +1,7 @@
-"""Runs in which a kernel takes only so much of what is written to a connection: writers pause, and
-are told when there is room.  Asked for by name, so that all other seeds are what they were."""
+"""Runs in which kernels accept only a limited amount of unread data on a connection, so that
+writers pause and resume. These profiles are used only if they are named, so that all other seeds
+stay the same.
+"""
 
 from __future__ import annotations
 

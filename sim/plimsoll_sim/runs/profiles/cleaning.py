@@ -1,6 +1,7 @@
 """Runs about compacted topics. Their logs are cleaned all the time; in half of them groups, too.
 
-Asked for by name; of the other runs a tenth has compacted topics, too (`runs.run`).
+These profiles are used only if they are named. A tenth of all other runs has compacted topics, too
+(`runs.run`).
 """
 
 from __future__ import annotations
@@ -55,4 +56,5 @@ CLEANING["cleaning and deleting"] = Profile(
         "retention_ms": (None, None, 2_000, 10_000),
     },
 )
-"""Topics with both policies: logs begin later and later, also within what a cleaner took."""
+"""Profile of topics with both policies: log starts rise, also into batches that a cleaner
+removed."""

@@ -1,4 +1,4 @@
-"""Runs about disks and what they hold, descriptors, where logs begin, and impostors."""
+"""Runs about disks and their content, file descriptors, log starts, and impostors."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ _SMALL_SEGMENTS = {
     "think_ms": ((1, 50), (10, 500)),
     "producers": ACKED,
 }
-"""Retention, lags and looks at the disk come soon, within one story."""
+"""Options with which retention, lags and checks of the disk happen soon enough for one story."""
 
 DESCRIPTORS: dict[str, Profile] = {
     "descriptors": Profile(

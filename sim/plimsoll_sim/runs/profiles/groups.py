@@ -1,5 +1,6 @@
-"""Runs about groups: coordinators move, die and come back while offsets are committed, and what
-they wrote is cleaned; and offsets expire."""
+"""Runs about groups: coordinators move, die and come back while offsets are committed, their logs
+are cleaned, and offsets expire.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs about controllers and their log, moves, members, restarts and renamed objects."""
+"""Runs about controllers and their metadata log, moves, members, restarts and renamed objects."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Every profile by its name.  Half of all runs have one, drawn from the seed,
-but for those that are asked for.
+"""All profiles by name. Half of all runs have a profile drawn from their seed, unless one is named.
 
-A profile has faults that need each other come more often together than by chance.  `options` draws
-what it leaves open.
+With a profile, faults that must occur together occur together more often than by chance. `options`
+draws what a profile leaves open.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from plimsoll_sim.runs.profiles.restores import RESTORES
 from plimsoll_sim.runs.profiles.security import SECURITY
 
 DRAWN: dict[str, Profile] = {**REPLICATION, **OPERATIONS, **DISKS}
-"""The profiles that a seed may draw."""
+"""Profiles that a seed may draw."""
 PROFILES: dict[str, Profile] = {
     **DRAWN,
     **CLEANING,

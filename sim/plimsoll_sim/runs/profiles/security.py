@@ -30,8 +30,8 @@ _OPERATORS = {
 
 
 def _with_tenants(**more: tuple[Any, ...]) -> dict[str, tuple[Any, ...]]:
-    """Users do what they may, while that is changed.  `more` stays where it is: a seed draws in
-    this order."""
+    """Return options for a run with users that log in, while their rules are changed. `more`:
+    further options, placed after these, since a seed draws in this order."""
     return {
         **_SECURED,
         "inside": (False, False, True),
