@@ -143,7 +143,7 @@ def _panel(kind: str, width: int | None = None, **fields: Any) -> Panel:
 
 def query(text: str, chosen: tuple[str, ...]) -> str:
     """Return the query in PromQL, with Grafana's variables in it. Raises ValueError if the query
-    matches a label whose values the dashboard does not let a reader choose."""
+    matches a label that the reader of the dashboard cannot choose."""
 
     def matchers(found: re.Match[str]) -> str:
         label = found[1].lower()

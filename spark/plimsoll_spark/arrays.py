@@ -1,4 +1,4 @@
-"""Names for the arrays that the checks work on."""
+"""Type names for the arrays on which the checks work."""
 
 from __future__ import annotations
 

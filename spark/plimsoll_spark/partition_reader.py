@@ -1,10 +1,10 @@
 """Reads a range of offsets of one partition, record by record, and identifies the records that this
 run wrote.
 
-Called in Spark's tasks (`checks`). A plain consumer that checks CRCs; a batch that it cannot read
-ends the range. Waits for brokers that are away, until the time for verifying is over. A log that
-ends below the range is given `SETTLE_S` to show its records, since the high watermark may move
-again only some time after a failover.
+Called in Spark's tasks (`checks`). It is a plain consumer that checks CRCs; a batch that it cannot
+read ends the range. It waits for brokers that are away, until the time for verifying is over. If a
+log ends below the range, it waits up to `SETTLE_S` seconds for more records, since the high
+watermark may move again only some time after a failover.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ SPOILT = frozenset(
         KafkaError.INVALID_MSG,
     }
 )
-"""librdkafka's errors for a batch with a wrong CRC or malformed bytes."""
+"""Error codes of librdkafka for a batch with a wrong CRC or malformed bytes."""
 
 
 class OutOfTime(Exception):
-    """The time for verifying is over, and the range has not been read to its end."""
+    """Raised if the time for verifying is over and the range has not been read to its end."""
 
 
 class Reader:
@@ -58,8 +58,8 @@ class Reader:
         keys: int,
         until_s: float,
     ) -> None:
-        """`login`: settings of librdkafka; `salt`, `keys`: those of the run's records; `until_s`:
-        the wall-clock time at which to give up, in seconds since 1970."""
+        """Create a reader. `login`: settings of librdkafka; `salt`, `keys`: those of the run's
+        records; `until_s`: the wall-clock time at which to give up, in seconds since 1970."""
         self._topic = topic
         self._salt = salt
         self._keys = keys
@@ -146,7 +146,7 @@ class Reader:
 
 
 class Columns:
-    """Collects the records of a range, column by column, in eight bytes a value."""
+    """Collects the records of a range column by column, with eight bytes for each value."""
 
     def __init__(self) -> None:
         self._offset, self._producer, self._sequence, self._key = (array("q") for _ in range(4))
@@ -155,7 +155,7 @@ class Columns:
         return len(self._offset)
 
     def append(self, offset: int, producer: int, sequence: int, key: int) -> None:
-        """Add a record. `producer` -1: this run did not write it."""
+        """Add a record. `producer`: -1 if this run did not write it."""
         self._offset.append(offset)
         self._producer.append(producer)
         self._sequence.append(sequence)

@@ -31,7 +31,8 @@ log = logging.getLogger(__name__)
 
 
 class PublishFailed(RuntimeError):
-    """The texts could not be stored: the destination refused them, or did not answer in time."""
+    """Raised if the texts could not be stored: the destination refused them, or did not answer in
+    time."""
 
 
 class Publisher(Protocol):
@@ -43,7 +44,7 @@ class Publisher(Protocol):
 
 
 class DirectoryPublisher:
-    """Stores each text in a file of a directory."""
+    """Publishes each text as a file in a directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -58,19 +59,19 @@ class DirectoryPublisher:
 
 
 class ConfigMapPublisher:
-    """Stores each text under a key of an existing ConfigMap."""
+    """Publishes each text under a key of an existing ConfigMap."""
 
     def __init__(
         self, namespace: str, name: str, *, server: str, account: Path | None = None
     ) -> None:
-        """`server`: the URL of the API server. `account`: the folder with its token and CA
-        certificate; None: it requires no token."""
+        """Create a publisher. `server`: the URL of the API server. `account`: the folder with its
+        token and CA certificate; None: the API server requires no token."""
         self._url = f"{server}/api/v1/namespaces/{namespace}/configmaps/{name}"
         self._account = account
 
     def put(self, texts: Mapping[str, str], *, within_s: float) -> None:
         """Patch the ConfigMap. An attempt without an answer is repeated, since the patch is
-        idempotent."""
+        idempotent. Raises `PublishFailed`."""
         body = json.dumps({"data": dict(texts)}).encode()
         until_s, wait_s = time.monotonic() + within_s, BACKOFF_S
         while True:

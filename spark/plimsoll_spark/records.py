@@ -25,14 +25,14 @@ _KEY_SPREAD = 0x9E3779B1
 
 
 def salt_of(run: str) -> bytes:
-    """Return the salt of a run, by its id. It makes the hashes of a run differ from those of any
-    other."""
+    """Return the salt of the run with this id. It makes the hashes in a run's records differ from
+    those of any other run."""
     return hashlib.sha256(run.encode()).digest()[:16]
 
 
 def key_of(producer: int, sequence: int, keys: int) -> str:
-    """Return the record key of a sequence: `k0` to `k{keys - 1}`. Adjacent sequences get different
-    keys."""
+    """Return the record key for a sequence: one of `k0` to `k{keys - 1}`. Adjacent sequences get
+    different keys."""
     return f"k{((sequence * _KEY_SPREAD + producer) >> 7) % keys}"
 
 

@@ -3,10 +3,10 @@
 Called in Spark's tasks (`checks`), one call a partition; `joined` joins the partitions. Times are
 kept to 0.1 ms, latencies in buckets that are 1 % wide; the worst ones are exact to 0.1 ms.
 
-In a stall, records were waiting and none was acknowledged. It ends with an ack (or when the last
-record is given up). It begins with the previous ack or, if no record was waiting then, with the
-first record sent since. The time before the run's first ack is the producers' connecting, and no
-stall.
+A stall is a time in which records were waiting and none was acknowledged. It ends with an ack (or
+when the last record is given up). It begins with the previous ack or, if no record was waiting
+then, with the first record sent since. The time before the run's first ack is the producers'
+connecting, and no stall.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reads the metadata of a topic as a client: its id, its partitions, and the bounds of their logs.
 
-Called by `run` with a plain librdkafka client. Waits, bounded, for a topic to be created, and for
-acknowledged records to become readable after a failover.
+Called by `run` with a plain librdkafka client. It waits, for a limited time, for a topic to be
+created, and for acknowledged records to become readable after a failover.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class TopicClient:
     """Reads the metadata and the offsets of one topic."""
 
     def __init__(self, bootstrap: str, topic: str, login: Mapping[str, str] = NOBODY) -> None:
-        """`login`: settings of librdkafka by which to log in; empty: no login."""
+        """Create a client. `login`: settings of librdkafka by which to log in; empty: no login."""
         self._topic = topic
         client = {
             "bootstrap.servers": bootstrap, "client.id": "plimsoll-verify", "log_level": 2, **login,
@@ -117,9 +117,9 @@ class TopicClient:
             ranges = self.ranges(tuple(sorted(wanted)), timeout_s)
 
     def _look_again(self, client: AdminClient | Consumer) -> None:
-        """Have the client refresh its metadata. librdkafka takes a leader that is missing from its
-        cached metadata, or a broker that they no longer name, for a lasting error, and refreshes by
-        itself only every five minutes."""
+        """Make the client refresh its metadata. librdkafka takes a leader that is missing from its
+        cached metadata, or a broker that is no longer in it, for a lasting error, and refreshes its
+        metadata by itself only every five minutes."""
         self._admin.poll(RETRY_S)
         with contextlib.suppress(KafkaException):
             client.list_topics(

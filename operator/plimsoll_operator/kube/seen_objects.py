@@ -59,7 +59,7 @@ _CHOICES = (*_OF_CLUSTERS, *_OF_SCHEDULES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unread:
-    """An object whose newest spec cannot be decoded. `sentence`: the reason, for the object's
+    """An object with a newest spec that cannot be decoded. `sentence`: the reason, for the object's
     status; `conditions`: those in its present status."""
 
     metadata: ObjectMeta

@@ -327,7 +327,7 @@ class GroupChecker:
             told.tried = max(told.tried, offset)
 
     def committed(self, group: str, offset: int | None) -> None:
-        """Check G7: an offset whose commit was acknowledged is committed. `offset` None: a
+        """Check G7: an acknowledged offset is committed. `offset` None: a
         tombstone."""
         self.commits += 1
         told = self._of(group)

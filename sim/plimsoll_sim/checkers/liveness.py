@@ -222,8 +222,8 @@ def unshown(objects: AppliedObjects, image: ClusterImage) -> Iterator[str]:
 
 
 def _broker_statuses(objects: AppliedObjects, image: ClusterImage) -> Iterator[str]:
-    """Yield a sentence for each member whose LogBroker is missing, does not show it as serving, or
-    shows an old backlog."""
+    """Yield a sentence for each member with a LogBroker that is missing, shows the member as not
+    serving, or shows an old backlog."""
     wanted = {labels.log_broker(objects.name, broker_id) for broker_id in image.members}
     if (there := set(objects.names(LOG_BROKERS))) != wanted:
         yield f"there are the LogBrokers {sorted(there)}, not {sorted(wanted)}"

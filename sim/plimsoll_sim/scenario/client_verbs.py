@@ -32,9 +32,9 @@ def _sent(stage: Stage, batches: list[SentBatch], host: str, patience: str) -> l
 
 
 def produce(stage: Stage, words: Words) -> list[str]:
-    """produce a b*5 acks=all: batches by name (b of five records), each in a request of its own, to
-    the leader or `to=2`, for orders-0 or `of=orders-1`.  `by=p`: by the idempotent producer p,
-    else by a client without a producer id.  Tells what was answered within `wait=1s`."""
+    """produce a b*5 acks=all: send batches by name (b has five records), each in a request of its
+    own, to the leader or `to=2`, for orders-0 or `of=orders-1`. `by=p`: by the idempotent producer
+    p, else by a client without a producer id. Prints the answers that come within `wait=1s`."""
     at = stage.at(words.option("of", ""))
     acks = words.option("acks", "all")
     if acks not in ACKS:
@@ -61,7 +61,7 @@ def produce(stage: Stage, words: Words) -> list[str]:
 
 
 def retry(stage: Stage, words: Words) -> list[str]:
-    """retry a: the very same batch again, with its producer's id and sequence, to the leader or
+    """retry a: send the same batch again, with its producer's id and sequence, to the leader or
     `to=2`."""
     patience, to = words.option("wait", PATIENCE), words.option("to", "")
     batches = [stage.batch(name) for name in words.rest("batches")]
@@ -74,13 +74,13 @@ def retry(stage: Stage, words: Words) -> list[str]:
 
 
 def answers(stage: Stage, words: Words) -> list[str]:
-    """answers: what became of every batch without a told answer."""
+    """answers: print the outcome of every batch of which no answer was printed yet."""
     words.end()
     return stage.answers(batch for batch in stage.batches.values() if not batch.shown)
 
 
 def wait(stage: Stage, words: Words) -> list[str]:
-    """wait a: until it is answered."""
+    """wait a: run until the batch is answered."""
     batches = [stage.batch(name) for name in words.rest("batches")]
     words.end()
     stage.until(lambda: all(batch.answer is not None for batch in batches), "they are answered")
@@ -93,8 +93,8 @@ def _reader(stage: Stage, words: Words) -> tuple[Actor, TopicPartition, str]:
 
 
 def consume(stage: Stage, words: Words) -> list[str]:
-    """consume offset=0 LE=2: what a consumer reads from there, from the leader or `to=2`; `LE`
-    is the leader epoch that it knows."""
+    """consume offset=0 LE=2: print the records that a consumer reads from this offset on, from the
+    leader or `to=2`. `LE`: the leader epoch that the consumer knows."""
     actor, at, host = _reader(stage, words)
     offset, epoch = words.number("offset", 0), words.number("LE", -1)
     words.end()
@@ -102,22 +102,22 @@ def consume(stage: Stage, words: Words) -> list[str]:
 
 
 def latest(stage: Stage, words: Words) -> list[str]:
-    """latest: where the log ends for a consumer (ListOffsets)."""
+    """latest: print the log end that a consumer is told (ListOffsets)."""
     actor, at, host = _reader(stage, words)
     words.end()
     return stage.ask(actor, actor.latest(at, host), microseconds(PATIENCE))
 
 
 def metadata(stage: Stage, words: Words) -> list[str]:
-    """metadata to=2: the leader and the brokers, as that broker tells a client."""
+    """metadata to=2: print the leader and the brokers that this broker tells a client."""
     actor, at, host = _reader(stage, words)
     words.end()
     return stage.ask(actor, actor.metadata(at, host), microseconds(PATIENCE))
 
 
 def epoch_end(stage: Stage, words: Words) -> list[str]:
-    """epoch-end 1 LE=2: where the term 1 ended (OffsetForLeaderEpoch), asked by a consumer that
-    knows LE 2."""
+    """epoch-end 1 LE=2: print the end offset of leader epoch 1 (OffsetForLeaderEpoch), as answered
+    to a consumer that knows leader epoch 2."""
     actor, at, host = _reader(stage, words)
     epoch, known = whole(words.take("a term")), words.number("LE", -1)
     words.end()
@@ -125,7 +125,7 @@ def epoch_end(stage: Stage, words: Words) -> list[str]:
 
 
 def elect(stage: Stage, words: Words) -> list[str]:
-    """elect preferred | unclean: a client asks for an election (ElectLeaders), through the leader
+    """elect preferred | unclean: request an election as a client (ElectLeaders), through the leader
     or `to=2`."""
     kind = words.take("a kind of election")
     if kind not in ELECTIONS:
@@ -136,8 +136,8 @@ def elect(stage: Stage, words: Words) -> list[str]:
 
 
 def create(stage: Stage, words: Words) -> list[str]:
-    """create orders replicas=1,2,3 min_isr=2: a client creates a topic (CreateTopics).  No object
-    states what it is like, so clients may move its replicas.  Otherwise as `topic`."""
+    """create orders replicas=1,2,3 min_isr=2: create a topic as a client (CreateTopics). No object
+    declares the topic, so clients may move its replicas. The options are those of `topic`."""
     name = words.plain.pop(0) if words.plain else TOPIC
     configs = {"min.insync.replicas": words.option("min_isr", "2"), **words.dotted()}
     lists = [one.split(",") for one in words.option("replicas", "1,2,3").split("/")]
@@ -155,8 +155,8 @@ def create(stage: Stage, words: Words) -> list[str]:
 
 
 def reassign(stage: Stage, words: Words) -> list[str]:
-    """reassign 1,2,4: a client asks for these replicas (AlterPartitionReassignments), the preferred
-    leader first, through the leader or `to=2`; `reassign cancel`: for an end of the move."""
+    """reassign 1,2,4: request these replicas as a client (AlterPartitionReassignments), the
+    preferred leader first, through the leader or `to=2`; `reassign cancel`: cancel the move."""
     wanted = words.take("replicas")
     actor, at, host = _reader(stage, words)
     words.end()
@@ -165,8 +165,9 @@ def reassign(stage: Stage, words: Words) -> list[str]:
 
 
 def delete_records(stage: Stage, words: Words) -> list[str]:
-    """delete-records 4: a client asks the leader orders-0 (or `of=`) to let go of what is below
-    (DeleteRecords), and waits until all in sync have done so, or until `wait=1s` is over."""
+    """delete-records 4: request, as a client, that the leader of orders-0 (or `of=`) deletes the
+    records below this offset (DeleteRecords). Wait until all in-sync replicas have done so, at most
+    `wait=1s`."""
     patience = words.option("wait", PATIENCE)
     actor, at, host = _reader(stage, words)
     offset = whole(words.take("an offset"))

@@ -38,19 +38,19 @@ INSIDE: dict[str, Literal["stated", "unstated", "before"]] = {
 
 def cluster(stage: Stage, words: Words) -> None:
     """cluster brokers=3 operators=1 lag=30s segment=1000000 flush=never slots=64
-    on_controller_loss=KeepServing metadata=newest cleaning=off think=0ms: brokers from 1 on, up and
-    serving.  `think` is how long clients that live by themselves wait between two requests.
-    `lag` is replica.lag.time.max.ms, `flush` log.flush.interval.messages, `metadata` where the
-    metadata version is pinned, `cleaning` whether topics are compacted: then a batch named a:1 has
-    the key a, and a: deletes it; with `offsets=1` __consumer_offsets gets so many partitions.
-    Names with a dot are configs of brokers.  `inside=required`: brokers and operators show each
-    other certificates, and no peer is answered without; with `inside=unstated` the owner of a new
-    cluster does not say so, with `inside=before` the cluster is open, and stays so once its owner
-    says nothing any more (`state-inside nothing`); `logins=on`: brokers have a listener that
-    asks for logins, and rights are enforced, but not of clients of the other one; with
-    `logins=certificates` a third one asks for certificates. Their authority is good for years, or
-    `clients_authority=36s`.  `buffers=100/200`: a kernel takes so many bytes of a connection until
-    its peer has read them, and a broker pauses at so many more that it has not taken."""
+    on_controller_loss=KeepServing metadata=newest cleaning=off think=0ms: start a cluster with
+    brokers from 1 on. `think`: how long clients that act by themselves wait between two requests.
+    `lag`: replica.lag.time.max.ms. `flush`: log.flush.interval.messages. `metadata`: the pinned
+    metadata version. `cleaning`: on if topics are compacted: then a batch named a:1 has the key a,
+    and a: deletes the key; with `offsets=1` __consumer_offsets gets that many partitions. Names
+    with a dot are configs of brokers. `inside=required`: brokers and operators show each other
+    certificates, and a peer without one gets no answer; `inside=unstated`: the spec of a new
+    cluster does not state that; `inside=before`: the cluster has no certificates, and stays so once
+    its spec states nothing (`state-inside nothing`). `logins=on`: brokers have a second listener
+    that requires a login, and rights are enforced, but not for clients of the first listener;
+    `logins=certificates`: a third listener requires client certificates. Their authority is valid
+    for years, or for `clients_authority=36s`. `buffers=100/200`: a kernel accepts 100 bytes of a
+    connection until its peer has read them, and a broker pauses when 200 more are unsent."""
     flush = words.option("flush", "never")
     metadata = words.option("metadata", "newest")
     offsets = words.number("offsets", 0)
@@ -105,9 +105,9 @@ def _send_buffers(text: str) -> SendBuffers:
 
 def topic(stage: Stage, words: Words) -> None:
     """topic orders replicas=1,2,3 min_isr=2 unclean.recovery.strategy=Balanced: apply a Topic and
-    wait until it is so (`nowait`: go on at once).  One list of replicas for each partition,
-    separated by a slash; the first leads.  Names with a dot are configs.  With other values for an
-    existing topic: change it."""
+    wait until it is reconciled (`nowait`: do not wait). There is one list of replicas for each
+    partition, separated by slashes; the first replica is the preferred leader. Names with a dot are
+    configs. If the topic exists, the command changes it."""
     world = stage.world
     name = words.plain.pop(0) if words.plain else TOPIC
     changed: dict[str, object] = {}
@@ -155,7 +155,7 @@ def topic(stage: Stage, words: Words) -> None:
 
 
 def delete_topic(stage: Stage, words: Words) -> None:
-    """delete-topic orders: its object is gone; waits until the topic is."""
+    """delete-topic orders: delete the Topic object, and wait until the topic is deleted."""
     name = words.take("a topic")
     words.end()
     stage.world.delete(name)
@@ -164,8 +164,8 @@ def delete_topic(stage: Stage, words: Words) -> None:
 
 
 def rename_topic(stage: Stage, words: Words) -> None:
-    """rename-topic orders shop-orders: another object that declares the topic is applied, and its
-    own is deleted; waits until the other has it."""
+    """rename-topic orders shop-orders: apply another Topic object that declares the topic, delete
+    the first object, and wait until the other declares the topic."""
     name, other = words.take("a topic"), words.take("an object")
     words.end()
     world = stage.world
@@ -182,15 +182,15 @@ def rename_topic(stage: Stage, words: Words) -> None:
 
 
 def run(stage: Stage, words: Words) -> None:
-    """run 3s: so much time passes."""
+    """run 3s: let this much virtual time pass."""
     us = microseconds(words.take("a time"))
     words.end()
     stage.run(us)
 
 
 def until(stage: Stage, words: Words) -> None:
-    """until leader=2 isr=2,3: time passes until it is so, to the very step.  `within=10s` bounds
-    it."""
+    """until leader=2 isr=2,3: let time pass until the condition is true, to the exact step.
+    `within=10s`: fail after that time."""
     bound = [word for word in words.all if word.startswith("within=")]
     wanted = [word for word in words.all if word not in bound]
     us_max = microseconds(bound[0].removeprefix("within=")) if bound else 120_000_000
@@ -201,14 +201,14 @@ def until(stage: Stage, words: Words) -> None:
 
 
 def expect(stage: Stage, words: Words) -> None:
-    """expect 1 hw=4: it is so, now."""
+    """expect 1 hw=4: fail unless the condition is true now."""
     if not condition(stage, words.all)():
         raise BadScript(f"it is not so: {state(stage, words.all)}")
 
 
 def settle(stage: Stage, words: Words) -> None:
-    """settle: every fault ends, every process runs, and the cluster converges: all brokers serve,
-    every partition is led, its ISR is full, all its copies are equal."""
+    """settle: end every fault, start every process, and wait until the cluster has converged: all
+    brokers serve, every partition has a leader and a full ISR, and all its copies are equal."""
     words.end()
     stage.taps.release(stage.taps.holds)
     stage.world.heal()
@@ -221,10 +221,10 @@ def settle(stage: Stage, words: Words) -> None:
 
 def look(stage: Stage, words: Words) -> list[str]:
     """show partition | changes | committed | logs [1 2] | leader [1] | epochs 1 | files 1 | brokers
-    | messages | operators | terms | restarts | version, with `of=orders-1` for another partition
-    than orders-0. Changes are those committed since they were shown last, messages the proposals,
-    their answers and the fetches that were refused or diverged since then, terms the operators that
-    led the cluster."""
+    | messages | operators | terms | restarts | version: print state, with `of=orders-1` of another
+    partition than orders-0. `changes`: those committed since the last `show changes`. `messages`:
+    proposals, their answers, and fetches that were refused or diverged since the last `show
+    messages`. `terms`: the operators that have led the cluster."""
     at = stage.at(words.option("of", ""))
     what = words.take("something to show")
     only, words.plain = words.plain, []
@@ -247,7 +247,7 @@ def look(stage: Stage, words: Words) -> list[str]:
 
 
 def remove(stage: Stage, words: Words) -> None:
-    """remove 3: the LogCluster does not want broker 3 any more: it is emptied, and goes."""
+    """remove 3: remove broker 3 from the LogCluster's spec; it is emptied and then removed."""
     going = stage.broker(words.take("a broker")).id
     words.end()
     world = stage.world

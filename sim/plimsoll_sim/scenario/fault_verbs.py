@@ -30,19 +30,19 @@ def _brokers(stage: Stage, words: Words) -> list[BrokerHost]:
 
 
 def kill(stage: Stage, words: Words) -> None:
-    """kill 2: SIGKILL.  What it wrote stays; its kernel closes its connections."""
+    """kill 2: send SIGKILL to broker 2. Written data stays in the page cache; the kernel closes the
+    connections."""
     for host in _brokers(stage, words):
         host.kill()
 
 
 def power(stage: Stage, words: Words) -> list[str]:
-    """power 2 keep=none entries=none: the machine loses power.  Of each file there is what was
-    synced, and of the rest `none`, `all` or so many bytes; of each directory's changes since its
-    last sync the first so many (without `entries`: all if anything is kept of the files); with
-    `back=10.log` the changes of names come in any order, and none to names that end so.  With
-    `zeros=20` the last bytes that are kept are zeros, with `uncut` what was cut off a file and not
-    synced since is there again.  Its peers are not notified: its connections stay silent.
-    """
+    """power 2 keep=none entries=none: cut the power of broker 2's machine. Of each file the synced
+    part survives, and of the rest `none`, `all` or this many bytes; of each directory's changes
+    since its last sync the first this many survive (without `entries`: all if anything of the files
+    is kept). `back=10.log`: changes of names survive in any order, and none for names that end so.
+    `zeros=20`: the last 20 surviving bytes are zeros. `uncut`: unsynced truncations are undone.
+    Peers are not notified: their connections stay silent."""
     uncut = words.flag("uncut")
     content = _amount(words.option("keep", "none"))
     entries = _amount(words.option("entries", "all" if content else "none"))
@@ -62,8 +62,8 @@ def _amount(text: str) -> int:
 
 
 def write_back(stage: Stage, words: Words) -> None:
-    """write-back 2: the kernel brings all that was written to the disk; `file=15.log`: of orders-0
-    (or `of=`) only the content of the file with a name that ends so."""
+    """write-back 2: the kernel writes all data of broker 2 to the disk; `file=15.log`: only the
+    content of the files of orders-0 (or `of=`) with names that end so."""
     name, at = words.option("file", ""), stage.at(words.option("of", ""))
     for host in _brokers(stage, words):
         if not name:
@@ -74,7 +74,7 @@ def write_back(stage: Stage, words: Words) -> None:
 
 
 def stop(stage: Stage, words: Words) -> None:
-    """stop 2: SIGTERM, and waits until it has stopped; `nowait`: goes on at once."""
+    """stop 2: send SIGTERM to broker 2, and wait until it has stopped (`nowait`: do not wait)."""
     nowait = words.flag("nowait")
     hosts = _brokers(stage, words)
     for host in hosts:
@@ -84,7 +84,7 @@ def stop(stage: Stage, words: Words) -> None:
 
 
 def start(stage: Stage, words: Words) -> None:
-    """start 2: waits until it takes part; `nowait`: goes on at once."""
+    """start 2: start broker 2, and wait until it is unfenced (`nowait`: do not wait)."""
     nowait = words.flag("nowait")
     hosts = _brokers(stage, words)
     for host in hosts:
@@ -105,22 +105,22 @@ def _process(host: BrokerHost) -> Process:
 
 
 def pause(stage: Stage, words: Words) -> None:
-    """pause 2: SIGSTOP, its sockets stay open."""
+    """pause 2: send SIGSTOP to broker 2; its sockets stay open."""
     for host in _brokers(stage, words):
         _process(host).pause()
 
 
 def resume(stage: Stage, words: Words) -> None:
-    """resume 2: SIGCONT."""
+    """resume 2: send SIGCONT to broker 2."""
     for host in _brokers(stage, words):
         _process(host).resume()
 
 
 def disk(stage: Stage, words: Words) -> None:
-    """disk 2 full | exhausted | slow | ok | backup | empty | restore: its disk has no room, its
-    process no descriptor to open a file with; takes 3 s for whatever goes to a thread, is as usual
-    again, is copied; the broker is killed and its next
-    process finds an empty disk, or the copy."""
+    """disk 2 full | exhausted | slow | ok | backup | empty | restore: broker 2's disk is full; no
+    file can be opened for lack of descriptors; operations in threads take 3 s; the disk is as usual
+    again; the disk's content is copied. With `empty` and `restore` the broker is killed, and its
+    next process finds an empty disk, or the copy."""
     host = stage.broker(words.take("a broker"))
     what = words.take("what becomes of it")
     words.end()
@@ -147,8 +147,8 @@ def disk(stage: Stage, words: Words) -> None:
 
 
 def busy(stage: Stage, words: Words) -> None:
-    """busy 50%: at so many of its looks at the clock long work in an event loop has taken the time
-    of a slice, and what has come due meanwhile runs before it goes on."""
+    """busy 50%: at this share of its readings of the clock, long work in an event loop has used the
+    time of a slice, and events that have come due run before it continues."""
     share = words.take("a share")
     words.end()
     if not share.endswith("%"):
@@ -157,9 +157,9 @@ def busy(stage: Stage, words: Words) -> None:
 
 
 def shorten(stage: Stage, words: Words) -> None:
-    """shorten 2 file=00.log size=0: of a broker that does not run; the files of orders-0 (or `of=`)
-    with names that end so are no longer than that from now on, whatever had been synced; with
-    `gone` they are not there."""
+    """shorten 2 file=00.log size=0: cut files of broker 2, which must not run: those of orders-0
+    (or `of=`) with names that end so get this size, even if more was synced; with `gone` they are
+    deleted."""
     host, gone = stage.broker(words.take("a broker")), words.flag("gone")
     suffix, size = words.option("file", ".log"), words.number("size", 0)
     at = stage.at(words.option("of", ""))
@@ -177,16 +177,16 @@ def shorten(stage: Stage, words: Words) -> None:
 
 
 def crash(stage: Stage, words: Words) -> None:
-    """crash 2 writes=3: its process ends in the midst of a write, sync, rename or removal of a
-    file, after three that it still makes."""
+    """crash 2 writes=3: kill broker 2's process during a write, sync, rename or removal of a file,
+    after three more of these."""
     host, writes = stage.broker(words.take("a broker")), words.number("writes", 0)
     words.end()
     host.volume.crash_in = writes
 
 
 def clock(stage: Stage, words: Words) -> None:
-    """clock 2 3600s: the wall clock of this process is wrong by so much from now on; -3600s: it is
-    set back."""
+    """clock 2 3600s: the wall clock of broker 2's process is wrong by this much from now on; -3600s
+    sets it back."""
     host = stage.broker(words.take("a broker"))
     text = words.take("how much")
     ahead_us = microseconds(text.removeprefix("-"))
@@ -206,15 +206,15 @@ def _links(stage: Stage, words: Words) -> list[tuple[str, str]]:
 
 
 def cut(stage: Stage, words: Words) -> None:
-    """cut 1 2,controller: nothing passes between them; `one-way`: only not from the first to the
-    others.  What is sent waits, as TCP keeps it."""
+    """cut 1 2,controller: nothing passes between host 1 and the others, in both directions;
+    `one-way`: only from the first to the others. Sent data waits, as TCP keeps it."""
     for pair in _links(stage, words):
         stage.world.network.cut(*pair)
     words.end()
 
 
 def heal(stage: Stage, words: Words) -> None:
-    """heal 1 2: the link is whole again; without names: all are, and none is slow."""
+    """heal 1 2: repair the link; without names: repair all links and end all delays."""
     network = stage.world.network
     if not words.plain:
         network.heal_all()
@@ -226,7 +226,8 @@ def heal(stage: Stage, words: Words) -> None:
 
 
 def slow(stage: Stage, words: Words) -> None:
-    """slow 1 2 300ms: everything between them takes so much longer; `one-way` as with cut."""
+    """slow 1 2 300ms: everything between the two takes this much longer; `one-way`: only from the
+    first to the second."""
     pairs = _links(stage, words)
     us = microseconds(words.take("how much"))
     words.end()
@@ -235,8 +236,8 @@ def slow(stage: Stage, words: Words) -> None:
 
 
 def read_slowly(stage: Stage, words: Words) -> None:
-    """read-slowly client 3s: a peer that sends to it, on a connection that is there, hears so much
-    later that something was read; with `0s` nothing of the sort any more."""
+    """read-slowly client 3s: peers of this host learn this much later that it has read from an
+    existing connection; `0s` ends that."""
     hosts = stage.hosts(words.take("a host"))
     late_us = microseconds(words.take("how much"))
     words.end()
@@ -252,21 +253,21 @@ def _holds(stage: Stage, words: Words) -> list[HeldMessage]:
 
 
 def hold(stage: Stage, words: Words) -> None:
-    """hold Fetch 2 1: such messages from 2 to 1 wait, and what follows them on their connection.
-    Kinds: Fetch, Produce, ... to brokers, Heartbeat, AlterPartition, Metadata, ... to `controller`;
-    with -reply, their answers: hold AlterPartition-reply controller 1."""
+    """hold Fetch 2 1: hold back such messages from 2 to 1, and what follows them on their
+    connection. Kinds: Fetch, Produce, ... to brokers; Heartbeat, AlterPartition, Metadata, ... to
+    `controller`; with -reply their answers: hold AlterPartition-reply controller 1."""
     for one in _holds(stage, words):
         stage.taps.hold(one)
 
 
 def release(stage: Stage, words: Words) -> None:
-    """release Fetch 2 1: nothing is held any more, and what was held arrives; without words:
-    whatever is held."""
+    """release Fetch 2 1: end the hold and deliver the held messages; without words: all of them."""
     stage.taps.release(_holds(stage, words) if words.plain else stage.taps.holds)
 
 
 def lose(stage: Stage, words: Words) -> None:
-    """lose Fetch 2 1: like release, but what was held never arrives: its connections break."""
+    """lose Fetch 2 1: end the hold without delivering the held messages: their connections
+    break."""
     stage.taps.lose(_holds(stage, words) if words.plain else stage.taps.holds)
 
 
@@ -274,8 +275,8 @@ def lose(stage: Stage, words: Words) -> None:
 
 
 def operator(stage: Stage, words: Words) -> None:
-    """operator kill | stop | start | pause | resume | lose-api | find-api [0]: by its number, or
-    the leader."""
+    """operator kill | stop | start | pause | resume | lose-api | find-api [0]: act on the operator
+    with this number, or on the leading one."""
     what = words.take("what becomes of it")
     host = stage.operator(words.plain.pop(0) if words.plain else "")
     words.end()
@@ -301,9 +302,9 @@ def operator(stage: Stage, words: Words) -> None:
 
 
 def api(stage: Stage, words: Words) -> list[str]:
-    """api down | hung | ok: the API server refuses all, answers none, or serves.  api keep
-    0 log | snapshots: what operator 0 writes there is on its way, and not answered; api deliver 0,
-    api drop 0: it is carried out, late, or never."""
+    """api down | hung | ok: the API server refuses all requests, answers none, or serves. api keep
+    0 log | snapshots: hold back the writes of operator 0 to the metadata log or its snapshots,
+    without an answer; api deliver 0, api drop 0: carry them out, late, or never."""
     what = words.take("how it is")
     weather = stage.world.weather
     told: list[str] = []
@@ -339,7 +340,7 @@ def _keep(stage: Stage, words: Words, what: str) -> list[str]:
 
 
 def etcd(stage: Stage, words: Words) -> None:
-    """etcd backup | restore: all that the API server stores is copied, or is as in the copy."""
+    """etcd backup | restore: copy everything that the API server stores, or restore the copy."""
     what = words.take("what becomes of it")
     words.end()
     if what == "backup":

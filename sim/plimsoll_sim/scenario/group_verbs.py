@@ -81,9 +81,9 @@ async def _commit(actor: Actor, host: str, values: dict[str, Any], offset: int) 
 
 
 def commit(stage: Stage, words: Words) -> list[str]:
-    """commit g 5: a client commits that group g has come to 5 in orders-0 (or `of=`; in
-    `partitions=2`, from 0 on), at the group's coordinator or `to=2`, to be kept for as long as the
-    cluster keeps offsets or `kept=60s`.  Tells what was answered within `wait=8s`."""
+    """commit g 5: a client commits offset 5 of orders-0 (or `of=`; in `partitions=2`, from 0 on)
+    for group g, at the group's coordinator or `to=2`. The offset is kept for as long as the cluster
+    keeps offsets, or `kept=60s`. Prints the answer if it comes within `wait=8s`."""
     kept = words.option("kept", "")
     at, patience = stage.at(words.option("of", "")), words.option("wait", PATIENCE)
     count = words.number("partitions", 0)
@@ -115,8 +115,8 @@ async def _offset(actor: Actor, host: str, group: str, at: TopicPartition) -> li
 
 
 def offset(stage: Stage, words: Words) -> list[str]:
-    """offset g: what group g has committed for orders-0 (or `of=`), asked of its coordinator or
-    `to=2`."""
+    """offset g: print the offset that group g has committed for orders-0 (or `of=`), as its
+    coordinator or `to=2` answers."""
     at, patience = stage.at(words.option("of", "")), words.option("wait", PATIENCE)
     group = words.take("a group")
     actor = stage.actor(words.option("by", CLIENT))
@@ -141,7 +141,8 @@ async def _forget(actor: Actor, host: str, group: str, at: TopicPartition) -> li
 
 
 def forget(stage: Stage, words: Words) -> list[str]:
-    """forget g: a client deletes what group g committed for orders-0 (OffsetDelete)."""
+    """forget g: a client deletes the offset that group g has committed for orders-0
+    (OffsetDelete)."""
     at, patience = stage.at(words.option("of", "")), words.option("wait", PATIENCE)
     group = words.take("a group")
     actor = stage.actor(words.option("by", CLIENT))
@@ -164,8 +165,8 @@ def _fellows(stage: Stage, group: str) -> Fellows:
 
 
 def member(stage: Stage, words: Words) -> None:
-    """member a g kind=eager instance=-: a member of group g comes, and stays until it dies; `kind`
-    may be cooperative, `instance` makes it a static one."""
+    """member a g kind=eager instance=-: start a member of group g, which stays until it dies;
+    `kind` may be cooperative, `instance` makes it a static one."""
     name, group = words.take("a member"), words.take("a group")
     kind, instance = words.option("kind", "eager"), words.option("instance", "-")
     words.end()
@@ -184,7 +185,7 @@ def member(stage: Stage, words: Words) -> None:
 
 
 def dies(stage: Stage, words: Words) -> None:
-    """dies a: the member's process ends without a request; `closes`: its kernel closes its
+    """dies a: end the member's process without a request; `closes`: its kernel closes its
     connections."""
     name, closes = words.take("a member"), words.flag("closes")
     words.end()
@@ -203,15 +204,15 @@ def dies(stage: Stage, words: Words) -> None:
 
 
 def members(stage: Stage, words: Words) -> list[str]:
-    """members g: what each living member of group g was told last."""
+    """members g: print the last answer that each living member of group g got."""
     group = words.take("a group")
     words.end()
     return [one.told() for one in _fellows(stage, group).members]
 
 
 def shared(stage: Stage, words: Words) -> list[str]:
-    """shared g: until the living members of group g have all there is, in one generation; as
-    `members`."""
+    """shared g: wait until the living members of group g own all parts, in one generation; then
+    print as `members`."""
     group = words.take("a group")
     words.end()
     fellows = _fellows(stage, group)
@@ -232,8 +233,8 @@ async def _ask(actor: Actor, host: str, key: ApiKey, version: int, values: dict[
 
 
 def commit_as(stage: Stage, words: Words) -> list[str]:
-    """commit-as a 7 generation=1: what a would commit, for orders-0, as of that generation; sent by
-    a client, to the coordinator of its group."""
+    """commit-as a 7 generation=1: a client sends the commit that member a would send for orders-0
+    in that generation, to the coordinator of its group."""
     one, offset = _member(stage, words.take("a member")), whole(words.take("an offset"))
     generation, group = words.number("generation", 0), one.kind.group
     actor, groups = stage.actor(CLIENT), stage.world.groups
@@ -261,7 +262,8 @@ def commit_as(stage: Stage, words: Words) -> list[str]:
 
 
 def pending(stage: Stage, words: Words) -> list[str]:
-    """pending g: a client asks to join group g, gets an id, and never comes back with it."""
+    """pending g: a client asks to join group g, gets a member id, and does not come back with
+    it."""
     group = words.take("a group")
     actor = stage.actor(CLIENT)
     host = host_of(stage, actor, words, group)
@@ -285,7 +287,8 @@ def pending(stage: Stage, words: Words) -> list[str]:
 
 
 def leaves(stage: Stage, words: Words) -> list[str]:
-    """leaves a: a leaves its group, and its process ends; sent by a client in its name."""
+    """leaves a: member a leaves its group, by a client's request in its name, and its process
+    ends."""
     name = words.take("a member")
     one = _member(stage, name)
     actor = stage.actor(CLIENT)

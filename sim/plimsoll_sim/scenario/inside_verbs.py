@@ -33,13 +33,14 @@ def renewed(stage: Stage) -> bool:
 
 
 def rotate(stage: Stage, words: Words) -> None:
-    """rotate: the administrator asks for another internal authority."""
+    """rotate: request another internal authority, as an administrator."""
     words.end()
     secured(stage).rotate()
 
 
 def state_inside(stage: Stage, words: Words) -> None:
-    """state-inside required | nothing: the LogCluster's owner says so, or says nothing any more."""
+    """state-inside required | nothing: state this mode in the LogCluster's spec, or remove the mode
+    from it."""
     said = words.take("required, or nothing")
     words.end()
     if said not in SAID:
@@ -48,14 +49,15 @@ def state_inside(stage: Stage, words: Words) -> None:
 
 
 def lose_status(stage: Stage, words: Words) -> None:
-    """lose-status: the LogCluster comes back from a backup that has no status."""
+    """lose-status: remove the LogCluster's status, as if it had been restored from a backup that
+    has none."""
     words.end()
     secured(stage).lose_status()
 
 
 def days(stage: Stage, words: Words) -> None:
-    """days 21: so many days are over, for the operators that run and the API server; days 21 wrong:
-    their clocks alone say so."""
+    """days 21: 21 days pass, by the clocks of the running operators and of the API server; days 21
+    wrong: only the operators' clocks show it."""
     number, wrong = whole(words.take("a number")), words.flag("wrong")
     words.end()
     world = stage.world
@@ -66,8 +68,8 @@ def days(stage: Stage, words: Words) -> None:
 
 
 def linger(stage: Stage, words: Words) -> None:
-    """linger 2 with=now: a process that stole that connects to orders-0's leader as broker 2, and
-    stays."""
+    """linger 2 with=now: a process with the stolen certificate `now` connects to orders-0's leader
+    as broker 2, and stays connected."""
     at, broker_id = stage.at(words.option("of", "")), whole(words.take("a broker"))
     who = secured(stage).intruder(_loot(stage, words.option("with", ""), broker_id), broker_id)
     words.end()
@@ -78,7 +80,8 @@ def linger(stage: Stage, words: Words) -> None:
 
 
 def steal(stage: Stage, words: Words) -> None:
-    """steal 2 as=old: an intruder keeps what broker 2's Secret holds now, by this name."""
+    """steal 2 as=old: an intruder stores the present content of broker 2's Secret under this
+    name."""
     broker_id, name = whole(words.take("a broker")), words.option("as", "it")
     words.end()
     files = secured(stage).mounts.once[broker_id][-1]
@@ -86,11 +89,11 @@ def steal(stage: Stage, words: Words) -> None:
 
 
 def intrude(stage: Stage, words: Words) -> list[str]:
-    """intrude fetch 2 offset=5 with=old: a process that is no broker asks the leader of orders-0
-    (or `of=`) as broker 2, in its registered epoch, for what follows the offset, on the port of
-    brokers, and shows what was stolen by that name (`with=nothing`: no certificate; `with=forged`:
-    one of another authority); or asks the controller: intrude heartbeat | register | metadata |
-    forward 2."""
+    """intrude fetch 2 offset=5 with=old: a process that is not a broker sends the leader of
+    orders-0 (or `of=`) a Fetch from this offset as broker 2, in its registered epoch, on the
+    brokers' port, and presents the certificate that was stolen under that name (`with=nothing`:
+    none; `with=forged`: one of another authority). Or it sends the controller a request: intrude
+    heartbeat | register | metadata | forward 2."""
     what, broker_id = words.take("what it asks for"), whole(words.take("a broker"))
     at, offset = stage.at(words.option("of", "")), words.number("offset", 0)
     shown = _loot(stage, words.option("with", "nothing"), broker_id)
@@ -127,7 +130,8 @@ def _loot(stage: Stage, name: str, broker_id: int) -> Loot:
 
 
 def kubelet(stage: Stage, words: Words) -> None:
-    """kubelet 3 stops | goes-on: the machine of broker 3 does not notice that Secrets change."""
+    """kubelet 3 stops | goes-on: the kubelet of broker 3's machine stops to update mounted Secrets,
+    or updates them again."""
     broker_id, how = whole(words.take("a broker")), words.take("stops, or goes-on")
     words.end()
     if how == "stops":
@@ -139,7 +143,7 @@ def kubelet(stage: Stage, words: Words) -> None:
 
 
 def show_inside(stage: Stage, words: Words) -> list[str]:
-    """show-inside: the mode, the authorities by their age, and each broker's certificates."""
+    """show-inside: print the mode, the authorities by their age, and each broker's certificates."""
     words.end()
     found, known = stage.image.inside, secured(stage).inside.authorities
     if known is None:
@@ -179,9 +183,9 @@ PRETEND_PATIENCE = "1s"
 
 
 def pretend(stage: Stage, words: Words) -> list[str]:
-    """pretend 2 offset=5 ahead=1 port=replication: a stranger fetches as broker 2 from the leader
-    of orders-0 (or `of=`), as if it had everything below the offset, in broker 2's registered epoch
-    or so many ahead of it, on the replication port or on the clients' one; it says that it knows of
+    """pretend 2 offset=5 ahead=1 port=replication: a stranger sends the leader of orders-0 (or
+    `of=`) a Fetch as broker 2, as if it had everything below the offset, in broker 2's registered
+    epoch or this many above it, on the replication port or the clients' one; it claims to know
     `controller=9`."""
     at = stage.at(words.option("of", ""))
     broker_id = whole(words.take("a broker's number"))

@@ -1,4 +1,4 @@
-"""Restarts in a scenario: what all brokers should run, and what became of it."""
+"""Commands of scenarios about restarts: set the brokers' revision, and show the restarts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from plimsoll_sim.scenario.stage import Stage
 
 
 def roll(stage: Stage, words: Words) -> None:
-    """roll 2: from now on all brokers should run revision 2.  One that begins with "bad" does not
-    start."""
+    """roll 2: from now on all brokers should run revision 2. A revision that begins with "bad" does
+    not start."""
     revision = words.take("a revision")
     words.end()
     number = revision.removeprefix(BAD)
@@ -25,7 +25,7 @@ def granted(stage: Stage, broker: str) -> bool:
 
 
 def rolled(stage: Stage) -> bool:
-    """Every broker runs the wanted revision, and is back."""
+    """Return True if every broker runs the wanted revision and is active again."""
     wanted = stage.world.objects.image_tag
     hosts = stage.world.brokers.values()
     return not stage.image.grants and all(host.tag == wanted for host in hosts)

@@ -1,7 +1,8 @@
-"""Plays a scenario's file and compares the output with the file.
+"""Runs a scenario's file and compares the output with the expected output in the file.
 
-`python -m plimsoll_sim --scenario FILE...`; `--rewrite` writes what came into the file, for a
-person to read the difference.  Source: etcd raft's interaction tests; this follows their form.
+`python -m plimsoll_sim --scenario FILE...`; `--rewrite` writes the actual output into the file, so
+that a person can read the difference. Source: etcd raft's interaction tests; the files have their
+form.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ VERBS: dict[str, Verb] = {
 
 @dataclass(slots=True, kw_only=True)
 class Played:
-    """`text`: the file with the present output. `sentence`: the reason for an early end, or empty;
-    `outcome`: its kind."""
+    """Result of running a scenario. `text`: the file with the actual output. `sentence`: the reason
+    for an early end, or empty; `outcome`: the kind of that reason."""
 
     text: str
     outcome: str = "held"
@@ -51,8 +52,8 @@ class Played:
 
 
 def play(text: str, *, logs: bool = False, whole: bool = True) -> Played:
-    """Play a scenario to its end or to the first command that fails. Unless `whole`, stop after
-    the first block with other output than is written."""
+    """Run a scenario to its end, or to the first command that fails. Unless `whole`, stop after the
+    first block with unexpected output."""
     parts: list[str] = []
     played = Played(text="")
     with Stage(logs=logs) as stage:
@@ -85,7 +86,7 @@ def play(text: str, *, logs: bool = False, whole: bool = True) -> Played:
 
 
 def carry_out(stage: Stage, command: ScriptLine) -> list[str]:
-    """One command, and what it prints."""
+    """Carry out one command. Return the lines that it prints."""
     words = Words(command.text)
     verb = VERBS.get(words.verb)
     if verb is None:
@@ -102,7 +103,7 @@ def difference(path: Path, text: str) -> str:
 
 
 def play_files(paths: list[Path], *, rewrite: bool, events: bool) -> int:
-    """Play files for the command line; return 0 if all output is as written."""
+    """Run scenario files for the command line. Return exit code 0 if all output is as expected."""
     code = 0
     for path in paths:
         played = play(path.read_text(), logs=events)

@@ -1,4 +1,4 @@
-"""A scenario's file: prose, and blocks of commands with what they printed.
+"""Reads a scenario's file: prose, and blocks of commands with their expected output.
 
     # Prose: lines that begin with a hash.
 
@@ -8,8 +8,8 @@
     ----
     orders-0  leader 2  LE 1  ...
 
-A block ends at an empty line.  What its commands print stands below `----`; a block that prints
-nothing has no such line.  Comments may stand between commands.
+A block ends at an empty line. The output of its commands follows `----`; a block without output has
+no such line. Comments may stand between commands.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ RULE = "----"
 
 
 class BadScript(Exception):
-    """The scenario itself is wrong: an unknown word, or a step that is impossible."""
+    """Raised if the scenario itself is wrong: it has an unknown word, or a step that is
+    impossible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptLine:
-    """One line to be carried out."""
+    """One command line of a scenario."""
 
     line: int
     text: str
@@ -34,14 +35,14 @@ class ScriptLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """`source` is everything above the rule; `expected` what stands below it."""
+    """A block of commands. `source`: the text above `----`; `expected`: the text below it."""
 
     source: tuple[str, ...]
     commands: tuple[ScriptLine, ...]
     expected: tuple[str, ...]
 
     def text(self, printed: Iterable[str]) -> str:
-        """The block as it would be written with this output."""
+        """Return the block's text with `printed` as its output."""
         lines = tuple(printed)
         return "\n".join((*self.source, *((RULE, *lines) if lines else ())))
 
@@ -72,8 +73,8 @@ def _paragraph(lines: list[str], first: int) -> str | Block:
 
 
 class Words:
-    """A command's words: plain ones in their order, and `name=value` ones. A verb takes the words
-    that it knows; any left over are an error."""
+    """The words of a command: plain words in their order, and `name=value` words. A command takes
+    the words that it knows; any left over are an error."""
 
     def __init__(self, text: str) -> None:
         self.verb, *self.all = text.split()
@@ -94,7 +95,7 @@ class Words:
         return found
 
     def flag(self, name: str) -> bool:
-        """Return True if this plain word is there."""
+        """Return True if the command has this plain word, and take it."""
         if name not in self.plain:
             return False
         self.plain.remove(name)
@@ -127,7 +128,7 @@ def whole(text: str) -> int:
 
 
 def microseconds(text: str) -> int:
-    """A time: 3s or 200ms."""
+    """Parse a duration such as 3s or 200ms. Returns microseconds. Raises BadScript."""
     for unit, us in (("ms", 1_000), ("s", 1_000_000)):
         if text.endswith(unit) and text[: -len(unit)].isdecimal():
             return int(text[: -len(unit)]) * us

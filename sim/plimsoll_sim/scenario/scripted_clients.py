@@ -1,7 +1,7 @@
-"""Clients that a scenario controls step by step: they send only when told to.
+"""Clients that a scenario controls step by step: they send a request only when a command says so.
 
-Each is a process of its own on a host of its own name, with one connection to each broker that it
-spoke to.  What they sent and were told goes to the world's witness, like any client's.
+Each client is a process of its own on a host of its own, with one connection to each broker that it
+has called. It reports requests and answers to the world's witness, as every client does.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from plimsoll_wire.batches import iter_headers
 
 @dataclass(slots=True, kw_only=True)
 class SentBatch:
-    """A record batch, and the answer to its newest try; None while there is none."""
+    """A record batch, and the answer to the last attempt to send it; None while there is none."""
 
     sent: Sent
     at: TopicPartition
@@ -52,13 +52,13 @@ class SentBatch:
         return self.sent.ident.decode()
 
     def told(self) -> str:
-        """A line for people; what is final is told once."""
+        """Return a line about the batch's answer for people. A final answer is reported once."""
         self.shown = self.answer is not None
         return f"{self.name}: {self.answer or 'no answer yet'}"
 
 
 class Actor(Caller):
-    """It is `idempotent` from its first `begin_producing` on."""
+    """A client of a scenario. It is an idempotent producer after its first `begin_producing`."""
 
     def __init__(self, name: str, world: World) -> None:
         super().__init__(name)
@@ -74,7 +74,7 @@ class Actor(Caller):
         self.sequence = 0
 
     def begin(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Start work in its process."""
+        """Start the coroutine in the client's process."""
         task: asyncio.Task[Any] = self._process.call(asyncio.ensure_future, work)
         return task
 
@@ -92,7 +92,8 @@ class Actor(Caller):
     # --- producing --------------------------------------------------------------------------------
 
     async def begin_producing(self, host: str) -> list[str]:
-        """Request a producer id, to become an idempotent producer."""
+        """Request a producer id, so that the client becomes an idempotent producer. Return lines
+        about a failure, else []."""
         try:
             connection = await self.connected(host)
             reply = await self.ask(connection, ApiKey.INIT_PRODUCER_ID, 1, PRODUCER_ID_VALUES)
@@ -107,7 +108,8 @@ class Actor(Caller):
         return sent
 
     def produce(self, batch: SentBatch, host: str) -> None:
-        """Send it, once; its answer is noted when it comes, unless it was sent again meanwhile."""
+        """Send the batch once. Its answer is stored when it comes, unless the batch was sent again
+        meanwhile."""
         batch.answer = None
         batch.tries += 1
         self._witness.sent(batch.at, batch.sent.ident)
@@ -144,7 +146,7 @@ class Actor(Caller):
     async def fetch(
         self, at: TopicPartition, host: str, offset: int, leader_epoch: int
     ) -> list[str]:
-        """Return what a consumer reads from an offset on."""
+        """Return the records that a consumer reads from an offset on, as lines."""
         values = fetch_values(at, offset, leader_epoch, 0)
         try:
             connection = await self.connected(host)
@@ -171,7 +173,7 @@ class Actor(Caller):
             self._violation = violation
 
     async def latest(self, at: TopicPartition, host: str) -> list[str]:
-        """Return where the log ends for a consumer."""
+        """Return the log end that a consumer is told, as lines."""
         try:
             connection = await self.connected(host)
             values = list_offsets_values(at, -1)
@@ -191,7 +193,7 @@ class Actor(Caller):
     async def epoch_end(
         self, at: TopicPartition, host: str, epoch: int, leader_epoch: int
     ) -> list[str]:
-        """Return where a leader epoch ended (OffsetForLeaderEpoch)."""
+        """Return the end offset of a leader epoch (OffsetForLeaderEpoch), as lines."""
         partition = {
             "partition": at.partition,
             "current_leader_epoch": leader_epoch,
@@ -209,7 +211,7 @@ class Actor(Caller):
         return [f"LE {int(one.leader_epoch)} ends at {int(one.end_offset)}"]
 
     async def metadata(self, at: TopicPartition, host: str) -> list[str]:
-        """Return the leader and the brokers (Metadata)."""
+        """Return the leader and the brokers in a broker's Metadata answer, as lines."""
         try:
             connection = await self.connected(host)
             reply = await self.ask(connection, ApiKey.METADATA, 9, metadata_values(at.topic))
@@ -222,7 +224,7 @@ class Actor(Caller):
         return [f"{leads}, of brokers {listed}"]
 
     async def delete_records(self, ghost: PartitionGhost, host: str, offset: int) -> list[str]:
-        """Delete records; return where the log begins now."""
+        """Delete records below `offset`. Return the new log start, as lines."""
         try:
             connection = await self.connected(host)
             code, start = await one_off_requests.delete_records(self, connection, ghost, offset)
@@ -233,7 +235,7 @@ class Actor(Caller):
     # --- administration ---------------------------------------------------------------------------
 
     async def elect(self, at: TopicPartition, host: str, kind: int) -> list[str]:
-        """Ask for an election (ElectLeaders)."""
+        """Request an election (ElectLeaders). Return the answer as lines."""
         partition = {"topic": at.topic, "partitions": [at.partition]}
         values = {"election_type": kind, "topic_partitions": [partition], "timeout": 10_000}
         try:
@@ -250,7 +252,8 @@ class Actor(Caller):
     async def create(
         self, name: str, host: str, replicas: list[list[int]], configs: dict[str, str]
     ) -> list[str]:
-        """Make a topic, with these replicas for each partition (CreateTopics)."""
+        """Create a topic with these replicas for each partition (CreateTopics). Return the answer
+        as lines."""
         topic = {
             "name": name,
             "num_partitions": -1,
@@ -271,7 +274,8 @@ class Actor(Caller):
     async def reassign(
         self, at: TopicPartition, host: str, replicas: list[int] | None
     ) -> list[str]:
-        """Ask for other replicas, or for none others (AlterPartitionReassignments)."""
+        """Request other replicas of a partition; None: cancel its move
+        (AlterPartitionReassignments). Return the answer as lines."""
         partition = {"partition_index": at.partition, "replicas": replicas}
         values = {"timeout": 10_000, "topics": [{"name": at.topic, "partitions": [partition]}]}
         try:

@@ -1,7 +1,7 @@
-"""The stage of a scenario: a world without random choices, the scripted clients, and the clock.
+"""The cluster of a scenario: a world without random choices, the scripted clients, and the clock.
 
-The verbs act on it.  Every step goes through `World.step`, so all safety predicates are checked
-after each of them here too.
+The commands of a scenario act on it. Every step goes through `World.step`, so all safety predicates
+are checked after each step.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ from plimsoll_sim.scenario.scripted_clients import Actor, SentBatch
 
 WAIT_US = 120_000_000
 WAIT_STEPS_MAX = 20_000
-"""A wait that exceeds either limit fails the scenario."""
+"""Maximum number of steps of a wait. A wait that exceeds this limit or the limit in time fails the
+scenario."""
 CONTROLLER = "controller"
 CLIENT = "client"
 
 
 class Stage:
-    """The stage of a scenario, a context manager; `begin` builds its cluster."""
+    """The cluster of a scenario. A context manager; `begin` builds the cluster."""
 
     def __init__(self, *, logs: bool = False) -> None:
         self._logs = logs
@@ -111,14 +112,15 @@ class Stage:
             actor.raise_violation()
 
     def run(self, us: int) -> None:
-        """Run every event within this time."""
+        """Run all events of the next `us` virtual microseconds."""
         loop = self.world.loop
         end = loop.now_us + us
         while (next_us := loop.next_us()) is not None and next_us <= end:
             self.step()
 
     def until(self, condition: Callable[[], bool], what: str, us_max: int = WAIT_US) -> None:
-        """Stop at the very step that makes the condition true."""
+        """Run steps until the condition is true. Fails after `us_max` virtual microseconds. `what`:
+        the condition, for the error."""
         end = self.world.loop.now_us + us_max
         last = self.world.loop.steps + WAIT_STEPS_MAX
         while not condition():
@@ -129,7 +131,8 @@ class Stage:
             self.step()
 
     def waited(self, condition: Callable[[], bool], us_max: int) -> bool:
-        """Return True if it came about in time."""
+        """Run steps until the condition is true. Return False if it is not true after `us_max`
+        virtual microseconds."""
         end = self.world.loop.now_us + us_max
         while not condition() and self.world.loop.now_us <= end:
             self.step()
@@ -140,7 +143,7 @@ class Stage:
 
     @property
     def image(self) -> ClusterImage:
-        """The committed metadata."""
+        """Return the committed metadata."""
         return self.world.ghost.image
 
     def broker(self, name: str) -> BrokerHost:
@@ -150,7 +153,7 @@ class Stage:
         return found
 
     def hosts(self, names: str) -> list[str]:
-        """Return the hosts by the names of a scenario: 1,2,controller,client."""
+        """Return the hosts that a command names, such as `1,2,controller,client`."""
         found: list[str] = []
         for name in names.split(","):
             if name == CONTROLLER:
@@ -162,7 +165,7 @@ class Stage:
         return found
 
     def operator(self, number: str) -> OperatorHost:
-        """Return the operator of this number; if it is empty, the one that leads."""
+        """Return the operator with this number; if the number is empty, the leading one."""
         operators = self.world.operators
         if number:
             return operators[whole(number)]
@@ -172,7 +175,7 @@ class Stage:
         return active[0]
 
     def at(self, name: str) -> TopicPartition:
-        """A partition by its name, `orders-0`."""
+        """Return the partition that a command names, such as `orders-0`."""
         topic, _, index = (name or f"{TOPIC}-0").rpartition("-")
         return TopicPartition(topic, whole(index))
 
@@ -189,7 +192,7 @@ class Stage:
         return found
 
     def named(self, topic_id: UUID, index: int) -> str:
-        """A partition of a topic by its id."""
+        """Return the name of the partition with this topic id and index."""
         topic = self.image.topics.get(topic_id)
         return f"{'an unknown topic' if topic is None else topic.name}-{index}"
 
@@ -209,7 +212,7 @@ class Stage:
         )
 
     def takes_part(self, host: BrokerHost) -> bool:
-        """Return True if its present process is unfenced, and knows it."""
+        """Return True if the broker's present process is unfenced and knows that."""
         broker = self.image.brokers.get(BrokerId(host.id))
         registered = broker is not None and broker.broker_epoch == host.epoch
         return host.serving and registered and broker is not None and not broker.fenced
@@ -223,7 +226,8 @@ class Stage:
         return found
 
     def ask(self, actor: Actor, work: Coroutine[Any, Any, list[str]], us_max: int) -> list[str]:
-        """Run a client's request; return its result, or "no answer"."""
+        """Run a client's request. Return its result, or "no answer" after `us_max` virtual
+        microseconds."""
         task: asyncio.Task[list[str]] = actor.begin(work)
         if not self.waited(task.done, us_max):
             task.cancel()

@@ -1,4 +1,6 @@
-"""Verbs about users with passwords or certificates: their declarations and their requests."""
+"""Commands of scenarios about users with passwords or certificates: their declarations and their
+requests.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,12 @@ from plimsoll_sim.scenario.stage import Stage
 
 PATIENCE = "60s"
 FLOOD = "60"
-"""Batches, one behind the other, unless the script says how many."""
+"""Number of batches of a flood if the command states none."""
 
 
 class Wish(NamedTuple):
-    """One action of a user at a broker's host. `shows`: the certificate; `batches`: the size of a
-    flood."""
+    """One request of a user to a broker's host. `shows`: the certificate to present; `batches`: the
+    size of a flood."""
 
     user: str
     host: str
@@ -45,9 +47,9 @@ def tenants(stage: Stage) -> Tenants:
 
 def user(stage: Stage, words: Words) -> None:
     """user alice allow=Read,Write:payments* deny=Read:invoices password=x overlap=5s disabled=yes
-    quota=2000: apply a User, or change it, and wait until all brokers know (`nowait`: go on at
-    once).  Rules that are named take the place of all before; `allow=nothing` takes them all;
-    `quota`: bytes a second that she may write."""
+    quota=2000: apply or change a User, and wait until all brokers know it (`nowait`: do not wait).
+    The named rules replace all earlier ones; `allow=nothing` removes all; `quota`: bytes a second
+    that the user may write."""
     users, name = tenants(stage).users, words.take("a user")
     allowed, denied = words.option("allow", ""), words.option("deny", "")
     password, overlap = words.option("password", ""), words.option("overlap", "")
@@ -81,8 +83,8 @@ def rules(text: str, *, denied: bool) -> tuple[Rule, ...]:
 
 
 def authorization(stage: Stage, words: Words) -> None:
-    """authorization Off | Enforce: the LogCluster's owner says so; all brokers know after three
-    seconds (`nowait`: go on at once)."""
+    """authorization Off | Enforce: set the mode in the LogCluster; all brokers know it after three
+    seconds (`nowait`: do not wait)."""
     mode, nowait = words.take("Off, or Enforce"), words.flag("nowait")
     words.end()
     if mode not in ("Off", "Enforce"):
@@ -93,11 +95,12 @@ def authorization(stage: Stage, words: Words) -> None:
 
 
 def tenant(stage: Stage, words: Words) -> list[str]:
-    """tenant alice 1 log-in | produce | fetch | list | create | flood | ask-first payments: alice
-    asks broker 1, over the connection on which she logged in there (`password=`; else her newest).
-    A user with certificates logs in by the newest, or `shows=former | first | forged | nothing`.
-    `flood` writes sixty batches (`batches=600`); `fetch` waits at the end of the log for two
-    seconds; with `nowait` its answer is `told` later."""
+    """tenant alice 1 log-in | produce | fetch | list | create | flood | ask-first payments: user
+    alice sends broker 1 a request about the topic payments, over the connection on which she logged
+    in there (`password=`; default: her newest). A user with certificates logs in by the newest one,
+    or by `shows=former | first | forged | nothing`. `flood` writes sixty batches (`batches=600`).
+    `fetch` waits at the end of the log for two seconds; with `nowait` the command `told` prints its
+    answer later."""
     name, number, what = words.take("a user"), words.take("a broker"), words.take("what")
     topic = words.plain.pop(0) if words.plain else "payments"
     password, nowait = words.option("password", ""), words.flag("nowait")
@@ -150,7 +153,7 @@ async def _work(stage: Stage, client: Tenant, asked: Wish, password: str) -> lis
 
 
 def told(stage: Stage, words: Words) -> list[str]:
-    """told: what came of all that was not waited for."""
+    """told: print the answers to all requests that were sent with `nowait`."""
     words.end()
     pending, stage.pending = stage.pending, []
     us = microseconds(PATIENCE)
@@ -185,10 +188,11 @@ def certified_users(stage: Stage) -> CertifiedUsers:
 
 
 def certified(stage: Stage, words: Words) -> None:
-    """certified dave days=1 allow=Read:payments* key=lost disabled=yes gone=yes: apply a User who
-    logs in by a certificate, or change it, and wait until all brokers know (`nowait`: go on at
-    once).  dave and erin get theirs from the operator, which is good for so many days of a second
-    and a half; frank's is a partner's.  `key=lost` deletes its Secret, `gone=yes` the User."""
+    """certified dave days=1 allow=Read:payments* key=lost disabled=yes gone=yes: apply or change a
+    User that logs in by a certificate, and wait until all brokers know it (`nowait`: do not wait).
+    The operator issues the certificates of dave and erin, valid for so many days of 1.5 s each; a
+    partner's authority issues frank's. `key=lost` deletes the user's Secret, `gone=yes` the
+    User."""
     users, name = certified_users(stage), words.take("a user")
     days, allowed = words.option("days", ""), words.option("allow", "")
     key, disabled, gone = (words.option(one, "") for one in ("key", "disabled", "gone"))
@@ -213,8 +217,9 @@ def certified(stage: Stage, words: Words) -> None:
 
 
 def partner(stage: Stage, words: Words) -> None:
-    """partner replaced | joined: another authority signs frank's certificate; the one before is
-    believed no more, or still; wait until all brokers know."""
+    """partner replaced | joined: another authority signs frank's certificate. With `replaced` the
+    previous authority is no longer trusted, with `joined` it still is. Wait until all brokers know
+    it."""
     users, what = certified_users(stage), words.take("what")
     words.end()
     if what not in ("replaced", "joined"):
@@ -225,7 +230,7 @@ def partner(stage: Stage, words: Words) -> None:
 
 
 def authority_state(stage: Stage) -> str:
-    """Of the authority of clients, as it is stored: new, announced, or signs."""
+    """Return the state of the stored authority of client certificates: new, announced, or signs."""
     known = certified_users(stage).authorities
     if known is None:
         return "none"
@@ -235,8 +240,8 @@ def authority_state(stage: Stage) -> str:
 
 
 def show_certificates(stage: Stage, words: Words) -> list[str]:
-    """show-certificates: the authority of clients, how many are believed, and of which the users'
-    certificates are, the newest first."""
+    """show-certificates: print the authority of client certificates, how many authorities are
+    trusted, and which one signed each of the users' certificates, the newest first."""
     words.end()
     users, security = certified_users(stage), stage.image.security
     known = users.authorities
