@@ -1,5 +1,5 @@
-"""HangWatch: ends a process with an event loop that hangs, and leaves a process alone that only gets too
-little processor time.
+"""HangWatch: ends a process with an event loop that hangs, and leaves a process alone that only
+gets too little processor time.
 
 Entry points start one in the event loop. It replaces a kubelet's liveness probe: a kubelet cannot
 distinguish a process that hangs from one that gets no processor, and would restart all brokers of a
