@@ -87,7 +87,13 @@ class Refusals:
         if now_s - self._said_s >= SAID_S:
             self._said_s = now_s
             total = self.counts.total()
-            logger.warning("%s is refused inside: %s (%d peers so far)", who, reason, total)
+            logger.warning(
+                "refused the connection to %s inside the cluster, retrying: %s "
+                "(%d refusals since the start; one line a minute)",
+                who,
+                reason,
+                total,
+            )
 
 
 class Dialler:
@@ -132,7 +138,9 @@ class Dialler:
                 self._refusals.met(HANDSHAKE_FAILED, str(address))
                 if self._only_tls():
                     raise
-                logger.debug("%s does not speak TLS: %s", address, error)
+                logger.debug(
+                    "the peer %s does not speak TLS, connecting in plaintext: %s", address, error
+                )
             except (ConnectionResetError, PeerRefused):
                 if self._only_tls():
                     raise
@@ -142,7 +150,9 @@ class Dialler:
                     raise ConnectionError(str(error)) from error
             self._call_in_plaintext(address)
         elif only_tls:
-            raise ConnectionError("there is no certificate, and plaintext is refused inside")
+            raise ConnectionError(
+                "this process has no certificate yet, and plaintext is not allowed"
+            )
         loop = asyncio.get_running_loop()
         transport, session = await loop.create_connection(protocol, *address)
         link = Link(transport=transport, address=address)
@@ -186,7 +196,7 @@ class Dialler:
             if reason := refuses(peer):
                 who = str(address)
                 self._refusals.met(reason, who)
-                raise PeerRefused(f"{who} is not the peer that was called: {reason}")
+                raise PeerRefused(f"the process at {who} is not the expected peer: {reason}")
         except BaseException:
             transport.abort()
             call.forget()
@@ -206,7 +216,7 @@ class Dialler:
         use up the caller's time."""
         done, _ = await asyncio.wait((call.shaken,), timeout=HANDSHAKE_S if bounded else None)
         if not done:
-            raise _Unanswered("no answer to the handshake")
+            raise _Unanswered("the peer did not complete the TLS handshake in time")
         call.shaken.result()
 
     def _ended_unheard(self, connection: TlsConnection, address: PeerAddress) -> None:
@@ -252,7 +262,9 @@ class _Call:
 
     def left(self, connection: TlsConnection) -> None:
         if not self.shaken.done():
-            self.shaken.set_exception(ConnectionResetError("closed during the handshake"))
+            self.shaken.set_exception(
+                ConnectionResetError("the connection was closed during the TLS handshake")
+            )
 
     def over(self, connection: TlsConnection) -> None:
         self.lost()

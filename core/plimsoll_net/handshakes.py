@@ -221,7 +221,9 @@ class HandshakeQueue:
         except NotTls as other:
             self._without_tls(connection, other.data)
         except (ssl.SSLError, ValueError) as error:
-            logger.debug("the handshake of %s failed: %s", connection.peer, error)
+            logger.debug(
+                "closed a connection of %s: its TLS handshake failed: %s", connection.peer, error
+            )
             self._drop(connection, FAILED)
         else:
             if over and self._lets_in(connection):

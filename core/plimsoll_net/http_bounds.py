@@ -38,14 +38,14 @@ def refused_page(local: Any, host: str, *, from_page: bool) -> str:
     header of its own client, so their Host header is not checked.
     """
     if from_page:
-        return "no web page may ask here"
+        return "requests of web pages (with the header Origin) are not answered"
     here = isinstance(local, tuple) and is_loopback(str(local[0]))
     if not here or not host:  # no browser leaves the Host out
         return ""
     name = host[: host.rindex("]") + 1] if "]" in host else host.partition(":")[0]
     if is_loopback(name) or is_literal(name):
         return ""
-    return "the Host is not this machine: ask for localhost, or for an address"
+    return "the header Host does not name this machine: use localhost or an IP address"
 
 
 class HttpConnections:

@@ -63,9 +63,9 @@ def fingerprints(pem: bytes) -> tuple[str, ...]:
             one = _BEGIN + part.partition(_END)[0] + _END
             found.append(hashlib.sha256(ssl.PEM_cert_to_DER_cert(one)).hexdigest())
     except ValueError as error:
-        raise BadCertificate(f"it is no certificate in PEM form: {error}") from error
+        raise BadCertificate(f"the text is not a certificate in PEM form: {error}") from error
     if not found:
-        raise BadCertificate("it is no certificate in PEM form")
+        raise BadCertificate("the text is not a certificate in PEM form")
     return tuple(found)
 
 
@@ -103,7 +103,9 @@ class InsideFiles:
         except OSError as error:  # it has no descriptor left, say: that is not "no files"
             why = f"{self._directory} cannot be read: {error.strerror or error}"
             if why != self.error:
-                logger.warning("the certificate for inside has not changed: %s", why)
+                logger.warning(
+                    "cannot reread the internal certificate, the old one stays in use: %s", why
+                )
             self.error, self._tried = why, None
             return False
         if read is None:

@@ -87,7 +87,9 @@ def _ask_clients(context: ssl.SSLContext, clients: ClientTrust) -> None:
         try:
             context.load_verify_locations(cadata=der)
         except (ssl.SSLError, ValueError) as error:
-            raise BadCertificate(f"a clients' authority cannot be used: {error}") from error
+            raise BadCertificate(
+                f"the certificate of a client CA cannot be used: {error}"
+            ) from error
 
 
 NO_CHECK_TIME = 0x200000
@@ -117,7 +119,9 @@ def mutual_context(pair: bytes, authorities: bytes, *, server: bool) -> ssl.SSLC
         with _as_file(pair) as path:
             context.load_cert_chain(path, password=_no_password)
     except (ssl.SSLError, OSError, ValueError) as error:
-        raise BadCertificate(f"they cannot be used: {error}") from error
+        raise BadCertificate(
+            f"the certificate, its key and the CAs cannot be used: {error}"
+        ) from error
     return context
 
 

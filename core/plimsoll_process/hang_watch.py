@@ -181,8 +181,8 @@ class HangWatch:
                 times = read_times(self._native)
             except OSError as error:  # no descriptor, say: this interval proves nothing
                 logger.info(
-                    "cannot read the times of the event loop's thread, so a hang may go unnoticed "
-                    "until the next look: %s",
+                    "cannot read the processor times of this process, so that a hang may go "
+                    "unnoticed until the next check in some seconds: %s",
                     error,
                 )
                 looked_s = now_s
@@ -199,8 +199,9 @@ class HangWatch:
         silent_s = self._judge.look(look)
         if silent_s:
             logger.warning(
-                "the event loop made no progress for %.0f s for want of a processor or a disk; the "
-                "process was left alone: give the node more processors, or its pods smaller limits",
+                "this process made no progress for %.0f s, because it got no processor or waited "
+                "for a disk; it continues: give the node more processors or a faster disk, or this "
+                "container a higher CPU limit",
                 silent_s,
             )
         if self._judge.is_hung:

@@ -169,8 +169,8 @@ class LoopHolds:
         if more is None:
             return None
         late_ms, cpu_ms, waited_ms = (round(seconds * 1000) for seconds in turn)
-        without = f", {waited_ms} ms without a processor" if waited_ms else ""
-        held = f"the event loop was held for {late_ms} ms, {cpu_ms} ms of CPU{without}"
+        without = f", {waited_ms} ms waiting for a processor" if waited_ms else ""
+        held = f"one turn of the event loop took {late_ms} ms, {cpu_ms} ms of CPU{without}"
         return f"{held}: {where}{more}"
 
 

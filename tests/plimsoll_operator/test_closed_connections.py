@@ -16,7 +16,7 @@ def test_closed_connections_log_one_line_a_second(
         for number in range(25):
             closed.tell(("192.0.2.1", number), "not a control message")
     closed = "closed the control connection of peer ('192.0.2.1', {}): not a control message{}"
-    more = " (9 more since the last line)"
+    more = " (9 similar lines left out)"
     assert [one.getMessage() for one in caplog.records] == [
         closed.format(0, ""),
         closed.format(10, more),

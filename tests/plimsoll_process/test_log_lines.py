@@ -43,7 +43,10 @@ def test_line_output_changes_and_restores_its_level(kept):
     output.write("", "")
     logging.getLogger("x").info("not told")
     changed, line = map(json.loads, kept.lines)
-    assert changed["message"] == "log lines are written in format Json and from level DEBUG on"
+    assert (
+        changed["message"]
+        == "the log settings changed: from now on format Json, level DEBUG and above"
+    )
     found = line
     assert (found["level"], found["message"], found["broker"]) == ("debug", "told", 1)
 

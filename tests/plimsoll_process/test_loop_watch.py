@@ -39,7 +39,7 @@ async def test_loop_watch_counts_holds_and_names_function(
         watch.stop()
     assert watch.holds.worst_cpu_s > 0.1
     assert watch.holds.recent_max_s > 0.1
-    assert "the event loop was held for" in caplog.text
+    assert "one turn of the event loop took" in caplog.text
     assert "compute" in caplog.text
 
 
@@ -79,7 +79,7 @@ def test_process_that_gets_no_turn_holds_nothing() -> None:
     holds = LoopHolds()
     line = holds.note(LoopTurn(late_s=3.0, cpu_s=0.001, waited_s=2.9), now_s=1.0, where="asleep")
     assert holds.too_long == 0
-    held = "the event loop was held for 3000 ms, 1 ms of CPU, 2900 ms without a processor"
+    held = "one turn of the event loop took 3000 ms, 1 ms of CPU, 2900 ms waiting for a processor"
     assert line == f"{held}: asleep"
 
 
@@ -87,9 +87,9 @@ def test_loop_holds_log_one_line_a_second() -> None:
     holds = LoopHolds()
     lines = [holds.note(LoopTurn(0.1, 0.1), now_s=n / 10, where="x") for n in range(1, 22)]
     assert [line for line in lines if line] == [
-        "the event loop was held for 100 ms, 100 ms of CPU: x",
-        "the event loop was held for 100 ms, 100 ms of CPU: x (9 more since the last line)",
-        "the event loop was held for 100 ms, 100 ms of CPU: x (9 more since the last line)",
+        "one turn of the event loop took 100 ms, 100 ms of CPU: x",
+        "one turn of the event loop took 100 ms, 100 ms of CPU: x (9 similar lines left out)",
+        "one turn of the event loop took 100 ms, 100 ms of CPU: x (9 similar lines left out)",
     ]
     assert holds.too_long == 21
 
