@@ -40,11 +40,7 @@ class LineLimit:
         if self._said_s is not None and now_s - self._said_s < LINES_EVERY_S:
             self._unsaid += 1
             return None
-        more = (
-            f" ({self._unsaid} similar lines left out)"
-            if self._unsaid
-            else ""
-        )
+        more = f" ({self._unsaid} similar lines left out)" if self._unsaid else ""
         self._said_s, self._unsaid = now_s, 0
         return more
 
