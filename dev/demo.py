@@ -114,7 +114,9 @@ class LocalDemo:
         def ready() -> dict[str, Any] | None:
             if process.poll() is not None:
                 lines = self.said.read_text(errors="replace").splitlines()
-                raise GaveUp(f"plimsoll local ended: {lines[-1] if lines else 'without a word'}")
+                raise GaveUp(
+                    f"plimsoll local ended: {lines[-1] if lines else 'without any output'}"
+                )
             line = os.pread(announced.fileno(), LINE_BYTES_MAX, 0)
             return json.loads(line) if line.endswith(b"\n") else None
 
@@ -282,9 +284,9 @@ def what_next(demo: LocalDemo, report: Path, *, keep: bool) -> list[str]:
     return [
         *lines,
         f"  {started}",
-        "the next make demo throws it away, unless it holds a topic that you made;"
-        " to keep it for good, move the folder when it is stopped",
-        "metrics, for Prometheus; whoever starts it again finds them there, too:",
+        "the next make demo deletes it, unless it holds a topic that you made;"
+        " to keep it, move the folder when it is stopped",
+        "metrics, for Prometheus, at the same addresses after the next start:",
         *(f"  {url}  ({_whose(name)})" for name, url in demo.ready["metrics"].items()),
         "any Kafka client against it, in another terminal:",
         f"  kcat -b {first} -L",

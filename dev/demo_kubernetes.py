@@ -174,7 +174,7 @@ def apply_examples(cluster: Cluster) -> None:
         console.print(f"  {kind}/{name} is Ready")
     if not OPEN:
         wait_for(
-            "nobody to get in who does not belong",
+            "the listeners to refuse clients without a login",
             lambda: is_true(cluster.get("logcluster", CLUSTER, NAMESPACE), "Secure") or None,
             180,
         )

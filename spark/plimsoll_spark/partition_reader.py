@@ -97,7 +97,10 @@ class Reader:
         while position < span.end:
             if time.time() >= self._until_s:
                 place = f"{self._topic}-{span.partition}"
-                raise OutOfTime(f"offset {position} of {place} was not readable in time")
+                raise OutOfTime(
+                    f"offset {position} of {place} could not be read before the time for verifying"
+                    " was over"
+                )
             for message in self._consumer.consume(AT_ONCE, timeout=POLL_S):
                 error = message.error()
                 if error is None:

@@ -131,7 +131,7 @@ class TopicClient:
             topic = self._described()
         except KafkaException as error:
             return (), str(error)
-        return tuple(sorted(one.id for one in topic.partitions)), "it has no partition"
+        return tuple(sorted(one.id for one in topic.partitions)), "the topic has no partition"
 
     def _described(self) -> TopicDescription:
         """Return the topic's description. Unlike `list_topics` of one topic, the request never

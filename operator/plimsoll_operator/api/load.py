@@ -120,7 +120,7 @@ def _resource(document: dict[str, Any]) -> Resource:
     name = metadata.get("name", "?") if isinstance(metadata, dict) else "?"
     if kind not in MODELS:
         kinds = ", ".join(MODELS)
-        raise Unreadable(f"{kind} {name}: there is no such kind; there are {kinds}.")
+        raise Unreadable(f"{kind} {name}: this kind is unknown; known kinds: {kinds}.")
     schema = next(structural(k.spec) for k in KINDS if k.name == kind)
     for field, known in unknown_fields(document.get("spec"), schema, "spec"):
         there_are = f"there are {', '.join(known)}" if known else "there are none"

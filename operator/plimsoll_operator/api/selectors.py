@@ -73,7 +73,7 @@ def _mistakes(selector: LabelSelector) -> Iterator[str]:
     expressions = selector.match_expressions or ()
     for key in (*(selector.match_labels or {}), *(one.key for one in expressions)):
         if not is_label_key(key):
-            yield f"{key!r} is no label's key."
+            yield f"{key!r} is not a valid label key."
     values = [*(selector.match_labels or {}).values()]
     for one in expressions:
         values += one.values or ()
@@ -82,4 +82,4 @@ def _mistakes(selector: LabelSelector) -> Iterator[str]:
             yield f"Operator {one.operator} of {one.key} {needs}."
     for value in values:
         if not is_label_value(value):
-            yield f"{value[:80]!r} is no label's value."
+            yield f"{value[:80]!r} is not a valid label value."

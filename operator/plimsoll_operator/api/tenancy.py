@@ -91,10 +91,10 @@ def ruled(user: User, cluster: LogCluster, labels: Mapping[str, str]) -> Ruling:
     ]
     more = f" and {len(bad) - TOLD_MAX} more" if len(bad) > TOLD_MAX else ""
     text = (
-        f"spec.acls: {', '.join(told)}{more} is about what it may not, and does not count. Users of"
-        f" namespace {user.metadata.namespace} may be given rights on topics, groups and"
-        f" transactional ids that begin with {prefix}, and what the LogCluster lists in"
-        " spec.users.shared."
+        f"spec.acls: {', '.join(told)}{more} grants more than this User may have, and has no"
+        f" effect. Users of namespace {user.metadata.namespace} may be given rights on"
+        f" topics, groups and transactional ids that begin with {prefix}, and the rights that"
+        " the LogCluster lists in spec.users.shared."
     )
     return Ruling(tuple(good), text)
 

@@ -318,10 +318,10 @@ def _decoded(request: HttpRequest) -> dict[str, Any]:
     `StatusError` for another media type, or a body that is not an object."""
     media = request.content_type.partition(";")[0].strip().lower()
     if media == JSON_PATCH:
-        text = "JSON patches are not served here: patch with --type merge"
+        text = "JSON patches are not supported: use kubectl patch --type merge"
         raise StatusError(415, "UnsupportedMediaType", text)
     if media not in MEDIA:
-        said = "protobuf is not spoken here" if media == PROTOBUF else f"not {media or 'nothing'}"
+        said = "protobuf is not supported" if media == PROTOBUF else f"not {media or 'nothing'}"
         text = (
             "the body of the request was in an unknown format - accepted media types include:"
             f" {', '.join(sorted(MEDIA))}; {said}"

@@ -41,14 +41,16 @@ class OwnerAccess:
         """Return None if a request with these headers comes from the owner, else the error to
         answer. `headers` must look names up in any case."""
         if headers.get("Host", "").lower() not in self.hosts:
-            text = f"this server is called {' or '.join(sorted(self.hosts))}, and nothing else"
+            text = f"the header Host must be {' or '.join(sorted(self.hosts))}"
             return StatusError(403, "Forbidden", text)
         if "Origin" in headers:
-            return StatusError(403, "Forbidden", "no web page may ask this server")
+            return StatusError(
+                403, "Forbidden", "requests of web pages (with the header Origin) are not answered"
+            )
         scheme, _, given = headers.get("Authorization", "").partition(" ")
         right = hmac.compare_digest(given.strip().encode(), self.token.encode())
         if scheme.lower() != BEARER or not right:
-            text = "Unauthorized: ask with the token that is in the local cluster's kubeconfig"
+            text = "Unauthorized: send the token that is in the local cluster's kubeconfig"
             return StatusError(401, "Unauthorized", text)
         return None
 

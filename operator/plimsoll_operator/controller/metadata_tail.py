@@ -159,8 +159,8 @@ async def update_for(fetch: FetchMetadata, log: Committed) -> MetadataUpdate | R
         return refused(
             Reason.MetadataRegressed,
             f"Broker {fetch.broker_id} holds metadata up to {fetch.offset}, of a controller term"
-            " that this log no longer knows, so nothing tells if they are of this log. If etcd was"
-            " not restored since, delete the broker's directory __cluster_metadata.",
+            " that this log no longer knows, so the controller cannot tell if it is of this log."
+            " If etcd was not restored since, delete the broker's directory __cluster_metadata.",
         )
     if standing is Standing.TOO_OLD:
         return await _snapshot_update(log.image, tail)

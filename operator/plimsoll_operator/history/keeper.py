@@ -221,7 +221,13 @@ class HistoryKeeper:
         while self._commits:
             commit = self._commits.popleft()
             if self._dropped_to > self._end:
-                self._add(_unknown(self._dropped_to, commit.ms, "too much changed at once"))
+                self._add(
+                    _unknown(
+                        self._dropped_to,
+                        commit.ms,
+                        "too many changes at once were waiting to be archived",
+                    )
+                )
             if commit.new.next_offset > self._end:
                 for row in changes(commit.old, commit.new, commit.records, commit.ms):
                     self._add(row)
@@ -242,7 +248,7 @@ class HistoryKeeper:
             self._waiting_bytes -= len(gone.text)
             dropped = gone.offset
             self.dropped_rows += 1
-        told = _unknown(dropped + 1, row.ms, "the archive could not be written for long")
+        told = _unknown(dropped + 1, row.ms, "the archive could not be written for a long time")
         self._lines.appendleft(_WaitingRow(told.offset, segments.line(told)))
         self._waiting_bytes += len(self._lines[0].text)
 

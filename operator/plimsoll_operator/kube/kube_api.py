@@ -104,7 +104,9 @@ def decoded(text: bytes, request: HttpRequest) -> Object:
     try:
         return dict(msgspec.json.decode(text))
     except (msgspec.DecodeError, ValueError, TypeError, RecursionError) as failure:
-        raise Unavailable(0, f"{request.method} {request.path}: no JSON object") from failure
+        raise Unavailable(
+            0, f"{request.method} {request.path}: the answer is not a JSON object"
+        ) from failure
 
 
 FIELD_MANAGER = "plimsoll-operator"

@@ -264,7 +264,10 @@ async def _one_attempt(
         raise Unavailable(0, f"{request.method} {request.url.path}: {_said(failure)}") from failure
     if response.status in REDIRECTS:
         response.close()
-        raise Unavailable(0, f"{request.method} {request.url.path}: redirected elsewhere")
+        raise Unavailable(
+            0,
+            f"{request.method} {request.url.path}: the answer is a redirect, which is not followed",
+        )
     return response
 
 

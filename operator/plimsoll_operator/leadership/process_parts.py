@@ -135,7 +135,7 @@ class Parts:
 
     def met(self, error: Exception) -> None:
         """Count and log a bug in collecting a part of the metrics."""
-        self.server.failures.met("Metrics", error, "a scrape one part of it")
+        self.server.failures.met("Metrics", error, "one part of the answer to a scrape")
 
     def peers_refused(self) -> Mapping[str, int]:
         """Return the number of rejected connections to the controllers' port, by reason; empty

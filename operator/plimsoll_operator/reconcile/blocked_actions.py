@@ -31,15 +31,15 @@ STALLED: Final[Action] = "GrowVolume"
 
 ORDER: dict[Action, str] = {
     "ReplacePod": "A broker is away for good until a person acts: its partitions lack a replica.",
-    "Start": "Brokers that the spec asks for are not there: what depends on them waits, too.",
-    "Drain": "Brokers that are to leave keep their replicas; all of them serve.",
-    "Restart": "Brokers serve, with another revision of their template.",
-    "Rebalance": "What it moves stays where it is; all brokers serve.",
-    "Reassignment": "The same, of single partitions.",
-    "User": "Its clients have what they had before.",
-    "Verification": "Nothing but its verdict is late.",
-    "FinalizeMetadata": "The cluster works as before.",
-    "GrowVolume": "Its condition is `Stalled`: the row only names the volume.",
+    "Start": "Brokers that the spec asks for do not run: actions that need them wait, too.",
+    "Drain": "Brokers that leave still have replicas; all brokers serve.",
+    "Restart": "Brokers serve, but run another revision of their template.",
+    "Rebalance": "Replicas are not moved yet; all brokers serve.",
+    "Reassignment": "Replicas of single partitions are not moved yet; all brokers serve.",
+    "User": "The user's clients keep their previous login and rights.",
+    "Verification": "Only the verdict of the Verification is late.",
+    "FinalizeMetadata": "The metadata version is not raised yet; the cluster works as before.",
+    "GrowVolume": "A volume cannot grow; the condition `Stalled` says what to do.",
 }
 """Kinds of actions in `status.blocked`, worst first. The values explain the rank to readers of this
 code."""

@@ -244,7 +244,7 @@ async def test_rows_waiting_too_long_are_dropped_and_reported(
     rows = await archived(store)
     assert process.keeper.dropped_rows > 10
     assert rows[0].kind == "unknown"
-    assert rows[0].cause == "the archive could not be written for long"
+    assert rows[0].cause == "the archive could not be written for a long time"
     assert rows[0].offset <= rows[1].offset
     assert rows[-1].isr == ((0, 1), (0, 1, 2))
 
