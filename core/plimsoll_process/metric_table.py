@@ -113,13 +113,13 @@ def loop_rows(prefix: str) -> tuple[MetricRow, ...]:
     underscore."""
     return (
         MetricRow(f"{prefix}loop_held_seconds", "histogram",
-                  "Delay of timers because a turn of the loop took long", series="13 buckets"),
+                  "Delay of timers by long turns of the loop", series="13 buckets"),
         MetricRow(f"{prefix}loop_held_seconds_max", "gauge",
                   "Longest turn of the event loop in the last one to two minutes"),
         MetricRow(f"{prefix}loop_held_cpu_seconds_max", "gauge",
-                  "Most CPU time of one turn of the event loop since the start"),
+                  "Most CPU time of a turn since the start"),
         MetricRow(f"{prefix}loop_holds", "counter",
-                  "Turns of the event loop with more than 50 ms of CPU time"),
+                  "Turns with over 50 ms of CPU time"),
         MetricRow(f"{prefix}loop_waited_seconds", "counter",
                   "Time in which the event loop could have run and got no processor"),
     )  # fmt: skip

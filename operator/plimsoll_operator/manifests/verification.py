@@ -106,8 +106,7 @@ class SparkDriver:
 
     @property
     def where_it_says(self) -> str:
-        """Return `output`, where a user finds the driver's log, with the name of this driver's Job
-        filled in."""
+        """Return `output` (the place of the driver's log) with its Job's name filled in."""
         return self.output.replace("{job}", f"{self.name}-driver")
 
     @property
